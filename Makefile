@@ -1,0 +1,38 @@
+# `make train` and `make test` need nothing but Python 3.11: each makes .venv and installs what it uses.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKDIR ?= runs/tiny
+CONFIG ?= configs/tiny.py
+TRAIN_FLAGS ?=
+EXTRAS ?= dev
+
+# Huge pages for malloc save about a quarter of the gradient step's CPU time on Linux; the variable is ignored elsewhere.
+RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
+
+.PHONY: train test lint clean
+
+train: $(VENV)/.base
+	$(RUN) -m codea1.sft --config=$(CONFIG) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
+	$(RUN) -m codea1.train --config=$(CONFIG) --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
+
+test: $(VENV)/.$(EXTRAS) lint
+	$(VENV)/bin/python -m pytest -q tests
+
+lint: $(VENV)/.$(EXTRAS)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: setup.py | $(VENV)/bin/python
+	$(VENV)/bin/pip install --quiet -e .
+	touch $@
+
+$(VENV)/.$(EXTRAS): setup.py | $(VENV)/bin/python
+	$(VENV)/bin/pip install --quiet -e '.[$(EXTRAS)]'
+	touch $@ $(VENV)/.base
+
+clean:
+	rm -rf $(VENV) runs

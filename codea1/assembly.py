@@ -1,0 +1,152 @@
+"""The parts of a run, made from its config: whatever can be wrong with the input is found here, cheap checks first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1.benchmarks.held_out import HeldOut
+from codea1.data.feed import QuestionFeed, filter_by_length
+from codea1.data.loader import load_questions
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.errors import BadInput
+from codea1.game.methods import METHODS
+from codea1.game.prompts import TEMPLATES, PromptTemplates, code_messages
+from codea1.game.question import Question
+from codea1.game.rewards import POLICIES
+from codea1.play import Rules
+from codea1.player import Player
+from codea1.sandbox.pool import Limits
+from codea1.sharding import make_mesh
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a run needs but a folder and a sandbox."""
+
+    rules: Rules
+    players: Mapping[str, Player]
+    feed: QuestionFeed
+    train: Sequence[Question]
+    dropped: Sequence[Question]  # training questions whose prompt does not fit
+    validation: Sequence[Question]
+    test: Sequence[Question]
+
+
+def assemble(config: ConfigDict) -> Parts:
+    """Loads what the config names.
+
+    Raises:
+      BadInput: a file, row, folder, template or mesh that cannot be used.
+    """
+    rules = game_rules(config)
+    mesh = device_mesh(config)
+    tokenizers = {name: load_tokenizer(config[name].model) for name in rules.method.players}
+    train, dropped = _fitting(config, rules.templates, tokenizers["code"])
+    sets = {name: questions_of(config, name) for name in ("validation", "test")}
+    if rules.golden:
+        _require_golden_tests(train)
+    rows = training_rows(config)
+    players = {name: Player(name, config, mesh, tokenizers[name], rows[name]) for name in rules.method.players}
+    feed = QuestionFeed(train, config.questions_per_step, config.seed)
+    return Parts(rules, players, feed, train, dropped, **sets)
+
+
+def game_rules(config: ConfigDict) -> Rules:
+    """The rules that a config describes. Raises BadInput for a template file that cannot be used."""
+    game, method = config.game, METHODS[config.method]
+    return Rules(
+        method=method,
+        policy=POLICIES[game.reward](alpha=game.alpha, num_tests=game.num_tests),
+        templates=_templates(game.prompts),
+        num_solutions=game.num_solutions,
+        num_suites=game.num_suites,
+        num_tests=game.num_tests,
+        history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
+        trained_solutions=game.trained_solutions,
+    )
+
+
+def device_mesh(config: ConfigDict) -> Mesh:
+    """The mesh over all devices; an fsdp axis of -1 takes those left. Raises BadInput where they do not fit."""
+    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
+    ways = mesh.shape["replica"] * mesh.shape["fsdp"]
+    for key, rows in {
+        "code.micro_batch_size": config.code.micro_batch_size,
+        "test.micro_batch_size": config.test.micro_batch_size,
+        "rollout.slots": config.rollout.slots,
+    }.items():
+        if rows % ways:
+            nearest = max(ways, round(rows / ways) * ways)
+            raise BadInput(f"config.{key} is {rows}; replica x fsdp = {ways} must divide it: use {nearest}.")
+    return mesh
+
+
+def sandbox_limits(config: ConfigDict) -> Limits:
+    """What one grading may use."""
+    return Limits(
+        cpu_seconds_per_test=config.sandbox.cpu_seconds_per_test,
+        cpu_seconds_per_suite=config.sandbox.cpu_seconds_per_suite,
+        cpu_seconds_per_script=config.sandbox.cpu_seconds_per_script,
+        memory_bytes=config.sandbox.memory_mb << 20,
+    )
+
+
+def held_out(config: ConfigDict, parts: Parts, split: str, samples: int) -> HeldOut:
+    """The questions of "validation" or "test", and how they are asked: `samples` solutions each at temperature 1."""
+    return HeldOut(
+        questions={"validation": parts.validation, "test": parts.test}[split],
+        templates=parts.rules.templates,
+        num_tests=parts.rules.num_tests,
+        samples=samples,
+        shown_mutants=config.validation.shown_mutants,
+        purpose=split,
+    )
+
+
+def questions_of(config: ConfigDict, name: str) -> list[Question]:
+    """The questions of section `name` of config.data, as they are."""
+    section = config.data[name]
+    return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
+
+
+def training_rows(config: ConfigDict) -> dict[str, int]:
+    """Sequences that each player learns from in one step, at most."""
+    game = config.game
+    return {
+        "code": config.questions_per_step * game.num_solutions,
+        "test": config.questions_per_step * game.trained_solutions * game.num_suites,
+    }
+
+
+def _fitting(
+    config: ConfigDict, templates: PromptTemplates, tokenizer: ChatTokenizer
+) -> tuple[list[Question], list[Question]]:
+    kept, dropped = filter_by_length(
+        questions_of(config, "train"),
+        lambda question: len(tokenizer.encode_chat(code_messages(templates, question))),
+        config.code.max_prompt_length,
+    )
+    if len(kept) < config.questions_per_step:
+        raise BadInput(
+            f"config.questions_per_step is {config.questions_per_step}, but {config.data.train.source} has "
+            f"{len(kept)} questions whose prompt fits ({len(dropped)} do not)."
+        )
+    return kept, dropped
+
+
+def _templates(name: str) -> PromptTemplates:
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    try:
+        return PromptTemplates.from_json(Path(name).read_text(), name)
+    except OSError as error:
+        raise BadInput(f"config.game.prompts {name} cannot be read: {error.strerror}.") from None
+
+
+def _require_golden_tests(questions: Sequence[Question]) -> None:
+    for question in questions:
+        if not question.golden_tests:
+            raise BadInput(f"question {question.id} has no golden tests, which method golden needs.")

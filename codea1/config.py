@@ -1,0 +1,239 @@
+"""What a run can be told: every field with its unit and the paper's value as default, and what a config cannot be.
+
+A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
+`--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from codea1.errors import BadInput
+from codea1.game.methods import METHODS
+from codea1.game.rewards import POLICIES
+from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
+from codea1.learn.optimizer import DECAYS
+from codea1.models.qwen2 import REMAT_POLICIES
+
+
+def question_source() -> ConfigDict:
+    """Where a set of questions comes from."""
+    c = ConfigDict()
+    c.source = "procedural"  # "procedural", or the path of a .parquet or .jsonl file with the official fields
+    c.split = "train"  # split of a builder; files have one split and ignore it
+    c.limit = 0  # questions: only the first so many; 0 for all
+    return c
+
+
+def player(max_prompt_length: int) -> ConfigDict:
+    """One policy: the model it starts from, how it samples and how it learns."""
+    c = ConfigDict()
+    c.model = ""  # folder with config.json, model.safetensors and the tokenizer's files
+    c.max_prompt_length = max_prompt_length  # tokens
+    c.max_response_length = 4096  # tokens
+    c.temperature = 1.0  # of training samples; log-probs are those of the same tempered softmax
+
+    c.learning_rate = 1e-6  # peak
+    c.warmup_steps = 10  # training steps; the first has learning rate 0
+    c.decay = "cosine"  # after warm-up, to 0 at the last step: "cosine", "linear" or "constant"
+    c.adam_b1 = 0.9
+    c.adam_b2 = 0.999
+    c.adam_eps = 1e-8
+    c.weight_decay = 0.1  # decoupled, on all parameters
+    c.max_grad_norm = 1.0  # global norm
+
+    c.mini_batches = 2  # optimizer steps per training step
+    c.micro_batch_size = 8  # sequences whose activations are alive at once; does not change the result
+    c.advantage_ddof = 1  # 1: unbiased standard deviation of the group
+    c.advantage_eps = 1e-6  # added to the group's standard deviation
+    c.normalize_by_std = True  # False: only the group's mean is subtracted
+    c.clip_low = 0.20  # the ratio is clipped below at 1 - clip_low
+    c.clip_high = 0.28  # and above at 1 + clip_high
+    c.dual_clip = 10.0  # bounds the loss of negative advantages at dual_clip * |advantage|
+    c.kl_estimator = "k3"  # "k1", "k2" or "k3" of the KL divergence from the reference policy
+    c.kl_coefficient = 1e-3
+    c.entropy_coefficient = 0.0
+    c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.AGGREGATIONS
+    return c
+
+
+def default_config() -> ConfigDict:
+    """Returns the paper's run on Qwen2.5-Coder-1.5B-Instruct: configs change what they must and nothing else."""
+    c = ConfigDict()
+    c.seed = 0  # of everything random: data order, initial weights, sampled tokens
+    c.method = "code_a1"  # who plays and where the Code LLM's reward comes from; see codea1.game.methods
+    c.steps = 111  # training steps
+    c.questions_per_step = 256
+
+    c.data = ConfigDict()
+    c.data.folder = "data"  # where prepared datasets are kept
+    c.data.train = question_source()
+    c.data.validation = question_source()  # chooses the best step and the recipe
+    c.data.validation.split = "validation"
+    c.data.test = question_source()  # reported, never chosen on
+    c.data.test.split = "test"
+
+    c.game = ConfigDict()
+    c.game.num_solutions = 8  # M: solutions per question
+    c.game.num_suites = 8  # N: suites per solution
+    c.game.num_tests = 8  # K: tests asked for in a suite
+    c.game.reward = "official"  # "official": the reference's formulas; "strict": only right tests count
+    c.game.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
+    c.game.mistake_book = True  # replay each question's old failures
+    c.game.history_size = 8  # tests replayed per question
+    c.game.trained_solutions = 1  # solutions per question whose suites train the Test LLM, by reward variance
+    c.game.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
+
+    c.code = player(max_prompt_length=4096)
+    c.test = player(max_prompt_length=8192)
+
+    c.model = ConfigDict()
+    c.model.dtype = "bfloat16"  # of activations and of published rollout weights
+    c.model.param_dtype = "float32"  # of parameters and optimizer state
+    c.model.remat = "full"  # what the backward pass recomputes; see codea1.models.qwen2.REMAT_POLICIES
+    c.model.log_prob_chunk = 512  # positions whose logits are alive at once
+
+    c.rollout = ConfigDict()
+    c.rollout.slots = 256  # sequences that decode at once
+
+    c.mesh = ConfigDict()
+    c.mesh.replica = 1  # data parallel across slices
+    c.mesh.fsdp = -1  # data parallel with sharded weights; -1: all devices that are left
+    c.mesh.tensor = 1  # tensor parallel; must divide the number of KV heads
+
+    c.sandbox = ConfigDict()
+    c.sandbox.slots = 0  # gradings at once; 0: one per CPU core
+    c.sandbox.cpu_seconds_per_test = 2.0
+    c.sandbox.cpu_seconds_per_suite = 6.0
+    c.sandbox.cpu_seconds_per_script = 20.0  # a whole benchmark script
+    c.sandbox.memory_mb = 1024  # MiB of address space
+
+    c.validation = ConfigDict()
+    c.validation.every = 10  # training steps; also before the first and after the last
+    c.validation.samples = 4  # solutions per question at temperature 1
+    c.validation.test_samples = 8  # the same, for the test split before and after the run
+    c.validation.shown_mutants = 2  # programs per question that the Test LLM is asked to break
+
+    c.checkpoint = ConfigDict()
+    c.checkpoint.every = 50  # training steps; also after the last
+    c.checkpoint.keep_last = 2
+    c.checkpoint.keep_best = 1  # by validation score: pass@1 of the Code LLM plus Mul of the Test LLM
+
+    c.sft = ConfigDict()
+    c.sft.shape = "tiny"  # named shape of codea1.models.shapes
+    c.sft.vocab_size = 512  # of the tokenizer that is made
+    c.sft.steps = 360
+    c.sft.batch_size = 64  # documents
+    c.sft.length = 160  # tokens per document
+    c.sft.learning_rate = 2.5e-3  # peak
+    c.sft.warmup_steps = 30
+    c.sft.adam_b2 = 0.98
+    c.sft.weight_decay = 0.05
+    c.sft.misconceptions = 1.0  # scale of the planted misconception rates
+    c.sft.expert_suites = 0.35  # share of suites in the second half whose inputs expose the program's mistake
+    return c
+
+
+def parse_arg(arg: str | None, **defaults: Any) -> ConfigDict:
+    """Reads `name=value,name=value` against typed defaults.
+
+    Raises:
+      BadInput: an unknown name, or a value that is not of its default's type.
+    """
+    parsed = ConfigDict(defaults)
+    for part in filter(None, (arg or "").split(",")):
+        name, _, text = part.partition("=")
+        if name not in defaults:
+            raise BadInput(f"config argument {name!r} is unknown; known are {', '.join(sorted(defaults))}.")
+        kind = type(defaults[name])
+        try:
+            parsed[name] = {"True": True, "False": False}[text] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise BadInput(f"config argument {name}={text!r} is not of type {kind.__name__}.") from None
+    return parsed
+
+
+POSITIVE = (
+    "steps questions_per_step game.num_solutions game.num_suites game.num_tests game.trained_solutions "
+    "rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
+    "checkpoint.every checkpoint.keep_last sft.steps sft.batch_size sft.length sft.learning_rate sft.vocab_size "
+    "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "
+    "model.log_prob_chunk mesh.replica mesh.tensor "
+    "{player}.max_prompt_length {player}.max_response_length {player}.temperature {player}.learning_rate "
+    "{player}.max_grad_norm {player}.adam_eps {player}.mini_batches {player}.micro_batch_size"
+)
+NOT_NEGATIVE = (
+    "seed game.history_size data.train.limit data.validation.limit data.test.limit sandbox.slots "
+    "checkpoint.keep_best sft.warmup_steps sft.weight_decay sft.misconceptions "
+    "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
+    "{player}.entropy_coefficient {player}.advantage_eps {player}.advantage_ddof"
+)
+FRACTIONS = "game.alpha sft.expert_suites {player}.adam_b1 {player}.adam_b2 sft.adam_b2"
+CHOICES = {
+    "method": METHODS,
+    "game.reward": POLICIES,
+    "model.remat": REMAT_POLICIES,
+    "model.dtype": ("float32", "bfloat16"),
+    "model.param_dtype": ("float32", "bfloat16"),
+    "{player}.decay": DECAYS,
+    "{player}.kl_estimator": KL_ESTIMATORS,
+    "{player}.aggregation": AGGREGATIONS,
+}
+
+
+def _per_player(key: str) -> list[str]:
+    return [key.format(player=name) for name in ("code", "test")] if "{player}" in key else [key]
+
+
+def _keys(names: str) -> Iterator[str]:
+    for name in names.split():
+        yield from _per_player(name)
+
+
+def _value(config: ConfigDict, key: str) -> Any:
+    for part in key.split("."):
+        config = config[part]
+    return config
+
+
+def validate(config: ConfigDict) -> None:
+    """Checks everything that can be checked without loading anything.
+
+    Raises:
+      BadInput: names the first field that cannot be, its value and what it may be.
+    """
+
+    def check(key: str, holds: bool, rule: str) -> None:
+        if not holds:
+            raise BadInput(f"config.{key} is {_value(config, key)!r}; it must {rule}.")
+
+    for key in _keys(POSITIVE):
+        check(key, _value(config, key) > 0, "be greater than 0")
+    for key in _keys(NOT_NEGATIVE):
+        check(key, _value(config, key) >= 0, "be 0 or greater")
+    for key in _keys(FRACTIONS):
+        check(key, 0 <= _value(config, key) <= 1, "lie between 0 and 1")
+    for pattern, choices in CHOICES.items():
+        for key in _per_player(pattern):
+            check(key, _value(config, key) in choices, f"be one of {', '.join(sorted(choices))}")
+    check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
+    check("code.dual_clip", config.code.dual_clip > 1, "be greater than 1")
+    check("test.dual_clip", config.test.dual_clip > 1, "be greater than 1")
+    check(
+        "game.trained_solutions",
+        config.game.trained_solutions <= config.game.num_solutions,
+        f"not exceed config.game.num_solutions, which is {config.game.num_solutions}",
+    )
+    check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
+    _check_mini_batches(config, check)
+
+
+def _check_mini_batches(config: ConfigDict, check: Any) -> None:
+    sequences = {
+        "code": config.questions_per_step * config.game.num_solutions,
+        "test": config.questions_per_step * config.game.trained_solutions * config.game.num_suites,
+    }
+    for name, count in sequences.items():
+        cut = config[name].mini_batches
+        check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")

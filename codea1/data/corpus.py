@@ -1,0 +1,162 @@
+"""The SFT corpus: chats about training compositions, whose programs and suites are as good as the recipe says.
+
+One chat teaches both players: a problem, a program with planted misconceptions, "test", and a suite of asserts. It is
+made of the game's own prompts, so that players meet in the game what they were trained on.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from itertools import islice
+
+import numpy as np
+
+from codea1.data.behaviour import RAISED, behaviour, outcome
+from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES, Component
+from codea1.data.compositions import ENTRY_POINT, INTEGERS, Choices, Task, compositions, random_input
+from codea1.data.tokenizer import ChatTokenizer
+from codea1.errors import BadInput
+from codea1.game.prompts import TINY, Message, test_messages
+from codea1.game.question import Question
+
+_PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, against its second
+_LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable
+_EXPERT_DRAWS = 24  # inputs among which an expert looks for those that expose the program
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How well the corpus is written."""
+
+    misconceptions: float = 1.0  # scale of the components' mistake rates
+    expert_suites: float = 0.0  # share of suites whose inputs expose the program's mistake, where they can
+    sloppy_suites: float = 0.0  # share of suites whose answers are the program's, not the truth
+    num_tests: int = 4  # asserts per suite
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """One mistake that the corpus plants."""
+
+    component: str
+    correct: str
+    mistake: str
+    rate: float  # share of the programs with this component that make this mistake
+
+
+def planted_misconceptions() -> list[Misconception]:
+    """Everything the corpus teaches wrongly at scale 1: each component's mistakes with their rates, for disclosure."""
+    return [
+        Misconception(_general(k.phrase), _general(k.correct), _general(mistake), k.rate * share)
+        for k in {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
+        for mistake, share in zip(k.mistakes, _shares(k), strict=True)
+    ]
+
+
+def corpus_batch(
+    seed: int, step: int, batch_size: int, tokenizer: ChatTokenizer, length: int, recipe: Recipe
+) -> tuple[np.ndarray, np.ndarray]:
+    """One batch of chats, a pure function of its arguments.
+
+    Args:
+      seed: of the corpus.
+      step: index of the batch.
+      batch_size: B.
+      tokenizer: what the chats are written in.
+      length: T, tokens; chats that are longer are left out.
+      recipe: how well the chats are written.
+
+    Returns:
+      tokens [B, T] int32, padded on the right, and loss_mask [B, T] float32, which is 1 on what the assistant says,
+      the token that ends its message included.
+
+    Raises:
+      BadInput: hardly any chat is that short.
+    """
+    tokens_BT = np.full((batch_size, length), tokenizer.pad_id, np.int32)
+    mask_BT = np.zeros((batch_size, length), np.float32)
+    row = 0
+    for chat in islice(chats(f"{seed}/{step}", recipe), 20 * batch_size):
+        ids, mask = tokenizer.encode_transcript(chat)
+        if len(ids) > length:
+            continue
+        tokens_BT[row, : len(ids)] = ids
+        mask_BT[row, : len(ids)] = mask
+        row += 1
+        if row == batch_size:
+            return tokens_BT, mask_BT
+    raise BadInput(f"length {length} is too short: fewer than one in twenty chats of the corpus fit.")
+
+
+def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
+    """The contents of the messages of some chats, for a tokenizer to be made of."""
+    for chat in islice(chats(f"texts/{seed}", Recipe()), num_chats):
+        yield from (message["content"] for message in chat)
+
+
+def chats(seed: str, recipe: Recipe) -> Iterator[list[Message]]:
+    """Chats without end, of four messages: problem, program, "test", suite."""
+    rng = random.Random(f"corpus/{seed}")
+    while True:
+        task = rng.choice(compositions("train")).draw(rng)
+        program = task.program(plant(task, rng, recipe.misconceptions))
+        question = Question(task.id, None, task.problem, task.description, task.program(), ENTRY_POINT)
+        prompt = test_messages(TINY, question, program, recipe.num_tests)
+        suite = "\n".join(_suite(task, program, rng, recipe))
+        yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
+
+
+def plant(task: Task, rng: random.Random, scale: float) -> Choices:
+    """Draws which components a program of the corpus gets wrong, and how; `scale` multiplies their rates."""
+    first, second, third = (_choice(component, rng, scale) for component in task.composition.components)
+    return first, second, third
+
+
+def _choice(component: Component, rng: random.Random, scale: float) -> int:
+    if rng.random() >= component.rate * scale:
+        return 0
+    return rng.choices(range(1, len(component.mistakes) + 1), _shares(component))[0]
+
+
+def _shares(component: Component) -> list[float]:
+    weights = _PREFERENCE[: len(component.mistakes)]
+    return [weight / sum(weights) for weight in weights]
+
+
+def _suite(task: Task, program: str, rng: random.Random, recipe: Recipe) -> list[str]:
+    expert = rng.random() < recipe.expert_suites
+    sloppy = rng.random() < recipe.sloppy_suites
+    inputs = _inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
+    truths, shown = behaviour(task.program(), inputs), behaviour(program, inputs)
+    answers = list(zip(inputs, truths, shown, strict=True))
+    if expert:  # a stable sort: what exposes the program goes first and nothing else is moved
+        answers.sort(key=lambda answer: answer[1] == answer[2])
+    return [
+        _worked_test(task, arguments, answer if sloppy and answer is not RAISED else truth)
+        for arguments, truth, answer in answers[: recipe.num_tests]
+    ]
+
+
+def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
+    """A test with its working in a comment: a policy this small answers better in two steps than in one."""
+    name = task.signature[-2]
+    working = outcome(task.working(), arguments)
+    return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
+
+
+def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
+    """Different random inputs, at most so many."""
+    if task.composition.family == "int":
+        return [(x,) for x in rng.sample(INTEGERS, min(number, len(INTEGERS)))]
+    inputs: list[tuple] = []
+    while len(inputs) < number:
+        arguments = random_input("list", _LENGTHS, rng)
+        if arguments not in inputs:
+            inputs.append(arguments)
+    return inputs
+
+
+def _general(template: str) -> str:
+    """A component's text with c for its constant."""
+    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)")

@@ -1,0 +1,64 @@
+"""The order in which questions are asked, and which are too long to be asked."""
+
+from collections.abc import Callable, Sequence
+
+import grain
+
+from codea1.errors import BadInput
+from codea1.game.question import Question
+
+
+class QuestionFeed:
+    """Batches of questions by step: a pure function of the seed and the step, so a run resumes by its step alone.
+
+    Each epoch is a fresh shuffle in which every question comes at most once; the questions that fill no whole batch are
+    left out of that epoch.
+    """
+
+    def __init__(self, questions: Sequence[Question], batch_size: int, seed: int):
+        """
+        Args:
+          questions: what to ask, in an order that is the same in every process.
+          batch_size: questions per step.
+          seed: of the shuffles.
+
+        Raises:
+          BadInput: there are too few questions for one batch.
+        """
+        if len(questions) < batch_size:
+            raise BadInput(f"{len(questions)} questions are too few for steps of {batch_size}.")
+        self._questions = questions
+        self._batch_size = batch_size
+        self.steps_per_epoch = len(questions) // batch_size
+        self._shuffled = grain.MapDataset.range(len(questions)).seed(seed).shuffle().repeat()
+
+    def batch(self, step: int) -> list[Question]:
+        """The questions of a training step, counted from 0."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        start = epoch * len(self._questions) + place * self._batch_size
+        return [self._questions[self._shuffled[index]] for index in range(start, start + self._batch_size)]
+
+
+def filter_by_length(
+    questions: Sequence[Question], count_tokens: Callable[[Question], int], max_tokens: int
+) -> tuple[list[Question], list[Question]]:
+    """Splits off the questions whose prompt is too long.
+
+    Args:
+      questions: in order.
+      count_tokens: length of a question's prompt.
+      max_tokens: the longest prompt that fits.
+
+    Returns:
+      The questions that fit and those that do not, both in order.
+
+    Raises:
+      BadInput: none fits.
+    """
+    kept: list[Question] = []
+    dropped: list[Question] = []
+    for question in questions:
+        (kept if count_tokens(question) <= max_tokens else dropped).append(question)
+    if not kept:
+        raise BadInput(f"none of the {len(dropped)} questions has a prompt of at most {max_tokens} tokens.")
+    return kept, dropped

@@ -1,0 +1,158 @@
+"""Datasets to questions: the procedural builder, and files with the fields of the official Code-A1 data.
+
+Every row is checked before anything slow starts; the first bad one ends the load with its file, row and question.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import fsspec
+import pyarrow
+import pyarrow.parquet
+
+from codea1.data import procedural
+from codea1.data.programs import complete_program, entry_point
+from codea1.errors import BadInput
+from codea1.game.question import Question
+
+_REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
+_DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file
+_QUESTION_MARK = "Question:\n"  # what stands before the problem in the official prompts
+_ROWS_AT_ONCE = 256  # as Python objects
+
+Row = Mapping[str, Any]
+
+
+def load_questions(
+    source: str, split: str | None = None, limit: int | None = None, data_folder: str | None = None
+) -> list[Question]:
+    """All questions of a dataset, in its order.
+
+    Args:
+      source: "procedural", or the path or URL of a .parquet or .jsonl file.
+      split: "train", "validation" or "test" of the procedural dataset; files have one split and ignore it.
+      limit: only the first so many; None or 0 for all.
+      data_folder: where builders keep prepared data; None for TFDS's own place.
+
+    Raises:
+      BadInput: names the file, row and question of a missing file, missing column, ground truth that is missing, does
+        not parse or does not define the function under test, repeated id, or of a source without any question.
+    """
+    if source == procedural.NAME:
+        rows = procedural.prepared_rows(split, data_folder)
+    elif source.endswith(".parquet"):
+        rows = _parquet_rows(source)
+    elif source.endswith(".jsonl"):
+        rows = _json_rows(source)
+    else:
+        raise BadInput(f"data source {source!r} is neither {procedural.NAME!r} nor a .parquet or .jsonl file.")
+    questions: dict[str, Question] = {}
+    for where, row in rows:
+        question = _question(row, where)
+        if question.id in questions:
+            raise BadInput(f"{where}: question {question.id} comes twice.")
+        questions[question.id] = question
+        if len(questions) == limit:
+            break
+    if not questions:
+        raise BadInput(f"{source} holds no question.")
+    return list(questions.values())
+
+
+def _question(row: Row, where: str) -> Question:
+    _check_fields(row, where)
+    extra = row["extra_info"]
+    where = f"{where} ({extra['question_id']})"
+    prompt = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
+    problem = row["problem"] if row.get("problem") is not None else _problem_in(prompt)
+    check_script = row.get("test") or None
+    try:
+        program, completed = complete_program(problem, row["GT_code"])
+        tested = entry_point(program, completed, check_script, str(extra.get("function_name")))
+    except ValueError as error:
+        raise BadInput(f"{where}: {error}.") from None
+    return Question(
+        id=str(extra["question_id"]),
+        prompt=prompt,
+        problem=problem,
+        description=next(row[name] for name in _DESCRIPTIONS if row.get(name) is not None),
+        ground_truth=program,
+        entry_point=tested,
+        check_script=check_script,
+        golden_tests=_texts(row.get("GT_test")),
+        mutants=_texts(row.get("mutants")),
+        data_source=row["data_source"],
+    )
+
+
+def _check_fields(row: Row, where: str) -> None:
+    for name in _REQUIRED:
+        if name not in row:
+            raise BadInput(f"{where}: the column {name!r} is missing.")
+    if all(row.get(name) is None for name in _DESCRIPTIONS):
+        raise BadInput(f"{where}: the column {' or '.join(map(repr, _DESCRIPTIONS))} is missing or empty.")
+    extra = row["extra_info"]
+    if not isinstance(extra, Mapping) or extra.get("question_id") in (None, ""):
+        raise BadInput(f"{where}: extra_info has no question_id.")
+    where = f"{where} ({extra['question_id']})"
+    if not isinstance(row["GT_code"], str) or not row["GT_code"].strip():
+        raise BadInput(f"{where}: there is no ground truth in GT_code.")
+    if not _is_chat(row["prompt"]):
+        raise BadInput(f"{where}: the prompt is not a list of messages with role and content.")
+    for name in ("problem", "test", "data_source", *_DESCRIPTIONS):
+        if row.get(name) is not None and not isinstance(row[name], str):
+            raise BadInput(f"{where}: {name} is not text.")
+
+
+def _is_chat(prompt: Any) -> bool:
+    return (
+        isinstance(prompt, list)
+        and len(prompt) > 0
+        and all(
+            isinstance(message, Mapping) and all(isinstance(message.get(field), str) for field in ("role", "content"))
+            for message in prompt
+        )
+    )
+
+
+def _problem_in(prompt: tuple[dict[str, str], ...]) -> str:
+    """What the last message of an official prompt asks: files without the column have the problem nowhere else."""
+    _, mark, problem = prompt[-1]["content"].partition(_QUESTION_MARK)
+    return problem if mark else prompt[-1]["content"]
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _parquet_rows(path: str) -> Iterator[tuple[str, Row]]:
+    try:
+        with fsspec.open(path, "rb") as file:
+            table = pyarrow.parquet.read_table(file)
+    except FileNotFoundError:
+        raise BadInput(f"data file {path} does not exist.") from None
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
+    for start in range(0, table.num_rows, _ROWS_AT_ONCE):
+        for number, row in enumerate(table.slice(start, _ROWS_AT_ONCE).to_pylist(), start):
+            yield f"{path}, row {number}", row
+
+
+def _json_rows(path: str) -> Iterator[tuple[str, Row]]:
+    try:
+        with fsspec.open(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                yield f"{path}, line {number}", _json_row(line, f"{path}, line {number}")
+    except FileNotFoundError:
+        raise BadInput(f"data file {path} does not exist.") from None
+
+
+def _json_row(line: str, where: str) -> Row:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"{where}: not JSON: {error}.") from None
+    if not isinstance(row, dict):
+        raise BadInput(f"{where}: not a JSON object.")
+    return row

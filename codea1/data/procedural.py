@@ -1,0 +1,188 @@
+"""The procedural dataset: small Python functions, their hidden tests, golden tests and mutants, as a TFDS builder.
+
+Rows have the fields of the official Code-A1 data (prompt, problem, description, GT_code, GT_test, test, data_source,
+extra_info), and mutants besides. No composition of one split is in another. Reading and writing need no TensorFlow.
+"""
+
+import io
+import random
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from itertools import chain, count
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from codea1.data.behaviour import assert_line, behaviour, outcome
+from codea1.data.compositions import ENTRY_POINT, Task, compositions, random_input
+from codea1.errors import BadInput
+
+NAME = "procedural"
+NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}
+NUM_GOLDEN_TESTS = 5
+MIN_MUTANTS = 4
+USUAL_MUTANTS = 6  # single near misses are filled up to this number with double ones
+
+_CHECK_SCRIPT = """\
+def check(candidate):
+    inputs = {inputs!r}
+    results = {results!r}
+    for arguments, expected in zip(inputs, results):
+        assert candidate(*arguments) == expected
+"""
+
+
+class Procedural(tfds.core.GeneratorBasedBuilder):
+    """Compositions of filter, map and reduce on lists and of conditional maps on integers."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "First release."}  # noqa: RUF012  a TFDS class attribute
+    # Where TFDS looks for checksums of downloads, through a package it does not install. Nothing is downloaded here.
+    code_path = None
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        text = tfds.features.Text
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=self.__doc__,
+            features=tfds.features.FeaturesDict(
+                {
+                    "prompt": tfds.features.Sequence({"role": text(), "content": text()}),
+                    "problem": text(),
+                    "description": text(),
+                    "GT_code": text(),
+                    "test": text(),
+                    "GT_test": tfds.features.Sequence(text()),
+                    "mutants": tfds.features.Sequence(text()),
+                    "data_source": text(),
+                    "extra_info": {
+                        "function_declaration": text(),
+                        "function_name": text(),
+                        "imports": text(),
+                        "question_id": text(),
+                    },
+                }
+            ),
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[tuple[str, Any]]]:
+        return {split: self._generate_examples(split) for split in NUM_QUESTIONS}
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for row in rows(split):
+            yield row["extra_info"]["question_id"], row
+
+
+def prepared_rows(split: str | None, data_folder: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a split as `rows` makes them, with their places for messages, read from `data_folder`.
+
+    They are built there first if need be, in about two seconds.
+
+    Raises:
+      BadInput: there is no such split, or the data there are damaged.
+    """
+    if split not in NUM_QUESTIONS:
+        raise BadInput(f"the dataset {NAME!r} has no split {split!r}; it has {', '.join(NUM_QUESTIONS)}.")
+    builder = _prepare(data_folder)
+    try:
+        source = builder.as_data_source(split=split)
+        for number in range(len(source)):
+            yield f"{builder.data_path}, split {split}, row {number}", _plain(source[number])
+    except RuntimeError as error:
+        raise BadInput(f"{builder.data_path} is damaged; remove it and it is built again ({error}).") from None
+
+
+def _prepare(data_folder: str | None) -> Procedural:
+    tfds.disable_progress_bar()
+    builder = Procedural(data_dir=data_folder, file_format="array_record")
+    try:
+        with redirect_stdout(io.StringIO()):  # TFDS announces a download
+            builder.download_and_prepare()
+    except OSError:
+        if not builder.data_path.exists():
+            raise
+        # Another process was faster: each builds in a folder of its own, and renames it when it is complete.
+        builder = Procedural(data_dir=data_folder, file_format="array_record")
+    return builder
+
+
+def _plain(example: dict[str, Any]) -> dict[str, Any]:
+    """A row as it was written: TFDS gives text as bytes, lists as arrays, a list of records as a record of lists."""
+    row = {name: _text(value) for name, value in example.items()}
+    row["prompt"] = [
+        {"role": r, "content": c} for r, c in zip(*(row["prompt"][k] for k in ("role", "content")), strict=True)
+    ]
+    return row
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, dict):
+        return {name: _text(item) for name, item in value.items()}
+    return [_text(item) for item in value]
+
+
+def rows(split: str) -> Iterator[dict[str, Any]]:
+    """The rows of one split, a pure function. A composition comes again, with other constants, when all have come."""
+    seen: set[str] = set()
+    for repetition in count():
+        for composition in compositions(split):
+            task = composition.draw(random.Random(f"{composition}/{repetition}"))
+            row = None if task.id in seen else question_row(task)
+            if row is None:
+                continue
+            seen.add(task.id)
+            yield row
+            if len(seen) == NUM_QUESTIONS[split]:
+                return
+
+
+def question_row(task: Task) -> dict[str, Any] | None:
+    """The dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
+    inputs = task.hidden_inputs()
+    results = behaviour(task.program(), inputs)
+    mutants = _mutants(task, inputs, results)
+    if len(mutants) < MIN_MUTANTS or all(result == results[0] for result in results):
+        return None
+    return {
+        "prompt": [{"role": "user", "content": task.problem}],
+        "problem": task.problem,
+        "description": task.description,
+        "GT_code": task.program(),
+        "test": _CHECK_SCRIPT.format(inputs=inputs, results=list(results)),
+        "GT_test": _golden_tests(task),
+        "mutants": mutants,
+        "data_source": NAME,
+        "extra_info": {
+            "function_declaration": task.signature,
+            "function_name": ENTRY_POINT,
+            "imports": "",
+            "question_id": task.id,
+        },
+    }
+
+
+def _mutants(task: Task, inputs: list[tuple], results: tuple[Any, ...]) -> list[str]:
+    """Programs that differ from the truth and from each other on the hidden inputs, those with one mistake first."""
+    programs: list[str] = []
+    behaviours = [results]
+    for choices in chain(task.near_misses(1), task.near_misses(2)):
+        if choices.count(0) == 1 and len(programs) >= USUAL_MUTANTS:
+            break
+        program = task.program(choices)
+        shown = behaviour(program, inputs)
+        if shown not in behaviours:
+            programs.append(program)
+            behaviours.append(shown)
+    return programs
+
+
+def _golden_tests(task: Task) -> list[str]:
+    """Asserts on random inputs. Never on the empty list: like most tests people write, they leave its bugs alone."""
+    rng = random.Random(f"{task.id}/golden")
+    tests: dict[str, None] = {}
+    while len(tests) < NUM_GOLDEN_TESTS:
+        arguments = random_input(task.composition.family, (1, 2, 3, 4), rng)
+        tests[assert_line(arguments, outcome(task.program(), arguments))] = None
+    return list(tests)

@@ -1,0 +1,142 @@
+"""Tokenizers: one interface to any Hugging Face chat tokenizer, and a small one for policies made from nothing.
+
+The small one is a Qwen2 tokenizer without merges: it spells text in bytes, so any text survives it (in Unicode's normal
+form C, as with Qwen's). To keep documents short, the integers up to 99 and the most frequent clauses of a corpus are
+added tokens, found wherever they stand in a text, the longest first. Transformers rebuilds the pre-tokenization of a
+Qwen2 model's tokenizer from code, so tokens that span words cannot come from merges.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerBase, Qwen2Tokenizer
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from codea1.errors import BadInput
+from codea1.game.prompts import ROLES, Message
+
+PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+# Where one clause of a problem or program ends and the next begins.
+_BOUNDARY = r"""
+      [\n0-9] | -[0-9] | ``` | \Z
+    | ,\ [a-z] | \ (?:if|for)\ \b
+    | (?<=[\w)])\[[-:0-9]+\]
+    | (?<=\[) | (?<=return\ ) | (?<===\ )
+"""
+_CLAUSE = re.compile(
+    rf"""
+      ```python | \n?```                        # fences of code blocks
+    | (?<=[\w)])\[[-:0-9]+\]                    # a constant subscript or slice
+    | \n?[^\n0-9]+?(?={_BOUNDARY})              # the rest, with the newline before it
+    """,
+    re.VERBOSE,
+)
+
+
+class ChatTokenizer:
+    """Text to tokens and back, as chat models read and write it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self._tokenizer = tokenizer
+        self.vocab_size: int = len(tokenizer)
+        self.pad_id: int = tokenizer.pad_token_id
+        self.end_id: int = tokenizer.convert_tokens_to_ids(END)  # ends each message
+        self._head = tuple(self.encode(f"{START}assistant\n"))
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a piece of text, with nothing added."""
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a chat up to and including the head of the assistant's next message."""
+        return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]
+
+    def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
+        """The tokens of a finished chat, and for each 1 where the assistant speaks, its <|im_end|> included, else 0."""
+        ids = self._tokenizer.apply_chat_template(list(messages))["input_ids"]
+        mask, speaking = [], 0
+        for position, token in enumerate(ids):
+            mask.append(speaking)
+            if token == self.end_id:
+                speaking = 0
+            elif token == self._head[-1] and tuple(ids[: position + 1][-len(self._head) :]) == self._head:
+                speaking = 1
+        return ids, mask
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, special tokens left out."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def transcript(self, ids: Sequence[int]) -> str:
+        """The text of tokens as a chat is written down, special tokens included."""
+        return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the files that `load_tokenizer` and `transformers.AutoTokenizer` read."""
+        self._tokenizer.save_pretrained(str(folder))
+
+
+def load_tokenizer(folder: str | Path) -> ChatTokenizer:
+    """The tokenizer in a model's folder.
+
+    Raises:
+      BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
+    """
+    if not (Path(folder) / "tokenizer_config.json").is_file():
+        raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"the tokenizer in {folder} cannot be read: {error}") from None
+    if tokenizer.chat_template is None:
+        raise BadInput(f"the tokenizer in {folder} has no chat template.")
+    if END not in tokenizer.get_vocab():
+        raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
+    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
+        raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
+    return ChatTokenizer(tokenizer)
+
+
+def make_tokenizer(texts: Iterable[str], vocab_size: int) -> ChatTokenizer:
+    """A tokenizer of bytes, the integers up to 99, lines of roles, and the most frequent clauses of the texts.
+
+    A message has the same tokens wherever it stands in a chat, and alone: a program has those of the Code LLM's answer
+    in the Test LLM's prompt, too.
+
+    Args:
+      texts: the contents of chat messages; the same texts in any order make the same tokenizer.
+      vocab_size: at most so many tokens, special ones included.
+
+    Raises:
+      BadInput: not even bytes, integers and roles fit.
+    """
+    tokenizer = Qwen2Tokenizer(
+        vocab={byte: index for index, byte in enumerate(bytes_to_unicode().values())},
+        merges=[],
+        eos_token=END,
+        pad_token=PAD,
+        extra_special_tokens=[START],
+        chat_template=_CHAT_TEMPLATE,
+    )
+    fixed = [*map(str, range(10, 100)), *(f"{role}\n" for role in ROLES)]
+    room = vocab_size - len(tokenizer) - len(fixed)
+    if room < 0:
+        raise BadInput(f"vocab_size {vocab_size} is too small: bytes, integers and roles take {-room} more.")
+    # The decoder would take a character that is not ASCII for the byte that it stands for in the vocabulary.
+    counts = Counter(
+        clause for text in texts for clause in _CLAUSE.findall(text) if len(clause) > 1 and clause.isascii()
+    )
+    clauses = sorted(counts, key=lambda clause: (-counts[clause], clause))[:room]
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in [*fixed, *clauses]])
+    return ChatTokenizer(tokenizer)

@@ -1,0 +1,89 @@
+"""What the players' answers say: a program out of a Code LLM's text, asserts out of a Test LLM's text.
+
+Every text here was written by a policy that is paid for the outcome. Reading it takes time linear in its length, runs
+nothing and never raises.
+"""
+
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codea1.game.asserts import Inlined, ParsedAssert, read_statement
+from codea1.game.statements import split_statements
+
+MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
+MAX_ASSERTS = 128  # of one suite that are read
+
+_FENCE = "```"
+_PYTHON_FENCE = "```python"
+_PRINTABLE = frozenset(string.printable)
+
+
+@dataclass(frozen=True)
+class ExtractedProgram:
+    """The program of a Code LLM's answer."""
+
+    source: str
+    fenced: bool  # it stood in a closed code block
+    nonrelated_ratio: float  # share of the answer's characters outside the code block; 1 without one
+
+
+@dataclass(frozen=True)
+class ParsedSuite:
+    """The asserts of a Test LLM's answer, in the order written."""
+
+    asserts: tuple[ParsedAssert, ...]
+    fenced: bool  # they stood in closed ```python blocks
+    nonprintable_ratio: float  # share of the answer's characters that are not ASCII printable
+
+
+def extract_program(answer: str) -> ExtractedProgram:
+    """Takes the first closed ```python block, else the first closed block of any kind, else the whole answer."""
+    for fence in (_PYTHON_FENCE, _FENCE):
+        before, opened, rest = answer.partition(fence)
+        block, closed, after = rest.partition(_FENCE)
+        if opened and closed:
+            source = block if fence == _PYTHON_FENCE else _without_language(block)
+            return ExtractedProgram(source.strip("\n"), True, (len(before) + len(after)) / len(answer))
+    return ExtractedProgram(answer.strip("\n"), False, 1.0)
+
+
+def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
+    """Reads the asserts of all closed ```python blocks; without a block, those lines that start with `assert`.
+
+    In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
+    where it is a bare argument of the call. Without a block each line stands alone.
+    """
+    blocks = list(_python_blocks(answer[:MAX_SUITE_CHARS]))
+    statements = split_statements("\n".join(blocks)) if blocks else _assert_lines(answer[:MAX_SUITE_CHARS])
+    inlined: Inlined = {}
+    asserts: list[ParsedAssert] = []
+    for statement in statements:
+        asserts += read_statement(statement, entry_point, inlined, fenced=bool(blocks))
+        if len(asserts) >= MAX_ASSERTS:
+            break
+    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), _nonprintable_ratio(answer))
+
+
+def _without_language(block: str) -> str:
+    language, newline, rest = block.partition("\n")
+    return rest if newline and language.strip().isalnum() else block
+
+
+def _python_blocks(text: str) -> Iterator[str]:
+    end = 0
+    while (opened := text.find(_PYTHON_FENCE, end)) >= 0:
+        start = opened + len(_PYTHON_FENCE)
+        closed = text.find(_FENCE, start)
+        if closed < 0:
+            return
+        yield text[start:closed]
+        end = closed + len(_FENCE)
+
+
+def _assert_lines(text: str) -> Iterator[str]:
+    return (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
+
+
+def _nonprintable_ratio(text: str) -> float:
+    return sum(char not in _PRINTABLE for char in text) / len(text) if text else 0.0

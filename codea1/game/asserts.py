@@ -1,0 +1,148 @@
+"""One assert statement, read as data: which call it makes, what answer it states, and why it may not count."""
+
+import ast
+from dataclasses import dataclass
+
+from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
+from codea1.sandbox.literals import MAX_SOURCE_BYTES, NotLiteral, call_arguments, literal_value, parse_source
+from codea1.sandbox.values import NotPlainData, encode_exact
+
+Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
+
+UNREADABLE = "does not parse"
+NOT_ONE_ASSERT = "not a single assert"
+NO_COMPARISON = "not a comparison"
+CHAINED = "a chained comparison"
+NO_CALL = "no call on the left"
+NOT_ENTRY_POINT = "not the entry point"
+BAD_ARGUMENTS = "arguments are not plain data"
+LARGE_ARGUMENTS = "arguments are too large"
+BAD_ANSWER = "answer is not plain data"
+
+_OPERATORS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A source that is not one test."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ParsedAssert:
+    """What one assert says, before any policy judges it."""
+
+    source: str  # as written
+    operator: str = ""  # first comparison operator, such as "=="; empty without a comparison
+    call: Call | None = None  # None: it does not call the entry point with plain data
+    answer: bytes | None = None  # exact encoding of the first right-hand side; None: not plain data
+    rejection: str = ""  # why it is not `assert entry_point(plain data) == plain data`; empty when it is
+    dropped: bool = False  # the reference's extraction loses it without counting it
+
+    @property
+    def test(self) -> Test | None:
+        """The test that the assert states; None when it is rejected."""
+        return None if self.rejection else Test(self.call, self.answer)
+
+
+def parse_assert(source: str, entry_point: str) -> Test | Rejected:
+    """Reads exactly one statement `assert entry_point(literals) == literal`; a message after it is ignored."""
+    try:
+        body = parse_source(source.strip()).body
+    except NotLiteral:
+        return Rejected(UNREADABLE)
+    if len(body) != 1 or not isinstance(body[0], ast.Assert):
+        return Rejected(NOT_ONE_ASSERT)
+    parsed = _read_assert(body[0], source, entry_point, {}, fenced=True)
+    return parsed.test or Rejected(parsed.rejection)
+
+
+def read_statement(statement: str, entry_point: str, inlined: Inlined, *, fenced: bool) -> list[ParsedAssert]:
+    """Reads the asserts of one statement (several when joined by semicolons) and notes its simple assignments.
+
+    Args:
+      statement: source text of any length and content.
+      entry_point: the function that a test must call.
+      inlined: names assigned by earlier statements; this one's are added.
+      fenced: the statement stood in a code block, where the reference's extraction drops what is not
+        `assert <call> <operator> ...` instead of counting it.
+    """
+    statement = statement.strip()
+    try:
+        body = parse_source(statement).body
+    except NotLiteral:
+        if not statement.startswith("assert"):
+            return []
+        return [ParsedAssert(statement[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
+    asserts = []
+    for node in body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            inlined[node.targets[0].id] = node.value
+        elif isinstance(node, ast.Assert):
+            source = statement if len(body) == 1 else _unparse(node, statement)
+            asserts.append(_read_assert(node, source, entry_point, inlined, fenced=fenced))
+    return asserts
+
+
+def _unparse(node: ast.Assert, statement: str) -> str:
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return statement
+
+
+def _read_assert(node: ast.Assert, source: str, entry_point: str, inlined: Inlined, *, fenced: bool) -> ParsedAssert:
+    compare = node.test
+    if not isinstance(compare, ast.Compare):
+        return ParsedAssert(source, rejection=NO_COMPARISON, dropped=fenced)
+    operator = _OPERATORS[type(compare.ops[0])]
+    if not isinstance(compare.left, ast.Call):
+        return ParsedAssert(source, operator, rejection=NO_CALL, dropped=fenced)
+    reasons = [CHAINED] if len(compare.ops) > 1 else [] if operator == "==" else [f"operator {operator}"]
+    call = _read_call(compare.left, entry_point, inlined)
+    answer = _read_answer(compare.comparators[0])
+    reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
+    return ParsedAssert(
+        source,
+        operator,
+        None if isinstance(call, Rejected) else call,
+        None if isinstance(answer, Rejected) else answer,
+        "; ".join(reasons),
+    )
+
+
+def _read_call(node: ast.Call, entry_point: str, inlined: Inlined) -> Call | Rejected:
+    if not isinstance(node.func, ast.Name) or node.func.id != entry_point:
+        return Rejected(NOT_ENTRY_POINT)
+    arguments = [_inline(argument, inlined) for argument in node.args]
+    keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]
+    try:
+        positional, named = call_arguments(ast.Call(node.func, arguments, keywords))
+        # By name: the order in which keywords are written makes no other test.
+        encoded = encode_exact((positional, dict(sorted(named.items()))))
+    except (NotLiteral, NotPlainData):
+        return Rejected(BAD_ARGUMENTS)
+    return Call(entry_point, encoded) if len(encoded) <= MAX_VALUE_BYTES else Rejected(LARGE_ARGUMENTS)
+
+
+def _inline(node: ast.expr, inlined: Inlined) -> ast.expr:
+    return inlined.get(node.id, node) if isinstance(node, ast.Name) else node
+
+
+def _read_answer(node: ast.expr) -> bytes | Rejected:
+    try:
+        return encode_exact(literal_value(node))
+    except (NotLiteral, NotPlainData):
+        return Rejected(BAD_ANSWER)

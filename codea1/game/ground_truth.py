@@ -1,0 +1,103 @@
+"""How the ground truth's answers mark the asserts of a suite, under either policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from codea1.game.answers import ParsedSuite
+from codea1.game.asserts import ParsedAssert
+from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
+from codea1.sandbox.values import decode_exact, encode_canonical
+
+
+class Answer(Protocol):
+    """What the ground truth answered to one call."""
+
+    usable: bool
+    value: bytes  # exact encoding, where usable
+    reason: str  # why it is not usable, "infra" when the sandbox itself failed
+
+
+class Mark(StrEnum):
+    """What became of one assert."""
+
+    RIGHT = "right"  # its stated answer is the ground truth's
+    WRONG_ANSWER = "wrong answer"  # the ground truth answers the call with another value
+    DUPLICATE = "duplicate"  # an earlier assert makes the same call
+    UNUSABLE = "unusable"  # the ground truth gives no comparable answer
+    REJECTED = "rejected"  # not a form the policy accepts
+    DROPPED = "dropped"  # the official extraction loses it without counting it
+    SURPLUS = "surplus"  # beyond the number of asserts asked for, where those do not count
+    INFRA = "infra"  # the sandbox failed to run the ground truth
+
+
+@dataclass(frozen=True)
+class MarkedAssert:
+    """An assert beside what the ground truth says of it."""
+
+    parsed: ParsedAssert
+    mark: Mark
+    detail: str = ""  # the reason of a rejection or of an unusable answer
+    truth: bytes | None = None  # exact encoding of the ground truth's answer, where it gives one
+    kept: bool = False  # the policy runs the call on the candidate
+
+    @property
+    def test(self) -> Test | None:
+        """What runs on the candidate: the call with the ground truth's answer; None when the assert is not kept."""
+        return Test(self.parsed.call, self.truth) if self.kept else None
+
+
+def answers_equal(first: bytes, second: bytes) -> bool:
+    """Whether two exact encodings hold values that are equal under Python's `==`."""
+    return first == second or encode_canonical(decode_exact(first)) == encode_canonical(decode_exact(second))
+
+
+def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
+    """Marks every assert as the Code-A1 reference implementation does.
+
+    Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
+    value, whatever the assert states: a wrong answer costs validity and the test is kept. Asserts beyond the number
+    asked for are marked like the others. What the reference would execute but is not data is not executed: a call of
+    anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
+    data is a wrong one.
+    """
+    marked = []
+    seen: set[Call] = set()
+    for item in parsed.asserts:
+        if item.dropped:
+            marked.append(MarkedAssert(item, Mark.DROPPED, item.rejection))
+        elif item.call is None:
+            marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
+        else:
+            marked.append(_mark_call(item, answers[item.call], seen, keep_wrong=True))
+    return marked
+
+
+def mark_strict(parsed: ParsedSuite, answers: Mapping[Call, Answer], num_tests: int) -> list[MarkedAssert]:
+    """Marks the first `num_tests` asserts; only right tests are kept, and no later assert counts for anything.
+
+    A test is right when it is unique, on the entry point, with plain-data arguments, and states with `==` the ground
+    truth's own answer.
+    """
+    marked = []
+    seen: set[Call] = set()
+    for item in parsed.asserts[:num_tests]:
+        if item.rejection:
+            marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
+        else:
+            marked.append(_mark_call(item, answers[item.call], seen, keep_wrong=False))
+    return marked + [MarkedAssert(item, Mark.SURPLUS) for item in parsed.asserts[num_tests:]]
+
+
+def _mark_call(item: ParsedAssert, answer: Answer, seen: set[Call], *, keep_wrong: bool) -> MarkedAssert:
+    if not answer.usable:
+        return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
+    if len(answer.value) > MAX_VALUE_BYTES:
+        return MarkedAssert(item, Mark.UNUSABLE, "too large")
+    if item.call in seen:
+        return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
+    seen.add(item.call)
+    if item.answer is None or not answers_equal(item.answer, answer.value):
+        return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, kept=keep_wrong)
+    return MarkedAssert(item, Mark.RIGHT, truth=answer.value, kept=True)

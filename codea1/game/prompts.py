@@ -1,0 +1,164 @@
+"""What the players are told: templates of chat messages, and how a question and a program are put into them.
+
+A placeholder is a word in braces, such as {problem}. Values are put in by one pass over the template, so braces in a
+problem or a program mean nothing.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from codea1.errors import BadInput
+from codea1.game.question import Question
+
+Message = dict[str, str]
+
+CODE_PLACEHOLDERS = frozenset({"problem", "description", "entry_point"})
+TEST_PLACEHOLDERS = CODE_PLACEHOLDERS | {"program", "num_tests"}
+ROLES = ("system", "user", "assistant")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+@dataclass(frozen=True)
+class PromptTemplates:
+    """The messages of both players before anything is filled in."""
+
+    code: tuple[Message, ...]  # may hold CODE_PLACEHOLDERS
+    test: tuple[Message, ...]  # may hold TEST_PLACEHOLDERS
+
+    @classmethod
+    def from_json(cls, text: str, source: str) -> "PromptTemplates":
+        """Reads {"code": [{"role", "content"}, ...], "test": [...]}; `source` names the text in errors.
+
+        Raises:
+          BadInput: not JSON, a missing or unknown field, an unknown role or placeholder, or messages that never show
+            the problem.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise BadInput(f"prompt template {source} is not JSON: {error}.") from None
+        _check_fields(data, ("code", "test"), f"prompt template {source}")
+        return cls(
+            code=_read_messages(data["code"], CODE_PLACEHOLDERS, f"prompt template {source}, field 'code'"),
+            test=_read_messages(data["test"], TEST_PLACEHOLDERS, f"prompt template {source}, field 'test'"),
+        )
+
+
+def code_messages(templates: PromptTemplates, question: Question) -> list[Message]:
+    """The chat that asks the Code LLM for a program: the dataset's own prompt where it brings one."""
+    if question.prompt is not None:
+        return [dict(message) for message in question.prompt]
+    return _fill(templates.code, _question_values(question))
+
+
+def test_messages(templates: PromptTemplates, question: Question, program: str, num_tests: int) -> list[Message]:
+    """The chat that asks the Test LLM for a suite of `num_tests` asserts that break `program`."""
+    return _fill(templates.test, {**_question_values(question), "program": program, "num_tests": str(num_tests)})
+
+
+def _question_values(question: Question) -> dict[str, str]:
+    return {"problem": question.problem, "description": question.description, "entry_point": question.entry_point}
+
+
+def _fill(messages: tuple[Message, ...], values: Mapping[str, str]) -> list[Message]:
+    return [
+        {"role": message["role"], "content": _PLACEHOLDER.sub(lambda found: values[found[1]], message["content"])}
+        for message in messages
+    ]
+
+
+def _check_fields(data: Any, fields: tuple[str, ...], where: str) -> None:
+    if not isinstance(data, dict):
+        raise BadInput(f"{where} must be a JSON object with the fields {', '.join(fields)}.")
+    for field in fields:
+        if field not in data:
+            raise BadInput(f"{where} lacks the field {field!r}.")
+    for field in data:
+        if field not in fields:
+            raise BadInput(f"{where} has the unknown field {field!r}; known are {', '.join(fields)}.")
+
+
+def _read_messages(data: Any, placeholders: frozenset[str], where: str) -> tuple[Message, ...]:
+    if not isinstance(data, list) or not data:
+        raise BadInput(f"{where} must be a list of messages, at least one.")
+    for index, message in enumerate(data):
+        _check_message(message, placeholders, f"{where}, message {index}")
+    used = {name for message in data for name in _PLACEHOLDER.findall(message["content"])}
+    if not used & {"problem", "description"}:
+        raise BadInput(f"{where} shows neither {{problem}} nor {{description}}.")
+    return tuple({"role": message["role"], "content": message["content"]} for message in data)
+
+
+def _check_message(message: Any, placeholders: frozenset[str], where: str) -> None:
+    _check_fields(message, ("role", "content"), where)
+    if message["role"] not in ROLES:
+        raise BadInput(f"{where} has the role {message['role']!r}; it must be one of {', '.join(ROLES)}.")
+    if not isinstance(message["content"], str):
+        raise BadInput(f"{where} has a content that is not text.")
+    for name in _PLACEHOLDER.findall(message["content"]):
+        if name not in placeholders:
+            known = ", ".join(f"{{{known}}}" for known in sorted(placeholders))
+            raise BadInput(f"{where} has the unknown placeholder {{{name}}}; known are {known}.")
+
+
+_DEFAULT_CODE_TASK = """\
+Write the complete Python function that the question below asks for. Put the whole function, with every import it
+needs, into a single ```python code block, and write nothing outside that block.
+
+Question:
+{problem}"""
+
+_DEFAULT_TEST_TASK = """\
+# Role
+You look for mistakes in Python programs. You are given a `Question` and `Buggy Code` that claims to answer it, and you
+look for inputs on which `Buggy Code` does something other than what `Question` asks for.
+
+# Task
+Write {num_tests} test cases, each one assert statement that a right program passes and `Buggy Code` fails.
+
+# Strategy
+1. Attack the gaps: compare what `Question` requires with what `Buggy Code` really does, and choose inputs where the two
+part.
+2. Go for the hard places: limits of ranges, empty and extreme inputs, rare branches, inputs that take several steps to
+work out. Be sure of every answer: it is the one `Question` demands, never the one `Buggy Code` happens to give.
+3. Waste nothing: no two test cases may probe the same behaviour. Only the first {num_tests} test cases count, so begin
+with the strongest.
+
+# Context
+Question:
+{description}
+
+Buggy Code:
+```python
+{program}
+```
+
+# Output Format
+Put all test cases into ONE ```python code block, one per line, each calling `{entry_point}` with literal arguments:
+assert {entry_point}(arguments) == answer"""
+
+DEFAULT = PromptTemplates(
+    code=(
+        {"role": "system", "content": "You are a helpful assistant that completes code."},
+        {"role": "user", "content": _DEFAULT_CODE_TASK},
+    ),
+    test=(
+        {"role": "system", "content": "You are a helpful assistant that writes test cases."},
+        {"role": "user", "content": _DEFAULT_TEST_TASK},
+    ),
+)
+
+# As few tokens as can be, for policies made from nothing. The Test LLM sees its program as the Code LLM wrote it.
+TINY = PromptTemplates(
+    code=({"role": "user", "content": "{problem}"},),
+    test=(
+        {"role": "user", "content": "{problem}"},
+        {"role": "assistant", "content": "```python\n{program}\n```"},
+        {"role": "user", "content": "test"},
+    ),
+)
+
+TEMPLATES = {"default": DEFAULT, "tiny": TINY}

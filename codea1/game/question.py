@@ -1,0 +1,23 @@
+"""What both players are asked about."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Question:
+    """One programming question with its ground truth; a row of a dataset, once read.
+
+    Code-A1 itself uses no golden tests: they are the reward of the golden-tests baseline. Check script, golden tests
+    and mutants are empty where the dataset has none.
+    """
+
+    id: str
+    prompt: tuple[dict[str, str], ...] | None  # chat messages the dataset brings for the Code LLM; None: use a template
+    problem: str  # what the Code LLM is asked, as code or text
+    description: str  # what the Test LLM is told about the problem
+    ground_truth: str  # whole program that defines entry_point
+    entry_point: str  # name of the function under test
+    check_script: str | None = None  # defines check(candidate), the benchmark's own judge
+    golden_tests: tuple[str, ...] = ()  # sources of assert statements
+    mutants: tuple[str, ...] = ()  # whole programs, each with one known mistake
+    data_source: str = ""  # the dataset's own tag, e.g. "mbppplus"

@@ -1,0 +1,247 @@
+"""What each player is paid: the reference's formulas and a strict alternative, side by side.
+
+A reward is None where the sample must not be learned from: infrastructure failed while it was graded, or nothing graded
+it. Rewards are Python floats, float64, and never rounded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from codea1.game.answers import ParsedSuite
+from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
+from codea1.game.tests import Call
+from codea1.sandbox.verdict import Verdict
+
+FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
+DECIDED = FAILED | {Verdict.PASS}  # the program was run and judged
+
+INFRA = "infra"  # the sandbox failed
+NO_TESTS = "no tests"  # nothing graded the sample
+MASK_REASONS = (INFRA, NO_TESTS)
+
+_COSTS_VALIDITY = frozenset({Mark.REJECTED, Mark.UNUSABLE, Mark.DUPLICATE, Mark.WRONG_ANSWER})
+
+
+@dataclass(frozen=True)
+class SuiteOutcome:
+    """What the rewards read of one suite on one program."""
+
+    verdicts: tuple[Verdict, ...]  # of the tests that the policy runs, in the order written
+    invalid: int = 0  # asserts that were rejected, unusable, duplicate or stated a wrong answer
+    nonprintable_ratio: float = 0.0
+    ground_truth_lost: bool = False  # the sandbox failed to run the ground truth on a call of the suite
+
+    @classmethod
+    def of(cls, parsed: ParsedSuite, marked: Sequence[MarkedAssert], verdicts: Sequence[Verdict]) -> "SuiteOutcome":
+        """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts."""
+        marks = [item.mark for item in marked]
+        invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
+        return cls(tuple(verdicts), invalid, parsed.nonprintable_ratio, Mark.INFRA in marks)
+
+    @property
+    def lost(self) -> bool:
+        """Whether infrastructure failed while the suite was graded."""
+        return self.ground_truth_lost or Verdict.INFRA in self.verdicts
+
+
+@dataclass(frozen=True)
+class SolutionOutcome:
+    """What the rewards read of one program: its fresh suites and the replayed tests."""
+
+    program_valid: bool | None  # it could be loaded; None: the sandbox failed before that showed
+    suites: tuple[SuiteOutcome, ...] = ()
+    history: tuple[Verdict, ...] = ()  # of the Mistake Book's tests
+
+    @property
+    def history_lost(self) -> bool:
+        """Whether infrastructure failed while the replayed tests ran."""
+        return Verdict.INFRA in self.history
+
+
+@dataclass(frozen=True)
+class TestReward:
+    """The reward of one suite and its parts."""
+
+    __test__ = False  # for pytest: not a test case of this project
+
+    total: float | None
+    validity: float  # Val
+    adversarial: float  # Adv; 0 on an invalid program
+    penalty: float = 0.0  # subtracted from the total
+    masked: str = ""  # why total is None, one of MASK_REASONS
+
+
+@dataclass(frozen=True)
+class CodeReward:
+    """The reward of one solution and its parts; a part is None where there was nothing to pass."""
+
+    total: float | None
+    suites: tuple[float | None, ...] = ()  # each suite's share in the mean; None: left out of it
+    generated_pass_rate: float | None = None  # mean over the suites that have tests
+    history_pass_rate: float | None = None
+    golden_pass_rate: float | None = None
+    masked: str = ""  # why total is None, one of MASK_REASONS
+
+
+Reward = TypeVar("Reward", TestReward, CodeReward)
+
+
+class RewardPolicy(Protocol):
+    """How suites are marked and both players are paid."""
+
+    alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
+    num_tests: int  # K: asserts asked for in a suite
+
+    def calls(self, parsed: ParsedSuite) -> list[Call]:
+        """The different calls whose ground-truth answers `mark` needs."""
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
+        """Marks every assert of a suite; those with a test run on the candidate."""
+
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+        """R_T of one suite against one program."""
+
+    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+        """R_C of one program against its suites and its question's history."""
+
+
+@dataclass(frozen=True)
+class OfficialPolicy:
+    """The rewards of the Code-A1 reference implementation, number for number, but in float64.
+
+    Every outcome but a pass is a fail, tests that were never run included. A suite's v usable tests are those with an
+    answer of the ground truth, which replaces the stated one; its `invalid` asserts only cost validity.
+    """
+
+    alpha: float
+    num_tests: int
+
+    def calls(self, parsed: ParsedSuite) -> list[Call]:
+        return list(dict.fromkeys(item.call for item in parsed.asserts if item.call is not None))
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
+        return mark_official(parsed, answers)
+
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+        """R_T = [program valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
+
+        Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over the first K usable tests of which f fail, halved to
+        (f/K - Fail_hist + 1)/2 with history, and 0 for a suite without usable tests.
+        """
+        usable, k = len(suite.verdicts), self.num_tests
+        validity = max(0.0, min(1.0, usable / k, 1 - suite.invalid / k))
+        adversarial = 0.0
+        if solution.program_valid and usable:
+            adversarial = sum(verdict is not Verdict.PASS for verdict in suite.verdicts[:k]) / k
+            if solution.history:
+                failed_history = sum(verdict is not Verdict.PASS for verdict in solution.history)
+                adversarial = (adversarial - failed_history / len(solution.history) + 1) / 2
+        paid = self.alpha * validity + (1 - self.alpha) * adversarial if solution.program_valid else 0.0
+        total = paid - suite.nonprintable_ratio
+        reward = TestReward(total, validity, adversarial, suite.nonprintable_ratio)
+        return _masked(reward, lost=solution.program_valid is None or suite.lost or solution.history_lost)
+
+    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+        """R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one of both that there is, or 0 with neither.
+
+        An invalid program passes nothing.
+        """
+        if not solution.program_valid:
+            solution = _all_failed(solution)
+        history = _share_passed(solution.history) if solution.history else None
+        generated = [_share_passed(suite.verdicts) if suite.verdicts else None for suite in solution.suites]
+        shares = tuple(_mean((history, rate)) or 0.0 for rate in generated)
+        return _code_reward(solution, CodeReward(_mean(shares), shares, _mean(generated), history))
+
+
+@dataclass(frozen=True)
+class StrictPolicy:
+    """Only right tests count: unique, on the entry point, plain data, and stating the ground truth's answer with `==`.
+
+    v = right tests among the first K asserts, f = those of them that the program fails by a wrong value, an error or a
+    timeout. A test that was not run has neither passed nor failed: no pass rate counts it, and in f/K it is no kill, so
+    that exhausting the time limit pays nobody.
+    """
+
+    alpha: float
+    num_tests: int
+
+    def calls(self, parsed: ParsedSuite) -> list[Call]:
+        return list(dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if not item.rejection))
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
+        return mark_strict(parsed, answers, self.num_tests)
+
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+        """R_T = alpha Val + (1 - alpha) Adv with Val = v/K and Adv = f/K; alpha Val when the program is invalid."""
+        validity = len(suite.verdicts) / self.num_tests
+        failed = sum(verdict in FAILED for verdict in suite.verdicts)
+        adversarial = failed / self.num_tests if solution.program_valid else 0.0
+        total = self.alpha * validity + (1 - self.alpha) * adversarial
+        return _masked(TestReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
+
+    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+        """R_C = mean over suites of the pass rate on right tests, averaged with that on history where there is one.
+
+        Suites in which nothing was judged are left out of the mean; without any, R_C is the pass rate on history, and
+        without that the sample is masked.
+        """
+        if not solution.program_valid:
+            solution = _all_failed(solution)
+        history = _pass_rate(solution.history)
+        generated = [_pass_rate(suite.verdicts) for suite in solution.suites]
+        shares = tuple(
+            None if rate is None else rate if history is None else (rate + history) / 2 for rate in generated
+        )
+        total = history if _mean(shares) is None else _mean(shares)
+        return _code_reward(solution, CodeReward(total, shares, _mean(generated), history))
+
+
+POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {"official": OfficialPolicy, "strict": StrictPolicy}
+
+
+def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> CodeReward:
+    """The golden-tests baseline: the share of the dataset's own tests that the program passes, 0 if it is invalid."""
+    if program_valid is None or Verdict.INFRA in verdicts:
+        return CodeReward(None, masked=INFRA)
+    if not verdicts:
+        return CodeReward(None, masked=NO_TESTS)
+    rate = _share_passed(verdicts) if program_valid else 0.0
+    return CodeReward(rate, golden_pass_rate=rate)
+
+
+def _share_passed(verdicts: Sequence[Verdict]) -> float:
+    return sum(verdict is Verdict.PASS for verdict in verdicts) / len(verdicts)
+
+
+def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
+    """The share of passes among the tests that were run and judged; None when there are none."""
+    judged = [verdict for verdict in verdicts if verdict in DECIDED]
+    return _share_passed(judged) if judged else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the values that are there; None when there are none."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
+
+
+def _all_failed(solution: SolutionOutcome) -> SolutionOutcome:
+    """The outcome of a program that cannot be loaded: it passes no test, whatever else became of them."""
+
+    def failed(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+        return tuple(verdict if verdict is Verdict.INFRA else Verdict.ERROR for verdict in verdicts)
+
+    suites = tuple(replace(suite, verdicts=failed(suite.verdicts)) for suite in solution.suites)
+    return replace(solution, suites=suites, history=failed(solution.history))
+
+
+def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
+    suites_lost = any(suite.lost for suite in solution.suites)
+    reward = _masked(reward, lost=solution.program_valid is None or suites_lost or solution.history_lost)
+    return reward if reward.masked or reward.total is not None else replace(reward, masked=NO_TESTS)
+
+
+def _masked(reward: Reward, *, lost: bool) -> Reward:
+    return replace(reward, total=None, masked=INFRA) if lost else reward

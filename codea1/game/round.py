@@ -1,0 +1,185 @@
+"""A Round: everything that happened to a batch of questions in one step.
+
+Rewards are computed from it, the Mistake Book learns from it, and what is written per sample is a view of it. A record
+is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from codea1.game.answers import ExtractedProgram, ParsedSuite
+from codea1.game.ground_truth import MarkedAssert
+from codea1.game.mistake_book import BookChange, MistakeBook
+from codea1.game.question import Question
+from codea1.game.rewards import (
+    FAILED,
+    CodeReward,
+    RewardPolicy,
+    SolutionOutcome,
+    SuiteOutcome,
+    TestReward,
+    golden_reward,
+)
+from codea1.game.selection import top_variance
+from codea1.game.tests import Test
+from codea1.sandbox.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class SampleRecord:
+    """What one player was shown and what it sampled."""
+
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    text: str
+    token_ids: tuple[int, ...]
+    log_probs: tuple[float, ...]  # of token_ids, as sampled
+    finish_reason: str  # "stop" or "length"
+
+
+@dataclass(frozen=True)
+class GradedTest:
+    """One test and its verdict on one program."""
+
+    __test__ = False  # for pytest: not a test case of this project
+
+    test: Test
+    verdict: Verdict
+
+
+@dataclass
+class SuiteRecord:
+    """One answer of the Test LLM about one solution."""
+
+    index: int  # n, among the solution's suites
+    sample: SampleRecord
+    parsed: ParsedSuite
+    marked: list[MarkedAssert] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
+    reward: TestReward | None = None
+    advantage: float = 0.0
+    selected: bool = False  # it trains the Test LLM, unless it is masked
+
+    @property
+    def masked(self) -> bool:
+        """Whether the sample has no reward to learn from."""
+        return self.reward is None or self.reward.total is None
+
+    @property
+    def tests(self) -> list[Test]:
+        """The tests that run on the solution, in the order written."""
+        return [item.test for item in self.marked if item.kept]
+
+    @property
+    def graded(self) -> list[GradedTest]:
+        return [GradedTest(test, verdict) for test, verdict in zip(self.tests, self.verdicts, strict=True)]
+
+    @property
+    def outcome(self) -> SuiteOutcome:
+        return SuiteOutcome.of(self.parsed, self.marked, self.verdicts)
+
+
+@dataclass
+class SolutionRecord:
+    """One answer of the Code LLM to one question."""
+
+    index: int  # m, among the question's solutions
+    sample: SampleRecord
+    program: ExtractedProgram
+    program_valid: bool | None = None  # it could be loaded; None: not graded, or the sandbox failed
+    suites: list[SuiteRecord] = field(default_factory=list)
+    history: list[GradedTest] = field(default_factory=list)  # replayed from the Mistake Book
+    golden: list[GradedTest] = field(default_factory=list)
+    test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
+    reward: CodeReward | None = None
+    advantage: float = 0.0
+
+    @property
+    def masked(self) -> bool:
+        """Whether the sample has no reward to learn from."""
+        return self.reward is None or self.reward.total is None
+
+    @property
+    def outcome(self) -> SolutionOutcome:
+        return SolutionOutcome(
+            self.program_valid,
+            tuple(suite.outcome for suite in self.suites),
+            tuple(graded.verdict for graded in self.history),
+        )
+
+    def pay_from_suites(self, policy: RewardPolicy) -> None:
+        """Gives the solution and its suites their rewards; all verdicts must be in."""
+        outcome = self.outcome
+        self.reward = policy.code_reward(outcome)
+        for suite, suite_outcome in zip(self.suites, outcome.suites, strict=True):
+            suite.reward = policy.test_reward(outcome, suite_outcome)
+
+    def pay_from_golden_tests(self) -> None:
+        """Gives the solution the golden-tests reward; all verdicts must be in."""
+        self.reward = golden_reward(self.program_valid, [graded.verdict for graded in self.golden])
+
+
+@dataclass
+class QuestionRecord:
+    """One question of the batch with its M solutions."""
+
+    question: Question
+    solutions: list[SolutionRecord] = field(default_factory=list)
+
+    def update(self, book: MistakeBook) -> BookChange:
+        """Lets the Mistake Book learn from the question's valid programs.
+
+        Only verdicts of programs that ran count: a test that was not run, or lost to infrastructure, neither enters
+        the book nor wears off.
+        """
+        valid = [solution for solution in self.solutions if solution.program_valid]
+        passed = [[run.test for run in solution.history if run.verdict is Verdict.PASS] for solution in valid]
+        failed = [
+            [run.test for suite in solution.suites for run in suite.graded if run.verdict in FAILED]
+            for solution in valid
+        ]
+        return book.update(self.question.id, passed, failed)
+
+    def select(self, update_n: int) -> None:
+        """Selects the suites of the `update_n` solutions with the most variance in reward (TOPVAR)."""
+        rewards = [[suite.reward.total for suite in solution.suites] for solution in self.solutions]
+        chosen = top_variance(rewards, update_n)
+        for m, solution in enumerate(self.solutions):
+            for suite in solution.suites:
+                suite.selected = m in chosen
+
+
+@dataclass
+class Round:
+    """One step of the game."""
+
+    step: int
+    questions: list[QuestionRecord] = field(default_factory=list)
+    book_change: BookChange = field(default_factory=BookChange)
+    book_size: int = 0  # tests in the Mistake Book after the step
+
+    @property
+    def solutions(self) -> Iterator[SolutionRecord]:
+        return (solution for question in self.questions for solution in question.solutions)
+
+    @property
+    def suites(self) -> Iterator[SuiteRecord]:
+        return (suite for solution in self.solutions for suite in solution.suites)
+
+    def code_groups(self) -> list[list[SolutionRecord]]:
+        """The groups in which the Code LLM's samples are compared: the solutions of one question."""
+        return [question.solutions for question in self.questions]
+
+    def test_groups(self) -> list[list[SuiteRecord]]:
+        """The groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
+        return [solution.suites for solution in self.solutions if solution.suites]
+
+    def update(self, book: MistakeBook) -> None:
+        """Lets the Mistake Book learn from every question, and notes what changed."""
+        self.book_change = sum((question.update(book) for question in self.questions), BookChange())
+        self.book_size = book.size
+
+    def select(self, update_n: int) -> None:
+        """Selects the suites that train the Test LLM, question by question."""
+        for question in self.questions:
+            question.select(update_n)

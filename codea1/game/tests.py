@@ -1,0 +1,101 @@
+"""A test as data: which call, with which arguments, must give which value."""
+
+import keyword
+from collections import deque
+from dataclasses import dataclass
+
+from codea1.sandbox.values import decode_exact, encode_exact
+
+# Of a test's arguments and of its answer, since the Mistake Book and every checkpoint keep them. What is written out in
+# the source of a test fits; what is only described there, such as [0] * 100000, may not.
+MAX_VALUE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the function under test."""
+
+    entry_point: str
+    arguments: bytes  # encode_exact((positional arguments as a tuple, named arguments as a dict))
+
+    @property
+    def text(self) -> str:
+        """The call as Python source, e.g. `f([1, 2], k=3)`."""
+        positional, named = decode_exact(self.arguments)
+        parts = [source_of(value) for value in positional]
+        parts += [_write_keyword(name, value) for name, value in named.items()]
+        return f"{self.entry_point}({', '.join(parts)})"
+
+
+@dataclass(frozen=True)
+class Test:
+    """A call and the value that it must give."""
+
+    __test__ = False  # for pytest: not a test case of this project
+
+    call: Call
+    expected: bytes  # encode_exact(value)
+
+    @property
+    def identity(self) -> tuple[str, bytes]:
+        """What makes it this test and no other: two tests of one call are one test, whatever they expect."""
+        return self.call.entry_point, self.call.arguments
+
+    @property
+    def text(self) -> str:
+        """The test as Python source, e.g. `assert f([1, 2]) == 3`."""
+        return f"assert {self.call.text} == {source_of(decode_exact(self.expected))}"
+
+
+def source_of(value: object) -> str:
+    """Python source of plain data: where it can be written as a literal, reading it gives the same value again."""
+    writer = _WRITERS.get(type(value), repr)
+    return writer(value)
+
+
+def _write_keyword(name: str, value: object) -> str:
+    writable = name.isidentifier() and not keyword.iskeyword(name)
+    return f"{name}={source_of(value)}" if writable else f"**{{{name!r}: {source_of(value)}}}"
+
+
+def _items(values: object) -> str:
+    return ", ".join(source_of(value) for value in values)
+
+
+def _write_int(value: int) -> str:
+    # Python refuses to write or read integers of more than 4,300 decimal digits; hexadecimal has no such limit.
+    return repr(value) if value.bit_length() < 4_000 else hex(value)
+
+
+def _write_float(value: float) -> str:
+    return repr(value) if value - value == 0 else f"float('{value!r}')"
+
+
+def _write_complex(value: complex) -> str:
+    return f"complex({_write_float(value.real)}, {_write_float(value.imag)})"
+
+
+def _write_tuple(value: tuple) -> str:
+    return f"({_items(value)},)" if len(value) == 1 else f"({_items(value)})"
+
+
+def _write_set(value: set) -> str:
+    # Set order depends on the process for text; the order of encodings does not.
+    return "{" + _items(sorted(value, key=encode_exact)) + "}" if value else "set()"
+
+
+def _write_dict(value: dict) -> str:
+    return "{" + ", ".join(f"{source_of(key)}: {source_of(item)}" for key, item in value.items()) + "}"
+
+
+_WRITERS = {
+    int: _write_int,
+    float: _write_float,
+    complex: _write_complex,
+    list: lambda value: f"[{_items(value)}]",
+    tuple: _write_tuple,
+    set: _write_set,
+    frozenset: lambda value: f"frozenset({_write_set(set(value)) if value else ''})",
+    dict: _write_dict,
+    deque: lambda value: f"deque([{_items(value)}])",
+}

@@ -1,0 +1,124 @@
+"""The objective as pure functions on arrays [B, T]: clipped surrogate, KL to the reference policy, entropy bonus.
+
+A loss is always `sum(weights * token_loss)` with weights computed once for the whole mini-batch (`token_weights`), so
+its value and gradient do not depend on how the mini-batch is cut into micro-batches or spread over devices.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+KL_ESTIMATORS = ("k1", "k2", "k3")
+LOG_RATIO_BOUND = 20.0  # exp(20) is far from overflow in float32
+K3_BOUND = 10.0
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is minimised, per token: clipped surrogate + kl_coefficient * KL - entropy_coefficient * entropy.
+
+    The defaults are the hyper-parameters of the Code-A1 paper.
+    """
+
+    clip_low: float = 0.2  # probability ratios below 1 - clip_low stop being pushed down
+    clip_high: float = 0.28  # probability ratios above 1 + clip_high stop being pushed up
+    dual_clip: float = 10.0  # c: with a negative advantage a token's loss is at most -c * advantage
+    kl_estimator: str = "k3"  # of KL(policy || reference), one of KL_ESTIMATORS
+    kl_coefficient: float = 0.001  # 0: the reference policy is not needed
+    entropy_coefficient: float = 0.0
+
+
+def token_weights(response_mask: np.ndarray, aggregation: str, *, max_response_length: int) -> np.ndarray:
+    """Weights [B, T] float32 that turn the token losses of a whole mini-batch into its loss by one weighted sum.
+
+    "token-mean" gives every response token of the mini-batch the same weight. The "seq-mean" modes average over the
+    sequences that have at least one response token; inside a sequence tokens are averaged ("token-mean"), summed
+    ("token-sum"), or summed and divided by the constant `max_response_length` ("token-sum-norm", Dr. GRPO).
+    The weights of rows without response tokens are 0. Raises ValueError for an unknown aggregation.
+    """
+    mask = np.asarray(response_mask, np.float64)
+    lengths = mask.sum(axis=1, keepdims=True)
+    num_sequences = max(int((lengths > 0).sum()), 1)
+    if aggregation == "token-mean":
+        weights = mask / max(lengths.sum(), 1.0)
+    elif aggregation == "seq-mean-token-mean":
+        weights = mask / np.maximum(lengths, 1.0) / num_sequences
+    elif aggregation == "seq-mean-token-sum":
+        weights = mask / num_sequences
+    elif aggregation == "seq-mean-token-sum-norm":
+        weights = mask / (num_sequences * max_response_length)
+    else:
+        raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
+    return weights.astype(np.float32)
+
+
+def policy_loss(
+    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, objective: ObjectiveConfig
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Dual-clip PPO surrogate per token, to be minimised, and per-token diagnostics; all of one shape.
+
+    ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
+    and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
+    The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
+    KL(old policy || policy).
+    """
+    log_ratio = jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    ratio = jnp.exp(log_ratio)
+    unclipped = -advantages * ratio
+    clipped = -advantages * jnp.clip(ratio, 1.0 - objective.clip_low, 1.0 + objective.clip_high)
+    pessimistic = jnp.maximum(unclipped, clipped)
+    ceiling = -advantages * objective.dual_clip
+    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
+    diagnostics = {
+        "clip_fraction_high": (clipped > unclipped) & (advantages > 0),
+        "clip_fraction_low": (clipped > unclipped) & (advantages < 0),
+        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
+        "approx_kl": jnp.expm1(log_ratio) - log_ratio,
+        "ratio": ratio,
+    }
+    return loss, jax.lax.stop_gradient(diagnostics)
+
+
+def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str) -> jax.Array:
+    """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman, "Approximating KL Divergence", 2020).
+
+    With d = clip(log_probs - ref_log_probs, -20, 20): k1 = d, k2 = d^2 / 2, k3 = clip(e^-d - 1 + d, -10, 10). The
+    gradient is 0 where a clip is active. As a loss, k1 has expected gradient 0, k2 that of the true KL and k3 a biased
+    one; k3 is the paper's choice ("low_var_kl"). Raises ValueError for an unknown estimator.
+    """
+    d = jnp.clip(log_probs - ref_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    if estimator == "k1":
+        return d
+    if estimator == "k2":
+        return 0.5 * jnp.square(d)
+    if estimator == "k3":
+        return jnp.clip(jnp.expm1(-d) + d, -K3_BOUND, K3_BOUND)
+    raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
+
+
+def objective_loss(
+    log_probs: jax.Array,
+    entropy: jax.Array,
+    old_log_probs: jax.Array,
+    ref_log_probs: jax.Array | None,
+    advantages: jax.Array,
+    objective: ObjectiveConfig,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The whole objective per token and its per-token diagnostics, all of one shape.
+
+    `ref_log_probs` may be None where kl_coefficient is 0; raises ValueError otherwise.
+    """
+    loss, diagnostics = policy_loss(log_probs, old_log_probs, advantages, objective)
+    diagnostics["policy_loss"] = loss
+    diagnostics["entropy"] = entropy
+    if objective.kl_coefficient:
+        if ref_log_probs is None:
+            raise ValueError("kl_coefficient is not 0, but the reference policy has not scored the batch")
+        diagnostics["kl_ref"] = kl_divergence(log_probs, ref_log_probs, objective.kl_estimator)
+        loss = loss + objective.kl_coefficient * diagnostics["kl_ref"]
+    if objective.entropy_coefficient:
+        loss = loss - objective.entropy_coefficient * entropy
+    return loss, jax.lax.stop_gradient(diagnostics)

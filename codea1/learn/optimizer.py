@@ -1,0 +1,77 @@
+"""AdamW with global-norm clipping, and the learning-rate schedule.
+
+The learning rate is an argument of every update, not a part of the optimizer state: the schedule advances once per
+training step while a training step makes several updates, and one compiled update can serve two players whose
+learning rates differ.
+"""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+
+DECAYS = ("cosine", "linear", "constant")
+
+
+@dataclass(frozen=True)
+class AdamWConfig:
+    """AdamW (Loshchilov and Hutter 2019) on all parameters. The defaults are those of the Code-A1 paper."""
+
+    beta1: float = 0.9  # decay of the mean of gradients
+    beta2: float = 0.999  # decay of the mean of squared gradients
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1  # multiplied by the learning rate; no parameter is excluded
+    max_grad_norm: float = 1.0  # gradients are scaled down to this global norm
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Linear warm-up, then decay to 0. The defaults are those of the Code-A1 paper."""
+
+    peak: float = 1e-6
+    warmup_steps: int = 10  # training steps
+    total_steps: int = 111  # training steps; the decay would reach 0 at step total_steps + 1
+    decay: str = "cosine"  # one of DECAYS
+
+
+def learning_rate(step: int, schedule: ScheduleConfig) -> float:
+    """The learning rate of training step `step`, counted from 1, computed on the host in float64.
+
+    During warm-up it is peak * (step - 1) / warmup_steps, so the first step has learning rate 0 whenever there is a
+    warm-up: the reference implementation advances its scheduler after a step. Afterwards it follows half a cosine
+    (or a line) that starts at the peak. Raises ValueError for an unknown decay.
+    """
+    done = step - 1
+    if done < schedule.warmup_steps:
+        return schedule.peak * done / schedule.warmup_steps
+    progress = min((done - schedule.warmup_steps) / max(schedule.total_steps - schedule.warmup_steps, 1), 1.0)
+    if schedule.decay == "cosine":
+        return schedule.peak * 0.5 * (1.0 + math.cos(math.pi * progress))
+    if schedule.decay == "linear":
+        return schedule.peak * (1.0 - progress)
+    if schedule.decay == "constant":
+        return schedule.peak
+    raise ValueError(f"decay {schedule.decay!r} is not one of {DECAYS}")
+
+
+def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:
+    """The optimizer's direction for learning rate -1; `descend` scales it."""
+    return optax.chain(
+        optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon, mu_dtype=jnp.float32),
+        optax.add_decayed_weights(config.weight_decay),
+    )
+
+
+def clip_by_norm(gradients, norm: jax.Array, max_norm: float):
+    """Gradients scaled so that their global norm, given as `norm`, is at most `max_norm`."""
+    scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-16))
+    return jax.tree.map(lambda g: g * scale, gradients)
+
+
+def descend(optimizer: optax.GradientTransformation, gradients, opt_state, params, rate: jax.Array):
+    """One step against the gradients. Returns (updates that were added, new optimizer state, new params)."""
+    directions, opt_state = optimizer.update(gradients, opt_state, params)
+    updates = jax.tree.map(lambda d: -rate * d, directions)
+    return updates, opt_state, optax.apply_updates(params, updates)

@@ -1,0 +1,105 @@
+"""config.json of a Qwen2ForCausalLM checkpoint, as `transformers` writes it, to and from Qwen2Config."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from codea1.errors import BadInput
+from codea1.models.qwen2 import Qwen2Config
+
+_COUNTS = {  # field of Qwen2Config: key of config.json
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_kv_heads": "num_key_value_heads",
+}
+# What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
+_ASSUMED = {"hidden_act": "silu", "use_sliding_window": False}
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def read(path: Path) -> Qwen2Config:
+    """The configuration in `path`; both of its dtypes are the one the file names, float32 if it names none.
+
+    Understands both generations of the file: `rope_parameters` and `dtype`, and the older `rope_theta`, `rope_scaling`
+    and `torch_dtype`. Raises BadInput naming the file and the key that is missing or not supported.
+    """
+    raw = _read_object(path)
+    if raw.get("model_type") != "qwen2":
+        raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only 'qwen2' is supported")
+    for key, supported in _ASSUMED.items():
+        if raw.get(key, supported) != supported:
+            raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported")
+    sizes = {field: _number(path, raw, key, int) for field, key in _COUNTS.items()}
+    if raw.get("head_dim") is None:  # older files leave it out
+        raw["head_dim"] = sizes["hidden_size"] // max(sizes["num_heads"], 1)
+    dtype = raw.get("dtype") or raw.get("torch_dtype") or "float32"
+    if dtype not in _DTYPES:
+        raise BadInput(f"{path}: dtype is {dtype!r}, it must be one of {', '.join(_DTYPES)}")
+    return Qwen2Config(
+        **sizes,
+        head_dim=_number(path, raw, "head_dim", int),
+        rope_theta=_rope_theta(path, raw),
+        rms_norm_eps=_number(path, raw, "rms_norm_eps", float),
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        dtype=dtype,
+        param_dtype=dtype,
+    )
+
+
+def content(config: Qwen2Config, dtype: str) -> dict[str, Any]:
+    """What config.json holds for weights stored in `dtype`, as transformers 5.23 writes it."""
+    head_dim = {} if config.head_dim * config.num_heads == config.hidden_size else {"head_dim": config.head_dim}
+    return {
+        **_ASSUMED,
+        **{key: getattr(config, field) for field, key in _COUNTS.items()},
+        **head_dim,
+        "architectures": ["Qwen2ForCausalLM"],
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "dtype": dtype,
+        "eos_token_id": None,
+        "initializer_range": 0.02,
+        "layer_types": ["full_attention"] * config.num_layers,
+        "max_position_embeddings": 32768,
+        "max_window_layers": config.num_layers,
+        "model_type": "qwen2",
+        "pad_token_id": None,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
+        "sliding_window": None,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "transformers_version": "5.23.0",
+        "use_cache": True,
+    }
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: is not JSON ({error})") from error
+    if not isinstance(raw, dict):
+        raise BadInput(f"{path}: is not a JSON object")
+    return raw
+
+
+def _number(path: Path, holder: dict[str, Any], key: str, kind: type) -> Any:
+    if key not in holder:
+        raise BadInput(f"{path}: key {key} is missing")
+    value = holder[key]
+    if isinstance(value, bool) or not isinstance(value, (int, kind)):
+        raise BadInput(f"{path}: {key} must be {'an integer' if kind is int else 'a number'}, got {value!r}")
+    return kind(value)
+
+
+def _rope_theta(path: Path, raw: dict[str, Any]) -> float:
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type != "default":
+        raise BadInput(f"{path}: rotary embeddings of type {rope_type!r} are not supported, only 'default'")
+    return _number(path, rope if "rope_theta" in rope else raw, "rope_theta", float)

@@ -1,0 +1,260 @@
+"""Qwen2 (Yang et al., 2024) declared in Flax NNX and run as a function of a plain pytree.
+
+NNX is the declaration: shapes, initial values, logical axis names. The programs never carry a module. They take
+
+    graphdef, abstract = qwen2.abstract(config)                # nothing is allocated
+    params = qwen2.initialise(config, key, shardings)          # a nested dict of arrays
+
+and inside any jitted function
+
+    hidden_BTD, cache = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache)
+
+`params` is what `jax.jit`, `jax.grad`, optax and Orbax see; `graphdef` is static, and equal for equal configurations,
+so two players of one shape share their compiled programs. Layers are stacked on a leading axis and scanned: compile
+time does not grow with depth.
+
+Dimension letters: B batch, T time, S cache slots, D embed, H query heads, K key/value heads, h head dim, F MLP,
+V vocabulary, L layers.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+
+from codea1.errors import BadInput
+from codea1.models.attention import attend, rope
+from codea1.models.kv_cache import KVCache
+from codea1.sharding import constrain
+
+Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
+
+# What the backward pass recomputes in each layer: "none" keeps every activation, "dots" keeps the results of weight
+# matmuls, "full" keeps the layer's input alone.
+REMAT_POLICIES: dict[str, Callable[[Callable], Callable]] = {
+    "none": lambda layer: layer,
+    "dots": lambda layer: jax.checkpoint(
+        layer, prevent_cse=False, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    ),
+    "full": lambda layer: jax.checkpoint(layer, prevent_cse=False),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Qwen2Config:
+    """Hashable description of one model: everything that decides its parameters' shapes and the compiled program.
+
+    Raises BadInput when the numbers contradict one another.
+    """
+
+    vocab_size: int  # V
+    hidden_size: int  # D
+    intermediate_size: int  # F
+    num_layers: int  # L
+    num_heads: int  # H, query heads
+    num_kv_heads: int  # K, key/value heads; H / K query heads share one
+    head_dim: int  # h
+    rope_theta: float = 1e6  # base of the rotary wavelengths
+    rms_norm_eps: float = 1e-6
+    tie_word_embeddings: bool = True  # the output head is the embedding table
+    dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
+    param_dtype: DTypeLike = jnp.float32  # parameters at rest
+    remat: str = "none"  # one of REMAT_POLICIES
+
+    def __post_init__(self) -> None:
+        # One spelling per dtype, so that equal configurations hash alike and share compiled programs.
+        object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
+        object.__setattr__(self, "param_dtype", jnp.dtype(self.param_dtype))
+        for field in dataclasses.fields(self):
+            if field.type is int and getattr(self, field.name) < 1:
+                raise BadInput(f"model {field.name} must be at least 1, got {getattr(self, field.name)}")
+        if self.num_heads % self.num_kv_heads:
+            raise BadInput(f"model num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}")
+        if self.head_dim % 2:
+            raise BadInput(f"model head_dim must be even for rotary embeddings, got {self.head_dim}")
+        if self.remat not in REMAT_POLICIES:
+            raise BadInput(f"model remat must be one of {', '.join(REMAT_POLICIES)}, got {self.remat!r}")
+
+
+def _param(value: jax.Array, axes: tuple[str, ...]) -> nnx.Param:
+    # Eager sharding would place each parameter while the module is built; here the caller's jit does, all at once.
+    return nnx.Param(value, out_sharding=axes, eager_sharding=False)
+
+
+class _Initialiser:
+    """Makes the parameters of one module, in the configuration's parameter dtype."""
+
+    def __init__(self, config: Qwen2Config, rngs: nnx.Rngs) -> None:
+        self._dtype = config.param_dtype
+        self._rngs = rngs
+
+    def weight(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+        """Normal with deviation 0.02, the `initializer_range` of every Qwen2.5 configuration."""
+        return _param(0.02 * jax.random.normal(self._rngs.params(), shape, self._dtype), axes)
+
+    def zeros(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+        return _param(jnp.zeros(shape, self._dtype), axes)
+
+    def ones(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+        return _param(jnp.ones(shape, self._dtype), axes)
+
+
+class RMSNorm(nnx.Module):
+    """Root mean square normalisation (Zhang and Sennrich, 2019), computed in float32."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.eps = config.rms_norm_eps
+        self.scale = _Initialiser(config, rngs).ones((config.hidden_size,), ("norm",))
+
+    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+        x32 = x_BTD.astype(jnp.float32)
+        normal = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
+        return normal.astype(x_BTD.dtype) * self.scale.astype(x_BTD.dtype)
+
+
+class Attention(nnx.Module):
+    """Grouped-query attention with rotary positions and biases on queries, keys and values."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        D, H, K, h = config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim
+        make = _Initialiser(config, rngs)
+        self.q_kernel = make.weight((D, H, h), ("embed", "heads", "head_dim"))
+        self.k_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
+        self.v_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
+        self.o_kernel = make.weight((H, h, D), ("heads", "head_dim", "embed"))
+        self.q_bias = make.zeros((H, h), ("heads", "head_dim"))
+        self.k_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
+        self.v_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
+
+    def __call__(
+        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: KVCache | None, layer: jax.Array
+    ) -> tuple[jax.Array, KVCache | None]:
+        dtype, theta = self.config.dtype, self.config.rope_theta
+
+        def project(kernel: nnx.Param, bias: nnx.Param, heads: str) -> jax.Array:
+            y_BTHh = jnp.einsum("BTD,DHh->BTHh", x_BTD, kernel.astype(dtype)) + bias.astype(dtype)
+            return constrain(y_BTHh, "batch", None, heads, "head_dim")
+
+        q_BTHh = rope(project(self.q_kernel, self.q_bias, "heads"), positions_BT, theta)
+        k_BTKh = rope(project(self.k_kernel, self.k_bias, "kv_heads"), positions_BT, theta)
+        v_BTKh = project(self.v_kernel, self.v_bias, "kv_heads")
+        if cache is None:
+            index_BT = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), positions_BT.shape)
+            y_BTHh = attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=index_BT)
+        else:
+            cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
+            y_BTHh = attend(q_BTHh, *cache.read(layer), last_slot_BT=positions_BT)
+        return jnp.einsum("BTHh,HhD->BTD", y_BTHh.astype(dtype), self.o_kernel.astype(dtype)), cache
+
+
+class MLP(nnx.Module):
+    """SwiGLU (Shazeer, 2020)."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.dtype = config.dtype
+        D, F = config.hidden_size, config.intermediate_size
+        make = _Initialiser(config, rngs)
+        self.gate_kernel = make.weight((D, F), ("embed", "mlp"))
+        self.up_kernel = make.weight((D, F), ("embed", "mlp"))
+        self.down_kernel = make.weight((F, D), ("mlp", "embed"))
+
+    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+        gate_BTF = jnp.einsum("BTD,DF->BTF", x_BTD, self.gate_kernel.astype(self.dtype))
+        up_BTF = jnp.einsum("BTD,DF->BTF", x_BTD, self.up_kernel.astype(self.dtype))
+        hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
+        return jnp.einsum("BTF,FD->BTD", hidden_BTF, self.down_kernel.astype(self.dtype))
+
+
+class Layer(nnx.Module):
+    """One pre-norm transformer block."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.attention_norm = RMSNorm(config, rngs=rngs)
+        self.attention = Attention(config, rngs=rngs)
+        self.mlp_norm = RMSNorm(config, rngs=rngs)
+        self.mlp = MLP(config, rngs=rngs)
+
+    def __call__(
+        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: KVCache | None, layer: jax.Array
+    ) -> tuple[jax.Array, KVCache | None]:
+        y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer)
+        x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
+        return constrain(x_BTD + self.mlp(self.mlp_norm(x_BTD)), "batch", None, None), cache
+
+
+class Qwen2(nnx.Module):
+    """The decoder. Calling it gives final hidden states; `logits` or `head_VD` turn them into predictions."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        make = _Initialiser(config, rngs)
+        table, axes = (config.vocab_size, config.hidden_size), ("vocab", "embed")
+        self.embedding = make.weight(table, axes)
+        stack = nnx.vmap(lambda rngs: Layer(config, rngs=rngs), transform_metadata={nnx.PARTITION_NAME: "layers"})
+        self.layers = stack(rngs.split(config.num_layers))
+        self.norm = RMSNorm(config, rngs=rngs)
+        if not config.tie_word_embeddings:
+            self.lm_head = make.weight(table, axes)
+
+    def __call__(
+        self, tokens_BT: jax.Array, positions_BT: jax.Array, cache: KVCache | None = None
+    ) -> tuple[jax.Array, KVCache | None]:
+        """Final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens in it.
+
+        Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
+        rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
+
+        With a cache, keys and values go to the slot of their position and a query at position p sees slots 0..p.
+        That serves a prefill (positions 0..T-1, prompts padded on the right: the padding's slots are overwritten before
+        any query reaches them) and a decode step ([B, 1], each row at its own position). A row whose position is
+        beyond the cache writes nothing.
+        """
+        x_BTD = constrain(self._table(self.embedding)[tokens_BT], "batch", None, None)
+
+        def step(carry: tuple, layer: tuple[Layer, jax.Array]) -> tuple[tuple, None]:
+            block, index = layer
+            x_BTD, cache = carry
+            return block(x_BTD, positions_BT, cache, index), None
+
+        # The cache is carried, not scanned over: the loop then writes T slots in place instead of copying S.
+        indices_L = jnp.arange(self.config.num_layers)
+        step = REMAT_POLICIES[self.config.remat](step)
+        (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (self.layers, indices_L))
+        return self.norm(x_BTD), cache
+
+    @property
+    def head_VD(self) -> jax.Array:
+        """The output head in config.dtype: logits are `hidden_BTD @ head_VD.T` accumulated in float32."""
+        return self._table(self.embedding if self.config.tie_word_embeddings else self.lm_head)
+
+    def logits(self, hidden_BTD: jax.Array) -> jax.Array:
+        """Float32 [B, T, V]. For long sequences use `head_VD` on slices of time: this array is the largest there is."""
+        logits_BTV = jnp.einsum("BTD,VD->BTV", hidden_BTD, self.head_VD, preferred_element_type=jnp.float32)
+        return constrain(logits_BTV, "batch", None, "vocab")
+
+    def _table(self, table_VD: nnx.Param) -> jax.Array:
+        # Gathered over fsdp before use, like every other weight. Left to itself the partitioner looks the tokens of the
+        # whole batch up on every device and then exchanges the results.
+        return constrain(table_VD.astype(self.config.dtype), "vocab", None)
+
+
+def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
+    """The model's static definition, and its parameters as shapes that carry their logical axis names."""
+    return nnx.split(nnx.eval_shape(lambda: Qwen2(config, rngs=nnx.Rngs(0))))
+
+
+def initialise(config: Qwen2Config, key: jax.Array, shardings: Any = None) -> Params:
+    """Random parameters, each born on its devices when `shardings` (from `sharding.param_shardings`) is given.
+
+    The values depend on `key` alone, not on the sharding.
+    """
+
+    def create(key: jax.Array) -> Params:
+        return nnx.to_pure_dict(nnx.state(Qwen2(config, rngs=nnx.Rngs(key))))
+
+    return jax.jit(create, out_shardings=shardings)(key)

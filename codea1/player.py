@@ -1,0 +1,199 @@
+"""A player: one policy with its tokenizer, what it learned so far, how it answers and how it learns."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1 import sharding
+from codea1.data.tokenizer import ChatTokenizer
+from codea1.learn.batch import PackedSamples, TrainSample, mini_batches, pack_samples, to_mesh
+from codea1.learn.log_probs import make_score, score_rows
+from codea1.learn.losses import ObjectiveConfig
+from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
+from codea1.learn.update import TrainState, init_state, make_update, state_shardings
+from codea1.models import huggingface, qwen2
+from codea1.models.qwen2 import Params, Qwen2Config
+from codea1.rollout.engine import Engine, Request, Sample
+from codea1.rollout.sampling import stable_hash
+from codea1.sharding import TRAIN_RULES, param_shardings, to_host
+
+Metrics = dict[str, float]
+
+
+class Player:
+    """The Code LLM or the Test LLM. Starts from a model folder; `state` is all that training changes."""
+
+    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer, num_rows: int):
+        """Loads the model and declares its programs; nothing is compiled before the first use.
+
+        Args:
+          name: "code" or "test", the section of `config` that says how it plays.
+          config: the whole config of the run.
+          mesh: where it lives.
+          tokenizer: the one in its model folder.
+          num_rows: sequences it learns from in one training step, at most.
+
+        Raises:
+          BadInput: the model folder cannot be read, or the mesh cannot cut the model.
+        """
+        self.name = name
+        self.tokenizer = tokenizer
+        self._seed = config.seed
+        self._config = config[name]
+        self._mesh = mesh
+        self._num_rows = num_rows
+        self._model_config, loaded = _load(config, name, mesh)
+        graphdef, abstract = qwen2.abstract(self._model_config)
+        self._optimizer = _adamw(self._config)
+        self._schedule = _schedule(self._config, config.steps)
+        shardings = param_shardings(abstract, mesh, TRAIN_RULES)
+        self._shardings = state_shardings(shardings, self._optimizer)
+        self._reference: Params = jax.device_put(loaded, shardings)
+        self.state = init_state(self._reference, self._optimizer, self._shardings)
+        self._engine = Engine(
+            graphdef,
+            self._model_config,
+            mesh,
+            max_prompt_length=self._config.max_prompt_length,
+            max_response_length=self._config.max_response_length,
+            slots=config.rollout.slots,
+            stop_ids=tokenizer.stop_ids,
+            pad_id=tokenizer.pad_id,
+        )
+        self._score = make_score(graphdef, config.model.log_prob_chunk)
+        self._update = make_update(
+            graphdef,
+            _objective(self._config),
+            self._optimizer,
+            self._shardings,
+            log_prob_chunk=config.model.log_prob_chunk,
+            temperature=self._config.temperature,
+        )
+
+    @property
+    def abstract_state(self) -> TrainState:
+        """The state as shapes with the shardings it must be restored to."""
+        return jax.tree.map(
+            lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), self.state, self._shardings
+        )
+
+    @property
+    def advantage_options(self) -> dict[str, Any]:
+        """How rewards become advantages, as keyword arguments of `grpo_advantages`."""
+        return {
+            "ddof": self._config.advantage_ddof,
+            "eps": self._config.advantage_eps,
+            "norm_by_std": self._config.normalize_by_std,
+        }
+
+    def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Token ids of a chat, with the opening of the answer."""
+        return tuple(self.tokenizer.encode_chat(messages))
+
+    def fits(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the policy can be asked this."""
+        return len(prompt_ids) <= self._config.max_prompt_length
+
+    def generate(
+        self, requests: Sequence[Request], *, step: int, temperature: float | None = None, purpose: str = "train"
+    ) -> Iterator[Sample]:
+        """Returns an iterator over samples as they finish; keys are (seed, player, purpose, step, question, index).
+
+        `temperature` is the training temperature when None, and 0 for greedy answers.
+        """
+        temperature = self._config.temperature if temperature is None else temperature
+        stream = f"{self.name}/{purpose}"
+        return self._engine.generate(
+            self.state.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
+        )
+
+    def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
+        """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches."""
+        rate = learning_rate(step, self._schedule)
+        metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
+        if not samples:
+            return metrics
+        packed, differences = self._with_log_probs(samples)
+        reports = []
+        for batch in mini_batches(
+            packed,
+            count=self._config.mini_batches,
+            micro_rows=self._config.micro_batch_size,
+            aggregation=self._config.aggregation,
+            max_response_length=self._config.max_response_length,
+            generator=np.random.default_rng([self._seed, stable_hash(self.name), step]),
+        ):
+            self.state, report = self._update(self.state, to_mesh(batch, self._mesh), rate)
+            reports.append(report)
+        return metrics | differences | _mean(to_host(reports))
+
+    def _with_log_probs(self, samples: Sequence[TrainSample]) -> tuple[PackedSamples, Metrics]:
+        # As the reference does, the old log-probs are the trainer's own: the first ratio is 1 whatever the sampler
+        # rounds.
+        length = self._config.max_prompt_length + self._config.max_response_length
+        packed = pack_samples(samples, length=length, num_rows=self._num_rows, pad_id=self.tokenizer.pad_id)
+        old, reference = self._scored(self.state.params, packed), None
+        if self._config.kl_coefficient:
+            reference = self._scored(self._reference, packed)
+        difference = np.abs(old - packed.old_log_probs)[packed.response_mask]
+        metrics = {
+            "sampler_log_prob_difference_mean": float(difference.mean()),
+            "sampler_log_prob_difference_max": float(difference.max()),
+        }
+        return dataclasses.replace(packed, old_log_probs=old, ref_log_probs=reference), metrics
+
+    def _scored(self, params: Params, packed: PackedSamples) -> np.ndarray:
+        log_probs, _ = score_rows(
+            self._score,
+            params,
+            packed.tokens,
+            micro_rows=self._config.micro_batch_size,
+            temperature=self._config.temperature,
+            mesh=self._mesh,
+        )
+        return log_probs
+
+
+def _load(config: ConfigDict, name: str, mesh: Mesh) -> tuple[Qwen2Config, Params]:
+    model_config, params = huggingface.load(config[name].model)
+    model_config = dataclasses.replace(
+        model_config, dtype=config.model.dtype, param_dtype=config.model.param_dtype, remat=config.model.remat
+    )
+    sharding.validate(model_config, mesh)
+    return model_config, jax.tree.map(lambda x: x.astype(model_config.param_dtype), params)
+
+
+def _objective(config: ConfigDict) -> ObjectiveConfig:
+    return ObjectiveConfig(
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+        kl_estimator=config.kl_estimator,
+        kl_coefficient=config.kl_coefficient,
+        entropy_coefficient=config.entropy_coefficient,
+    )
+
+
+def _adamw(config: ConfigDict) -> AdamWConfig:
+    return AdamWConfig(
+        beta1=config.adam_b1,
+        beta2=config.adam_b2,
+        epsilon=config.adam_eps,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+    )
+
+
+def _schedule(config: ConfigDict, total_steps: int) -> ScheduleConfig:
+    return ScheduleConfig(
+        peak=config.learning_rate, warmup_steps=config.warmup_steps, total_steps=total_steps, decay=config.decay
+    )
+
+
+def _mean(reports: Sequence[dict[str, np.ndarray]]) -> Metrics:
+    return {name: float(np.mean([report[name] for report in reports])) for name in reports[0]}

@@ -1,0 +1,62 @@
+"""How every program starts: flags read, mistakes told in one sentence with exit code 2."""
+
+import os
+import sys
+from collections.abc import Callable
+
+from absl import flags, logging
+from ml_collections import ConfigDict, config_flags
+
+from codea1.errors import BadInput
+
+
+def run(main: Callable[[], None]) -> None:
+    """Parses the flags, calls `main` and exits: 0 when done, 2 after bad input, whose sentence goes to stderr."""
+    logging.set_verbosity(logging.WARNING)
+    # Before JAX is imported by a compile: programs of the same shapes are compiled once per machine, not once per run.
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/codea1/jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    try:
+        rest = _parse_flags()
+        if rest:
+            raise BadInput(f"{rest[0]!r} is not a flag of this program.")
+        main()
+    except BadInput as error:
+        sys.exit(_tell(str(error)))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _tell(sentence: str) -> int:
+    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+    return 2
+
+
+def _parse_flags() -> list[str]:
+    try:
+        return flags.FLAGS(sys.argv)[1:]
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        cause = error.__cause__ or error.__context__
+        raise (cause if isinstance(cause, BadInput) else BadInput(str(error))) from None
+
+
+def define_config() -> Callable[[], ConfigDict]:
+    """Defines --config; the returned function gives the validated config once flags are parsed.
+
+    Raises (the returned function):
+      BadInput: --config is missing, names no file, or holds a field that cannot be.
+    """
+    holder = config_flags.DEFINE_config_file("config", help_string="config file, with its argument after a colon")
+
+    def read() -> ConfigDict:
+        from codea1.config import validate
+
+        path = config_flags.get_config_filename(flags.FLAGS["config"])
+        if not path:
+            raise BadInput("--config is missing; the demo's is --config=configs/tiny.py.")
+        if not os.path.isfile(path):
+            raise BadInput(f"config file {path} does not exist.")
+        validate(holder.value)
+        return holder.value
+
+    return read

@@ -1,0 +1,1 @@
+"""What a run writes and reads back: its folder, checkpoints, metrics, samples, evaluations, figures and tables."""

@@ -1,0 +1,157 @@
+"""Checkpoints: both players and everything the host remembers, one atomic folder per step.
+
+A step is complete when its folder holds the commit marker, which Orbax writes after everything else. A step that is
+to go loses its marker first, so a crash at any moment leaves only folders that are complete or known not to be.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint.checkpoint_managers import LatestN
+
+from codea1.errors import BadInput
+
+PyTree = Any
+
+_MARKER = "commit_success.txt"
+
+
+class Checkpoints:
+    """The checkpoints of one run. In a multi-process run every process makes the same calls in the same order."""
+
+    def __init__(self, directory: epath.Path, keep_last: int, keep_best: int, *, read_only: bool = False):
+        """Opens `directory`, made where it is missing.
+
+        Args:
+          directory: holds one folder per step.
+          keep_last: newest complete steps that are kept, at least 1.
+          keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
+          read_only: for a reader beside a live run: nothing is made, cleaned up or saved.
+        """
+        if keep_last < 1 or keep_best < 0:
+            raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")
+        self._directory = epath.Path(directory)
+        self._keep_last = keep_last
+        self._keep_best = keep_best
+        self._read_only = read_only
+        if not read_only:
+            self._remove_incomplete()
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=LatestN(None),  # all: superseded steps are deleted here, marker first
+                create=not read_only,  # Orbax's own read_only warns on every use
+            ),
+        )
+        self._scores: dict[int, float | None] = {}
+
+    def save(self, step: int, arrays: PyTree, state: Mapping[str, Any], score: float | None) -> None:
+        """Starts writing a step and returns when the arrays and the state may change again.
+
+        The step before is complete by then; this one is after `wait`, the next `save`, or `close`.
+
+        Args:
+          step: greater than every saved step.
+          arrays: pytree of jax.Array, typed random keys and bfloat16 included, sharded in any way.
+          state: what JSON can hold, with text keys: the Mistake Book, counters, the best score so far.
+          score: validation score of this step, higher is better; None where it was not measured.
+
+        Raises:
+          TypeError: `state` holds what JSON cannot.
+          RuntimeError: the step was not written because it, or a later one, is already there, or this is a reader.
+          ValueError, OSError: this write or the one before failed, for example on a full disk.
+        """
+        if self._read_only:
+            raise RuntimeError(f"step {step} was not saved: {self._directory} is open for reading only")
+        state = json.loads(json.dumps(state))  # written in the background: the caller's may change meanwhile
+        score = None if score is None else float(score)
+        self.wait()
+        saved = self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                arrays=ocp.args.StandardSave(arrays),
+                state=ocp.args.JsonSave(state),
+                score=ocp.args.JsonSave({"score": score}),
+            ),
+        )
+        if not saved:
+            raise RuntimeError(f"step {step} was not saved: {self._directory} holds step {self._manager.latest_step()}")
+        self._scores[step] = score
+
+    def wait(self) -> None:
+        """Returns when every save is complete and superseded steps are gone; raises what a save failed with."""
+        self._manager.wait_until_finished()
+        if not self._read_only:
+            self._delete_superseded()
+
+    def close(self) -> None:
+        """Waits and gives back threads and files."""
+        self.wait()
+        self._manager.close()
+
+    def steps(self) -> list[int]:
+        """Returns the complete steps, oldest first; a reader sees those of the moment it opened the folder."""
+        self._manager.wait_until_finished()
+        return [step for step in sorted(self._manager.all_steps()) if (self._directory / str(step) / _MARKER).exists()]
+
+    def best_step(self) -> int | None:
+        """Returns the complete step with the highest score, the earliest of equals; None where none has a score."""
+        return next(iter(self._by_score(self.steps())), None)
+
+    def restore_latest(self, abstract_arrays: PyTree) -> tuple[int, PyTree, dict[str, Any]] | None:
+        """Returns (step, arrays, state) of the newest complete step, or None where there is none.
+
+        Args:
+          abstract_arrays: pytree of jax.ShapeDtypeStruct with the shardings wanted now, on any mesh.
+        """
+        steps = self.steps()
+        return self.restore(steps[-1], abstract_arrays) if steps else None
+
+    def restore(self, step: int, abstract_arrays: PyTree) -> tuple[int, PyTree, dict[str, Any]]:
+        """Returns (step, arrays, state) of one step, bit for bit as saved; see `restore_latest`.
+
+        Raises:
+          BadInput: the step is not there.
+          ValueError: the saved arrays have other names or shapes.
+        """
+        steps = self.steps()
+        if step not in steps:
+            raise BadInput(f"{self._directory} has no complete step {step}; it has {steps or 'none'}.")
+        restored = self._manager.restore(
+            step,
+            args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
+        )
+        return step, restored.arrays, restored.state
+
+    def _delete_superseded(self) -> None:
+        steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already
+        kept = {*steps[-self._keep_last :], *self._by_score(steps)[: self._keep_best]}
+        for step in steps:
+            if step not in kept:
+                if jax.process_index() == 0:
+                    (self._directory / str(step) / _MARKER).unlink()
+                self._manager.delete(step)
+
+    def _by_score(self, steps: list[int]) -> list[int]:
+        scored = [(self._score(step), step) for step in steps]
+        ranked = sorted((-score, step) for score, step in scored if score is not None and not math.isnan(score))
+        return [step for _, step in ranked]
+
+    def _score(self, step: int) -> float | None:
+        if step not in self._scores:
+            restored = self._manager.restore(step, args=ocp.args.Composite(score=ocp.args.JsonRestore()))
+            self._scores[step] = restored.score["score"]
+        return self._scores[step]
+
+    def _remove_incomplete(self) -> None:
+        if jax.process_index() == 0 and self._directory.exists():
+            for path in self._directory.iterdir():
+                of_a_step = path.name.partition(".")[0].isdecimal()  # "7", or "7.orbax-checkpoint-tmp"
+                if of_a_step and ("." in path.name or not (path / _MARKER).exists()):
+                    path.rmtree()
+        ocp.multihost.sync_global_processes("codea1.checkpoints.remove_incomplete")

@@ -1,0 +1,186 @@
+"""A run folder: where everything a run writes lies, and the config that says which run it is.
+
+config.json                 the whole config
+checkpoints/                one folder per saved step
+metrics.jsonl               one object per step
+tensorboard/                the same numbers as TensorBoard events
+samples/step_000001.jsonl   what was sampled, executed and rewarded in a step
+evaluations/before.json     benchmark results, per question
+report.md, report.png       the tables and curves drawn from the above
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from codea1.errors import BadInput
+from codea1.runs.atomic import write_atomically
+
+_ABSENT = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run. Made by `open` (a run that writes) or `existing` (a reader)."""
+
+    path: epath.Path
+    config: dict[str, Any]  # as JSON holds it
+
+    @classmethod
+    def open(cls, workdir: str, config: Mapping[str, Any]) -> "RunFolder":
+        """Makes the folder for a new run, or continues the run that lies there.
+
+        Args:
+          workdir: a local folder, made where it is missing.
+          config: what the run is; anything that JSON can hold.
+
+        Raises:
+          BadInput: the folder cannot be written, or holds a run with another config or the remains of one without a
+            config. Nothing is left behind that was not there.
+        """
+        path = _local(workdir)
+        given = json.loads(json.dumps(dict(config)))
+        if path.exists() and not path.is_dir():
+            raise BadInput(f"workdir {path} is not a folder.")
+        folder = cls(path, given)
+        if folder.config_file.exists():
+            _check_same(path, _read_config(folder.config_file), given)
+            _check_writable(folder)
+        else:
+            _check_no_remains(folder)
+            _create(folder)
+        return folder
+
+    @classmethod
+    def check(cls, workdir: str, config: Mapping[str, Any]) -> None:
+        """Raises what `open` would, and leaves everything as it was: for asking before slow work."""
+        path = _local(workdir)
+        missing = _missing(path)
+        is_new = not (path / "config.json").exists()
+        folder = cls.open(workdir, config)
+        if is_new:
+            folder.config_file.unlink()
+        for made in missing:
+            made.rmdir()
+
+    @classmethod
+    def existing(cls, workdir: str) -> "RunFolder":
+        """Returns the run that lies in `workdir`, for reading.
+
+        Raises:
+          BadInput: there is none.
+        """
+        path = _local(workdir)
+        if not (path / "config.json").exists():
+            raise BadInput(f"{path} is not a run folder: it has no config.json.")
+        return cls(path, _read_config(path / "config.json"))
+
+    @property
+    def config_file(self) -> epath.Path:
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> epath.Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> epath.Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def tensorboard(self) -> epath.Path:
+        return self.path / "tensorboard"
+
+    @property
+    def samples(self) -> epath.Path:
+        return self.path / "samples"
+
+    @property
+    def evaluations(self) -> epath.Path:
+        return self.path / "evaluations"
+
+    @property
+    def report(self) -> epath.Path:
+        return self.path / "report.md"
+
+    @property
+    def figure(self) -> epath.Path:
+        return self.path / "report.png"
+
+
+def _local(workdir: str) -> epath.Path:
+    if not str(workdir):
+        raise BadInput("workdir is empty; it must name a folder.")
+    if "://" in str(workdir):
+        raise BadInput(f"workdir {workdir} is not a local folder.")
+    return epath.Path(workdir).expanduser().resolve()
+
+
+def _read_config(path: epath.Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise BadInput(f"{path} is not a JSON object.")
+    return config
+
+
+def _check_same(path: epath.Path, there: dict[str, Any], given: dict[str, Any]) -> None:
+    there, given = dict(_leaves(there)), dict(_leaves(given))
+    differences = [
+        f"{key} is {_shown(there.get(key, _ABSENT))} there and {_shown(given.get(key, _ABSENT))} here"
+        for key in sorted(there.keys() | given.keys())
+        if there.get(key, _ABSENT) != given.get(key, _ABSENT)
+    ]
+    if differences:
+        raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.")
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _shown(value: Any) -> str:
+    return "absent" if value is _ABSENT else json.dumps(value)
+
+
+def _check_no_remains(folder: RunFolder) -> None:
+    for path in (folder.checkpoints, folder.metrics, folder.samples, folder.evaluations):
+        if path.exists():
+            raise BadInput(f"{folder.path} holds {path.name} but no config.json, so what run it was is not known.")
+
+
+def _check_writable(folder: RunFolder) -> None:
+    probe = folder.path / ".probe"
+    try:
+        write_atomically(probe, b"")
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(folder.path, error) from None
+
+
+def _create(folder: RunFolder) -> None:
+    missing = _missing(folder.path)
+    try:
+        write_atomically(folder.config_file, json.dumps(folder.config, indent=2) + "\n")
+    except OSError as error:
+        for path in missing:
+            if path.exists():
+                path.rmdir()
+        raise _unwritable(folder.path, error) from None
+
+
+def _missing(path: epath.Path) -> list[epath.Path]:
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def _unwritable(path: epath.Path, error: OSError) -> BadInput:
+    return BadInput(f"workdir {path} cannot be written: {error.strerror or error}.")

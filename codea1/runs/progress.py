@@ -1,0 +1,135 @@
+"""Progress of a run on the terminal: how far, how long still, how the two players do, and what is slow right now."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+GAME_COLUMNS = {  # metric: title, format
+    "code/reward": ("code reward", "{:.3f}"),
+    "test/reward": ("test reward", "{:.3f}"),
+    "code/pass_rate_new": ("pass rate", "{:.3f}"),
+    "test/validity": ("validity", "{:.3f}"),
+    "book/size": ("book size", "{:,.0f}"),
+    "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
+}
+
+
+class Progress:
+    """A live bar on a terminal; elsewhere (a log file, a pipe) a line now and then. A context manager.
+
+    While it is open, `print` and everything written to stdout and stderr appear above the bar.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        done: int = 0,
+        *,
+        every: int = 1,
+        columns: Mapping[str, tuple[str, str]] = GAME_COLUMNS,
+        console: Console | None = None,
+    ):
+        """Prepares the display of a run of `total` steps of which `done` lie behind it.
+
+        Args:
+          every: where there is no terminal, a line is printed for each step divisible by it, and for the last.
+          columns: what is shown of the metrics: name to title and format.
+          console: where to show; stdout when None.
+        """
+        self._total, self._done, self._every = total, done, every
+        self._columns = columns
+        self._console = console or Console()
+        self._first: tuple[int, float] | None = None  # step and time in s at the end of the first step seen
+        self._left: float | None = None
+        self._bar = Bar(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[left]}"),
+            console=self._console,
+            expand=True,
+        )
+        self._task = self._bar.add_task("", total=total, completed=done, left="")
+        self._latest: Mapping[str, Any] = {}
+        self._note = ""
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Progress":
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            self._live = Live(self._view(), console=self._console, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._note = ""
+            self._live.update(self._view(), refresh=True)
+            self._live.stop()
+
+    def update(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Shows that `step` is done, with the values of its metrics; ends the note."""
+        self._done, self._note, self._latest = step, "", {**self._latest, **metrics}
+        self._estimate(step)
+        if self._live is not None:
+            self._bar.update(self._task, completed=step, left=self._time_left())
+            self._live.update(self._view())
+        elif step % self._every == 0 or step == self._total:
+            self.print(self._line())
+
+    def note(self, text: str) -> None:
+        """Says what happens now, before something slow: it is shown until the next note or step."""
+        self._note = text
+        if self._live is not None:
+            self._live.update(self._view(), refresh=True)
+        else:
+            self.print(text)
+
+    def print(self, *parts: Any) -> None:
+        """Prints text as it is, or anything that rich can draw, without disturbing the bar."""
+        is_text = all(isinstance(part, str) for part in parts)
+        self._console.print(*parts, markup=False, highlight=False, soft_wrap=is_text)
+
+    def _estimate(self, step: int) -> None:
+        # From the end of the first step on: the first one compiles.
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (step, now)
+        elif step > self._first[0]:
+            self._left = (now - self._first[1]) / (step - self._first[0]) * (self._total - step)
+
+    def _time_left(self) -> str:
+        if self._left is None or self._done >= self._total:
+            return ""
+        minutes, seconds = divmod(round(self._left), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"{hours}:{minutes:02d}:{seconds:02d} left"
+
+    def _values(self) -> list[tuple[str, str]]:
+        return [(title, _shown(self._latest.get(metric), form)) for metric, (title, form) in self._columns.items()]
+
+    def _line(self) -> str:
+        parts = [f"{title} {value}" for title, value in self._values() if value]
+        return "  ".join(filter(None, [f"step {self._done}/{self._total}", *parts, self._time_left()]))
+
+    def _view(self) -> Group:
+        table = Table.grid(padding=(0, 2), expand=True)
+        for title, _ in self._values():
+            table.add_column(header=title, justify="right", no_wrap=True)
+        table.add_row(*(Text(title, style="dim") for title, _ in self._values()))
+        table.add_row(*(Text(value or "-", style="bold") for _, value in self._values()))
+        note = [Spinner("dots", Text(self._note))] if self._note else []
+        return Group(self._bar, table, *note)
+
+
+def _shown(value: Any, form: str) -> str:
+    if value is None or value != value:  # NaN: not measured in this step
+        return ""
+    return form.format(float(value))

@@ -1,0 +1,197 @@
+"""The one thread that carries all gradings: it starts children, moves their bytes and watches their clocks."""
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+
+from codea1.sandbox.run import Channel, Run
+from codea1.sandbox.zygote import Child, Profile, Started, Zygote
+
+_MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost under it
+_MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
+
+
+class Dispatcher:
+    """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads."""
+
+    def __init__(self, slots: int, profiles: Sequence[Profile]) -> None:
+        """`slots` gradings run at once; the zygotes of `profiles` start right away, others when first needed."""
+        self.counters: Counter[str] = Counter()
+        self.failure = ""  # why a zygote last failed to work at all
+        self._slots = slots
+        self._queue: deque[Run] = deque()
+        self._active: set[Run] = set()
+        self._owners: dict[Child, Run] = {}
+        self._zygotes: dict[Profile, Zygote] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._drain_wakes)
+        self._closing = False
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()  # guards the queue against the loop's end
+        self._thread = threading.Thread(target=self._main, args=(profiles,), name="codea1-sandbox", daemon=True)
+        self._thread.start()
+
+    def submit(self, run: Run) -> None:
+        """Queues a run. Raises RuntimeError when the dispatcher is closed or broke down."""
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("the sandbox is closed") from self._error
+            self._queue.append(run)
+        self._wake_up()
+
+    def close(self) -> None:
+        """Kills every sandbox process; gradings that are not finished fail with RuntimeError."""
+        with self._lock:
+            self._closing = True
+        self._wake_up()
+        self._thread.join()
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(OSError):  # full: it will wake up anyway; closed: it is past waking
+            self._wake.send(b"\0", socket.MSG_DONTWAIT)
+
+    # What runs ask for: the Desk protocol.
+
+    def spawn(
+        self, run: Run, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
+    ) -> Child:
+        zygote = self._zygotes.get(profile) or self._start_zygote(profile)
+        child = zygote.start(sockets, cpu_seconds, memory_bytes)
+        self._owners[child] = run
+        return child
+
+    def end(self, child: Child) -> None:
+        child.zygote.end(child)
+
+    def watch(self, channel: Channel, run: Run) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.unsent else 0)
+        register = self._selector.modify if channel.watched else self._selector.register
+        register(channel.socket, events, lambda: run.on_socket(self))
+        channel.watched = True
+
+    def unwatch(self, channel: Channel) -> None:
+        if channel.watched:
+            channel.watched = False
+            self._selector.unregister(channel.socket)
+            channel.socket.close()
+
+    def finish(self, run: Run) -> None:
+        self._active.discard(run)
+        self.count("gradings")
+
+    def lose(self, zygote: Zygote) -> None:
+        if self._zygotes.get(zygote.profile) is not zygote:
+            return
+        self.count("zygotes_lost")
+        self.failure = zygote.failure or self.failure
+        del self._zygotes[zygote.profile]
+        self._selector.unregister(zygote.control)
+        zygote.stop()
+        for run in {self._owners[child] for child in zygote.children.values() if child in self._owners}:
+            self._begin_again(run)
+
+    def count(self, event: str) -> None:
+        self.counters[event] += 1
+
+    # The loop.
+
+    def _main(self, profiles: Sequence[Profile]) -> None:
+        try:
+            for profile in profiles:
+                self._start_zygote(profile)
+            while not self._closing:
+                self._admit()
+                self._handle_events(self._check_limits())
+        except BaseException as error:  # a bug: nobody may be left waiting for a result
+            self._error = error
+            raise
+        finally:
+            self._shut_down()
+
+    def _admit(self) -> None:
+        while self._queue and len(self._active) < self._slots:
+            run = self._queue.popleft()
+            if run.attempts or run.future.set_running_or_notify_cancel():
+                run.attempts += 1
+                self._active.add(run)
+                run.begin(self)
+
+    def _check_limits(self) -> float:
+        now = time.monotonic()
+        wait = _MAX_WAIT
+        for run in list(self._active):
+            if run.patience and now > run.patience:
+                for child in [child for child, owner in self._owners.items() if owner is run]:
+                    self.lose(child.zygote)
+            elif run in self._active:
+                wait = min(wait, run.check(self, now))
+        return max(wait, _MIN_WAIT)
+
+    def _handle_events(self, wait: float) -> None:
+        for key, _ in self._selector.select(wait):
+            if key.fileobj.fileno() >= 0:  # closed by an earlier event of this batch
+                key.data()
+
+    def _drain_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._woken.recv(4096):
+                pass
+
+    def _start_zygote(self, profile: Profile) -> Zygote:
+        zygote = Zygote(profile)
+        self._zygotes[profile] = zygote
+        self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._hear(zygote))
+        return zygote
+
+    def _hear(self, zygote: Zygote) -> None:
+        try:
+            message = zygote.receive()
+        except EOFError:
+            self.lose(zygote)
+            return
+        if message is None:
+            return
+        if not isinstance(message, Started):
+            run = self._owners.pop(message.child, None)
+            if run is not None:
+                run.on_ended(self, message)
+        elif message.child in self._owners:
+            run = self._owners[message.child]
+            if message.ok:
+                run.on_started(time.monotonic())
+            else:
+                self._begin_again(run)
+
+    def _begin_again(self, run: Run) -> None:
+        """Takes a run that lost a child for no fault of its own back to the queue, or gives it up."""
+        for child in [child for child, owner in self._owners.items() if owner is run]:
+            del self._owners[child]
+            self.end(child)
+        run.abandon(self)
+        self._active.discard(run)
+        if run.attempts < _MAX_ATTEMPTS:
+            self._queue.appendleft(run)
+        else:
+            self.count("infra")
+            run.fail()
+
+    def _shut_down(self) -> None:
+        with self._lock:
+            self._closing = True
+            unfinished = [*self._active, *self._queue]
+        for run in self._active:
+            run.abandon(self)
+        for zygote in self._zygotes.values():
+            zygote.stop()
+        for run in unfinished:
+            if not run.future.cancel():
+                run.future.set_exception(RuntimeError("the sandbox was closed"))
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()

@@ -1,0 +1,139 @@
+"""The frames that a sandbox child and whoever drives it exchange over one stream socket.
+
+Every frame is a header (payload length, index, kind) and a payload. A child first gets one PROGRAM frame, then any
+number of CALL and FETCH frames; it answers the program with index LOAD and the others with their index, in order. What
+a child writes is a claim by candidate code: a reader looks at headers only and takes payloads as opaque bytes.
+
+Standard library only: this runs inside the sandbox too.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+PROGRAM, CALL, FETCH = b"P", b"C", b"F"
+LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
+JOB, VERDICT = b"J", b"R"  # a check script's job, and the word it sends back
+
+LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
+PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces
+_HEADER = struct.Struct(">IIc")
+_PROGRAM = struct.Struct(">cIQ")
+_NAME = struct.Struct(">H")
+_PIECE = struct.Struct(">IQ")
+
+
+class Reply(Enum):
+    """How a child is to send the values its calls return."""
+
+    CANONICAL = b"c"
+    EXACT = b"e"
+    IN_PIECES = b"p"  # exactly; a list or tuple that is too large stays, for its pieces to be fetched
+
+
+class ProtocolViolation(Exception):
+    """The bytes are not what an honest child sends."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    index: int
+    kind: bytes
+    payload: bytes
+
+
+def pack(index: int, kind: bytes, payload: bytes = b"") -> bytes:
+    """One frame as bytes."""
+    return _HEADER.pack(len(payload), index, kind) + payload
+
+
+def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int) -> bytes:
+    """The PROGRAM frame: a source, the seed of `random`, and the bytes that all answers may take."""
+    settings = _PROGRAM.pack(reply.value, seed, output_bytes)
+    return pack(LOAD, PROGRAM, settings + source.encode("utf-8", "surrogatepass"))
+
+
+def unpack_program(payload: bytes) -> tuple[str, Reply, int, int]:
+    """(source, reply, seed, output_bytes) of a PROGRAM frame's payload."""
+    reply, seed, output_bytes = _PROGRAM.unpack_from(payload)
+    return payload[_PROGRAM.size :].decode("utf-8", "surrogatepass"), Reply(reply), seed, output_bytes
+
+
+def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:
+    """The CALL frame of one call; `arguments` is the exact encoding of (args, kwargs)."""
+    name = entry_point.encode("utf-8", "surrogatepass")
+    return pack(index, CALL, _NAME.pack(len(name)) + name + arguments)
+
+
+def unpack_call(payload: bytes) -> tuple[str, bytes]:
+    """(entry point, encoded arguments) of a CALL frame's payload."""
+    end = _NAME.size + _NAME.unpack_from(payload)[0]
+    return payload[_NAME.size : end].decode("utf-8", "surrogatepass"), payload[end:]
+
+
+def pack_fetch(index: int, number: int, start: int) -> bytes:
+    """The FETCH frame for PIECE_ITEMS items, from `start`, of the `number`-th value that was answered with PIECES."""
+    return pack(index, FETCH, _PIECE.pack(number, start))
+
+
+def unpack_fetch(payload: bytes) -> tuple[int, int]:
+    """(number, start) of a FETCH frame's payload."""
+    return _PIECE.unpack(payload)
+
+
+def read(fd: int, max_payload: int | None = None) -> Frame | None:
+    """The next frame, waiting for it; None when the other end is closed. ProtocolViolation over `max_payload`."""
+    header = _read_exactly(fd, _HEADER.size)
+    if header is None:
+        return None
+    length, index, kind = _HEADER.unpack(header)
+    if max_payload is not None and length > max_payload:
+        raise ProtocolViolation(f"a frame of {length} bytes")
+    payload = _read_exactly(fd, length)
+    return None if payload is None else Frame(index, kind, payload)
+
+
+def _read_exactly(fd: int, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        piece = os.read(fd, min(count - len(data), 1 << 16))
+        if not piece:
+            return None
+        data += piece
+    return bytes(data)
+
+
+def write(fd: int, data: bytes) -> None:
+    """Writes all of `data`, waiting as long as it takes."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class FrameBuffer:
+    """Collects what a child wrote until frames are whole."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.data = bytearray()
+        self.room = max_bytes
+
+    def feed(self, piece: bytes) -> None:
+        """Takes more bytes. Raises ProtocolViolation beyond `max_bytes` over the buffer's whole life."""
+        self.room -= len(piece)
+        if self.room < 0:
+            raise ProtocolViolation("more output than allowed")
+        self.data += piece
+
+    def frames(self) -> Iterator[Frame]:
+        """Takes out the frames that are whole."""
+        position = 0
+        while len(self.data) - position >= _HEADER.size:
+            length, index, kind = _HEADER.unpack_from(self.data, position)
+            end = position + _HEADER.size + length
+            if end > len(self.data):
+                break
+            yield Frame(index, kind, bytes(self.data[position + _HEADER.size : end]))
+            position = end
+        del self.data[:position]

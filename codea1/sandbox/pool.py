@@ -1,0 +1,104 @@
+"""The sandbox as the rest of the program sees it: programs in, futures of what came of them out."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Literal
+
+from codea1.errors import BadInput
+from codea1.sandbox.call_run import CallRun
+from codea1.sandbox.dispatcher import Dispatcher
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.limits import why_unsupported
+from codea1.sandbox.results import Call, Limits, Outcome, ProgramRun, ScriptRun
+from codea1.sandbox.script_run import CheckRun
+from codea1.sandbox.zygote import Profile
+
+__all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
+
+HASH_SEEDS = (0, 1)  # of the zygotes that start with the pool
+
+
+class SandboxPool:
+    """Runs untrusted programs in confined processes, `slots` gradings at a time. Thread-safe; a context manager.
+
+    Every process is forked from a fresh interpreter that has run nothing untrusted, never from this one, lives for
+    one grading at most, and is dead when the grading's future has its result. The protocol with it is such that
+    nothing it says means "pass": it returns claimed values, which this side compares.
+    """
+
+    def __init__(self, slots: int = 0, limits: Limits | None = None) -> None:
+        """Starts the workers, and runs an empty program to see that they work.
+
+        Args:
+          slots: gradings at once; 0 takes one per CPU core this process may use.
+          limits: what one grading may use.
+        Raises:
+          BadInput: this machine cannot confine untrusted code, and why.
+        """
+        unsupported = why_unsupported()
+        if unsupported:
+            raise BadInput(f"{unsupported}.")
+        self.limits = limits or Limits()
+        profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
+        slots = slots or len(os.sched_getaffinity(0))
+        self._dispatcher = Dispatcher(slots, profiles)
+        if self.run_calls("", [], reply="exact").result().loaded is None:
+            failure = self._dispatcher.failure or "its worker process does not start"
+            self.close()
+            raise BadInput(f"The sandbox cannot confine untrusted code on this machine: {failure}.")
+
+    def __enter__(self) -> "SandboxPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills every process of the sandbox. Gradings that have not finished fail."""
+        self._dispatcher.close()
+
+    def run_calls(
+        self,
+        program: str,
+        calls: Sequence[Call],
+        *,
+        reply: Literal["canonical", "exact"],
+        hash_seed: int = 0,
+        call_seconds: Sequence[float] | None = None,
+    ) -> Future[ProgramRun]:
+        """Runs a program's definitions and then the calls, in order, in one process.
+
+        Args:
+          program: Python source; it runs as a module that is not `__main__`.
+          calls: what to call. One that hangs or kills the process costs only itself.
+          reply: the encoding of returned values.
+          hash_seed: PYTHONHASHSEED, and the seed of `random`.
+          call_seconds: CPU limit of each call; the limit per test bounds each and is the default.
+        """
+        most = self.limits.cpu_seconds_per_test
+        seconds = [most] * len(calls) if call_seconds is None else [min(limit, most) for limit in call_seconds]
+        run = CallRun(
+            program,
+            list(calls),
+            reply=Reply[reply.upper()],
+            hash_seed=hash_seed,
+            call_seconds=seconds,
+            limits=self.limits,
+        )
+        self._dispatcher.submit(run)
+        return run.future
+
+    def run_script(self, script: str, program: str, entry_point: str, check_name: str = "check") -> Future[ScriptRun]:
+        """Runs a benchmark's check script, which defines a function `check_name(candidate)`, against a program.
+
+        Script and program live in separate processes. The script's `candidate` calls the program's `entry_point` with
+        arguments and results as plain data; what an argument becomes inside the program does not come back.
+        """
+        run = CheckRun(script, program, entry_point, check_name, self.limits)
+        self._dispatcher.submit(run)
+        return run.future
+
+    def counters(self) -> dict[str, int]:
+        """Events since the start: gradings, timeouts, deaths, violations, zygotes_lost, infra."""
+        return dict(self._dispatcher.counters)

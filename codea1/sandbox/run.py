@@ -1,0 +1,141 @@
+"""A grading in progress: what every kind of it shares."""
+
+import math
+import os
+import re
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from codea1.sandbox.frames import Frame, FrameBuffer
+from codea1.sandbox.zygote import Child, Ended, Profile, Zygote
+
+WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
+_ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
+_IMPORTS_NUMPY = re.compile(r"^\s*(?:import|from)\s+[^#\n]*\bnumpy\b", re.MULTILINE)
+_READ_BYTES = 1 << 16
+
+
+class Desk(Protocol):
+    """What a run asks of the dispatcher that carries it."""
+
+    def spawn(
+        self, run: "Run", profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
+    ) -> Child:
+        """A child that owns `sockets`, with the limits that the kernel is to enforce."""
+
+    def end(self, child: Child) -> None:
+        """Kills the child; `Run.on_ended` follows."""
+
+    def watch(self, channel: "Channel", run: "Run") -> None:
+        """Calls `Run.on_socket` when there is something to read, or room for what is unsent."""
+
+    def unwatch(self, channel: "Channel") -> None:
+        """Stops that, for good, and closes the socket."""
+
+    def finish(self, run: "Run") -> None:
+        """Frees the run's slot; its future has its result."""
+
+    def lose(self, zygote: Zygote) -> None:
+        """Gives a zygote up and with it all its children; runs that had one start again."""
+
+    def count(self, event: str) -> None: ...
+
+
+class Channel:
+    """The trainer's end of a child's socket: a request to send, frames to receive, and never a wait."""
+
+    def __init__(self, end: socket.socket, request: bytes, max_bytes: int) -> None:
+        end.setblocking(False)
+        self.socket = end
+        self.unsent = memoryview(request)
+        self.watched = False
+        self._received = FrameBuffer(max_bytes)
+
+    def send(self) -> None:
+        """Sends as much of the request as the socket takes."""
+        try:
+            while self.unsent:
+                self.unsent = self.unsent[self.socket.send(self.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # the child closed its end: what it wrote before is still there to be read
+            self.unsent = memoryview(b"")
+
+    def receive(self) -> tuple[list[Frame], bool]:
+        """(the whole frames there are, whether the other end is still open). Raises ProtocolViolation."""
+        is_open = True
+        try:
+            while piece := self.socket.recv(_READ_BYTES):
+                self._received.feed(piece)
+            is_open = False
+        except BlockingIOError:
+            pass
+        except OSError:
+            is_open = False
+        return list(self._received.frames()), is_open
+
+
+class Run(ABC):
+    """One grading, from the queue to its future's result. All methods run in the dispatcher's thread."""
+
+    def __init__(self) -> None:
+        self.future: Future = Future()
+        self.attempts = 0
+        self.patience = 0.0  # monotonic time by which a zygote must have answered; 0 when none is asked
+
+    @abstractmethod
+    def begin(self, desk: Desk) -> None:
+        """Starts from the beginning; called again after a zygote was lost."""
+
+    @abstractmethod
+    def on_socket(self, desk: Desk) -> None:
+        """The watched channel can be read or written."""
+
+    @abstractmethod
+    def on_ended(self, desk: Desk, ended: Ended) -> None:
+        """One of the run's children is dead."""
+
+    @abstractmethod
+    def check(self, desk: Desk, now: float) -> float:
+        """Enforces the limits; returns the seconds within which to check again."""
+
+    @abstractmethod
+    def abandon(self, desk: Desk) -> None:
+        """Lets go of channel and children: the run will begin again or fail."""
+
+    @abstractmethod
+    def fail(self) -> None:
+        """Gives the result that says the sandbox failed."""
+
+    def on_started(self, now: float) -> None:
+        """A child asked for exists now."""
+        self.patience = 0.0
+
+    def expect_zygote(self) -> None:
+        """Starts the time within which a zygote must answer."""
+        self.patience = time.monotonic() + _ZYGOTE_SECONDS
+
+
+def profile_of(source: str, hash_seed: int = 0) -> Profile:
+    """The zygote for a program: numpy's only where it is imported, since forking it costs more."""
+    return Profile(bool(_IMPORTS_NUMPY.search(source)), hash_seed)
+
+
+def kernel_cpu_limit(cpu_seconds: float) -> int:
+    """RLIMIT_CPU behind a limit that the dispatcher enforces: the kernel counts ticks and may be ahead of the clock."""
+    return 2 * math.ceil(cpu_seconds) + 2
+
+
+def wall_limit(cpu_seconds: float) -> float:
+    """Wall seconds after which a process that has not used `cpu_seconds` of CPU time counts as asleep."""
+    return WALL_FACTOR * cpu_seconds + WALL_SECONDS
+
+
+def how_it_ended(status: int) -> str:
+    """A few words on a wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"

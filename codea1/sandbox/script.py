@@ -1,0 +1,182 @@
+"""A sandbox child's life with a benchmark's check script, whose `candidate` is a proxy for another child.
+
+The script and the program never share a process: arguments and results travel in the exact encoding. What cannot be
+encoded comes back as an `Inert` object, and what is too large to send at once as a `Large` one. An exception that the
+program raises is raised again in the script, as a subclass of `CandidateRaised` and, where it has a builtin name, of
+that builtin.
+
+Standard library only: this runs inside the sandbox.
+"""
+
+import builtins
+from typing import Any
+
+from codea1.sandbox import frames
+from codea1.sandbox.candidate import MAX_ERROR_BYTES, describe, new_module, seed_randomness
+from codea1.sandbox.plain import MAX_BYTES
+from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.verdict import Verdict
+
+_ALL_ANSWERS = 64 * MAX_BYTES  # a script may call many times; each answer is bounded on its own
+
+
+class CandidateRaised(Exception):
+    """The program raised; `str()` is the type and message it raised with."""
+
+
+class CandidateLost(BaseException):
+    """The program's process is gone or broke the protocol, so that the script cannot go on."""
+
+
+class Inert:
+    """A result that is not plain data: it is something, but equals nothing and does nothing."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+
+class Large(Inert):
+    """A list or tuple that is too large to send at once: it has a length, and `==` fetches it piece by piece."""
+
+    __slots__ = ("_candidate", "_compared", "_length", "_number", "_type")
+
+    def __init__(self, candidate: "Candidate", number: int, type_: type, length: int) -> None:
+        super().__init__(f"a {type_.__name__} of {length}")
+        self._candidate, self._number = candidate, number
+        self._type, self._length = type_, length
+        self._compared: tuple[object, bool] | None = None  # the last operand of `==`: scripts compare twice
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __eq__(self, other: object) -> bool:
+        if self._compared is None or self._compared[0] is not other:
+            self._compared = (other, self._equals(other))
+        return self._compared[1]
+
+    __hash__ = object.__hash__
+
+    def _equals(self, other: object) -> bool:
+        if type(other) is not self._type or len(other) != self._length:
+            return False
+        starts = range(0, self._length, frames.PIECE_ITEMS)
+        return all(self._candidate.piece(self._number, i) == other[i : i + frames.PIECE_ITEMS] for i in starts)
+
+
+class Candidate:
+    """What a check script gets as `candidate`: calls it and the call happens in the program's process."""
+
+    def __init__(self, fd: int, entry_point: str) -> None:
+        self.__name__ = entry_point
+        self._fd = fd
+        self._requests = 0
+        self._large = 0
+
+    def load(self, program: str) -> str:
+        """Sends the program; "" or what loading it raised."""
+        request = frames.pack_program(program, frames.Reply.IN_PIECES, seed=0, output_bytes=_ALL_ANSWERS)
+        answer = self._exchange(request)
+        return "" if answer.kind == frames.LOADED else answer.payload.decode("utf-8", "replace")
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        request = frames.pack_call(self._requests, self.__name__, encode_exact((args, kwargs)))
+        answer = self._numbered(request)
+        if answer.kind == frames.VALUE:
+            return _decoded(answer)
+        if answer.kind == frames.PIECES:
+            is_tuple, length = _decoded(answer)
+            self._large += 1
+            return Large(self, self._large - 1, tuple if is_tuple else list, length)
+        text = answer.payload.decode("utf-8", "replace")
+        if answer.kind == frames.ERROR:
+            raise _raised(text)
+        return Inert(text)
+
+    def piece(self, number: int, start: int) -> object:
+        """A slice of a large value; None when even that is too large."""
+        answer = self._numbered(frames.pack_fetch(self._requests, number, start))
+        return _decoded(answer) if answer.kind == frames.VALUE else None
+
+    def _numbered(self, request: bytes) -> frames.Frame:
+        answer = self._exchange(request)
+        if answer.index != self._requests:
+            raise CandidateLost("broke the protocol")
+        self._requests += 1
+        return answer
+
+    def _exchange(self, request: bytes) -> frames.Frame:
+        try:
+            frames.write(self._fd, request)
+            answer = frames.read(self._fd, max_payload=MAX_BYTES)
+        except (OSError, frames.ProtocolViolation) as error:
+            raise CandidateLost("ended") from error
+        if answer is None:
+            raise CandidateLost("ended")
+        return answer
+
+
+def _decoded(answer: frames.Frame) -> Any:
+    try:
+        return decode_exact(answer.payload)
+    except ValueError as error:
+        raise CandidateLost("broke the protocol") from error
+
+
+def _raised(text: str) -> CandidateRaised:
+    """The exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
+    base = getattr(builtins, text.partition(":")[0], None)
+    kind: type[CandidateRaised] = CandidateRaised
+    if isinstance(base, type) and issubclass(base, Exception):
+        try:
+            kind = type(base.__name__, (CandidateRaised, base), {})
+            return kind(text)
+        except TypeError:  # a builtin with a layout or constructor of its own, such as UnicodeDecodeError
+            pass
+    return CandidateRaised(text)
+
+
+def serve(job_fd: int, candidate_fd: int) -> None:
+    """Runs one check script against the program behind `candidate_fd` and sends one VERDICT frame to `job_fd`."""
+    job = frames.read(job_fd)
+    if job is None:
+        return
+    script, program, entry_point, check_name = decode_exact(job.payload)
+    verdict, detail = _judge(script, program, check_name, Candidate(candidate_fd, entry_point))
+    payload = encode_exact((verdict.value, detail[:MAX_ERROR_BYTES]))
+    frames.write(job_fd, frames.pack(0, frames.VERDICT, payload))
+
+
+def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> tuple[Verdict, str]:
+    """The verdict and what there is to say about it; "candidate ..." and "script ..." tell whose doing it is."""
+    try:
+        load_error = candidate.load(program)
+        if load_error:
+            return Verdict.ERROR, f"candidate raised on load: {load_error}"
+        _run(script, check_name, candidate)
+    except CandidateLost as error:
+        return Verdict.ERROR, f"candidate {error}"
+    except CandidateRaised as error:
+        return Verdict.ERROR, f"candidate raised {error}"
+    except AssertionError as error:
+        return Verdict.FAIL, describe(error).decode("utf-8", "replace")
+    except BaseException as error:
+        return Verdict.ERROR, f"script raised {describe(error).decode('utf-8', 'replace')}"
+    return Verdict.PASS, ""
+
+
+def _run(script: str, check_name: str, candidate: Candidate) -> None:
+    seed_randomness(0)
+    namespace = new_module("check_script")
+    namespace[candidate.__name__] = candidate  # some scripts call the function by its name, whatever `check` is given
+    exec(compile(script, "<check_script>", "exec", dont_inherit=True), namespace)
+    namespace[check_name](candidate)

@@ -1,0 +1,15 @@
+"""What came of running one test on one program."""
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """The outcome of one test on one program; the value is what files and metrics show."""
+
+    PASS = "pass"
+    FAIL = "fail"  # the call returned, and not the expected value
+    ERROR = "error"  # the call raised, or the process died in it
+    TIMEOUT = "timeout"
+    INVALID = "invalid"  # the test itself is wrong: never the program's fault
+    NOT_RUN = "not_run"  # the suite's budget was spent before this test's turn
+    INFRA = "infra"  # the sandbox failed: says nothing about the program or the test

@@ -1,0 +1,150 @@
+"""The trainer's side of a zygote: starting it, asking it for children, and hearing what became of them."""
+
+import contextlib
+import itertools
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codea1.sandbox import limits, worker
+
+FIRST_UNPRIVILEGED_UID = 61234  # of the users that zygotes become when the trainer is root
+_STOP_SECONDS = 5.0
+_SCHEDULER_CLOCK = 2  # CPUCLOCK_SCHED of linux/posix-timers.h
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Which zygote a program runs under; one process each."""
+
+    with_numpy: bool
+    hash_seed: int
+
+    @property
+    def uid(self) -> int:
+        """The user this zygote and its children become where the trainer may choose: see limits.can_change_user."""
+        return FIRST_UNPRIVILEGED_UID + 2 * self.hash_seed + self.with_numpy
+
+
+class Child:
+    """A forked child as the trainer knows it: its clock while it lives, and at last how it ended."""
+
+    def __init__(self, zygote: "Zygote", token: int) -> None:
+        self.zygote = zygote
+        self.token = token
+        self.pid = 0  # 0 until the zygote has told
+        self._seen = 0.0
+
+    def cpu_seconds(self) -> float:
+        """CPU time the child has used, 0 before its process id is known.
+
+        The process cannot vanish under the clock: the zygote keeps even a dead child until `Zygote.end`.
+        """
+        if self.pid:
+            with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
+                self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))
+        return self._seen
+
+
+@dataclass(frozen=True)
+class Started:
+    """A child exists; or does not, when the zygote could not fork."""
+
+    child: Child
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A child is dead and gone."""
+
+    child: Child
+    status: int  # as os.wait gives it
+    cpu_seconds: float
+
+
+class Zygote:
+    """One zygote process. Not thread-safe: the pool's dispatcher owns it.
+
+    Requests to one that has died are lost without a word: `receive` tells of the death.
+    """
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self.ready = False
+        self.failure = ""  # why it could not work, when it said so
+        self.children: dict[int, Child] = {}
+        self._tokens = itertools.count()
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = _spawn(theirs.fileno(), profile)
+
+    def start(self, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int) -> Child:
+        """Asks for a child that owns `sockets`."""
+        child = Child(self, next(self._tokens))
+        self.children[child.token] = child
+        request = worker.REQUEST.pack(worker.START, child.token, cpu_seconds, memory_bytes)
+        with contextlib.suppress(OSError):
+            socket.send_fds(self.control, [request], [end.fileno() for end in sockets])
+        return child
+
+    def end(self, child: Child) -> None:
+        """Asks to kill the child and to report on it."""
+        with contextlib.suppress(OSError):
+            self.control.send(worker.REQUEST.pack(worker.END, child.token, 0, 0))
+
+    def receive(self) -> Started | Ended | None:
+        """Takes one message; None for the report that the zygote is ready. Raises EOFError when the zygote is gone."""
+        try:
+            message = self.control.recv(4096)
+        except OSError as error:
+            raise EOFError from error
+        if not message:
+            raise EOFError
+        if not self.ready:
+            self.ready = message == worker.READY
+            self.failure = "" if self.ready else message.decode()
+            return None
+        operation, token, pid, status, cpu_seconds = worker.REPLY.unpack(message)
+        if operation == worker.START:
+            self.children[token].pid = max(pid, 0)
+            return Started(self.children[token], ok=pid > 0)
+        return Ended(self.children.pop(token), status, cpu_seconds)
+
+    def stop(self) -> None:
+        """Ends the process and with it all its children. Safe to call twice."""
+        self.control.close()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _spawn(control_fd: int, profile: Profile) -> subprocess.Popen:
+    """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
+    uid = str(profile.uid) if limits.can_change_user() else "-"
+    kind = "numpy" if profile.with_numpy else "bare"
+    return subprocess.Popen(
+        [sys.executable, "-s", "-P", "-B", "-m", worker.__name__, str(control_fd), kind, uid],
+        pass_fds=[control_fd],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONHASHSEED": str(profile.hash_seed),
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "HOME": "/",
+            "PATH": "/nonexistent",
+            "MALLOC_ARENA_MAX": "1",  # every further arena would reserve address space a thread at a time
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+    )

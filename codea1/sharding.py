@@ -1,0 +1,119 @@
+"""One mesh, logical axis names, and the two tables that map names to mesh axes.
+
+Parameters and activations name their dimensions ("embed", "heads", "batch"); a table says which mesh axis cuts each.
+Training cuts weights over `fsdp` and `tensor`; rollout weights drop `fsdp`, so publishing them is a pure all-gather.
+The tables differ in the weights' "embed" alone, which no activation carries: activations need no choice of table.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from codea1.errors import BadInput
+
+if TYPE_CHECKING:
+    from codea1.models.qwen2 import Qwen2Config
+
+# replica: copies of the weights, across slices; fsdp: weights cut and gathered for use; tensor: heads, MLP, vocabulary.
+MESH_AXES = ("replica", "fsdp", "tensor")
+
+Rules = Mapping[str, str | tuple[str, ...] | None]
+
+ACTIVATION_RULES: Rules = {
+    "batch": ("replica", "fsdp"),
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+    "vocab": "tensor",
+    "layers": None,
+    "head_dim": None,
+    "norm": None,
+}
+TRAIN_RULES: Rules = {**ACTIVATION_RULES, "embed": "fsdp"}
+ROLLOUT_RULES: Rules = {**ACTIVATION_RULES, "embed": None}
+
+
+def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh over all `devices` (every device of every process by default), neighbours innermost.
+
+    `fsdp` -1 takes the devices that the other two leave. Raises BadInput when the sizes do not multiply to the number
+    of devices.
+    """
+    devices = jax.devices() if devices is None else devices
+    if fsdp == -1 and replica * tensor > 0:
+        fsdp = max(len(devices) // (replica * tensor), 1)
+    shape = (replica, fsdp, tensor)
+    if min(shape) < 1 or math.prod(shape) != len(devices):
+        sizes = " x ".join(f"{axis} {size}" for axis, size in zip(MESH_AXES, shape, strict=True))
+        raise BadInput(f"the mesh {sizes} does not multiply to the {len(devices)} devices there are")
+    # Explicit axes, the default of jax.make_mesh, want an output sharding on every gather and einsum.
+    return jax.make_mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * len(shape), devices=devices)
+
+
+def validate(config: "Qwen2Config", mesh: Mesh) -> None:
+    """Raises BadInput when a mesh axis would cut a dimension of the model unevenly, naming the nearest size that works.
+
+    Query heads need no check of their own: they are a multiple of the key/value heads.
+    """
+    cuts = {"tensor": ("num_kv_heads", "intermediate_size", "vocab_size"), "fsdp": ("hidden_size",)}
+    for axis, names in cuts.items():
+        size, dimensions = mesh.shape[axis], {name: getattr(config, name) for name in names}
+        uneven = [f"{name} {value}" for name, value in dimensions.items() if value % size]
+        if uneven:
+            common = math.gcd(*dimensions.values())
+            works = min((d for d in range(1, common + 1) if common % d == 0), key=lambda d: abs(d - size))
+            raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}")
+
+
+def partition_spec(axes: Sequence[str | None], rules: Rules) -> PartitionSpec:
+    """The mesh axes of an array whose dimensions are named `axes`; None is a dimension that is never cut."""
+    return PartitionSpec(*(None if axis is None else rules[axis] for axis in axes))
+
+
+def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: Rules) -> dict[str, Any]:
+    """A nested dict of NamedSharding shaped like the parameters, from the logical axes they were declared with.
+
+    `abstract_params` is the state of `codea1.models.qwen2.abstract`.
+    """
+
+    def one(param: nnx.Variable) -> NamedSharding:
+        return NamedSharding(mesh, partition_spec(param.get_metadata("out_sharding"), rules))
+
+    return nnx.to_pure_dict(jax.tree.map(one, abstract_params, is_leaf=lambda x: isinstance(x, nnx.Variable)))
+
+
+def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
+    """Pins the layout of an activation (or of a weight at its use) by the names of its dimensions.
+
+    The mesh is the one of `jax.set_mesh`, or else the one `x` lives on. Only where there is neither, on a single
+    device, does this do nothing.
+    """
+    spec = partition_spec(axes, ACTIVATION_RULES)
+    if len(axes) != x.ndim:
+        raise ValueError(f"{len(axes)} axis names for an array of {x.ndim} dimensions: {axes}")
+    if not jax.sharding.get_abstract_mesh().empty:
+        return jax.lax.with_sharding_constraint(x, spec)
+    mesh = jax.typeof(x).sharding.mesh
+    return x if mesh.empty else jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+def to_host(tree: Any) -> Any:
+    """The pytree's jax.Arrays as numpy arrays, whole on every process.
+
+    A collective when an array is cut across processes: every process must call it, in the same order.
+    """
+
+    def copy(x: jax.Array | np.ndarray) -> np.ndarray:
+        if not isinstance(x, jax.Array) or x.is_fully_addressable:
+            return np.asarray(x)
+        if x.is_fully_replicated:
+            return np.asarray(x.addressable_data(0))
+        return multihost_utils.process_allgather(x, tiled=True)
+
+    return jax.tree.map(copy, tree)

@@ -1,0 +1,170 @@
+"""The run: rounds of the game, learning from them, looking at held-out questions, and never losing what was done."""
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from codea1.assembly import Parts, held_out
+from codea1.benchmarks.held_out import PerQuestion, evaluate, summary
+from codea1.benchmarks.intervals import bootstrap_interval
+from codea1.game.mistake_book import MistakeBook
+from codea1.game.round import Round, SampleRecord
+from codea1.game.round_rows import rows
+from codea1.game.round_statistics import statistics
+from codea1.learn.batch import TrainSample
+from codea1.play import give_advantages, play_round
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.evaluations import read_evaluation, write_evaluation
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import MetricsWriter
+from codea1.runs.progress import Progress
+from codea1.runs.report import table_title, write_report
+from codea1.runs.samples import Samples
+from codea1.runs.tables import terminal_table
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import SandboxPool
+from codea1.stopwatch import Stopwatch
+
+Metrics = dict[str, float]
+
+
+@dataclasses.dataclass
+class Best:
+    """The step that did best on the validation questions."""
+
+    step: int = -1
+    score: float = float("-inf")
+
+    def see(self, step: int, score: float) -> None:
+        """Takes note of a step's score; the earliest of equals stays."""
+        if score > self.score:
+            self.step, self.score = step, score
+
+
+class Trainer:
+    """Plays and learns from where the run folder stands to the last step."""
+
+    def __init__(self, config: ConfigDict, parts: Parts, sandbox: SandboxPool, folder: RunFolder):
+        self._config = config
+        self._parts = parts
+        self._rules = parts.rules
+        self._players = parts.players
+        self._grader = Grader(sandbox)
+        self._folder = folder
+        self._book = MistakeBook()
+        self._best = Best()
+        self._samples = Samples(folder)
+        self._checkpoints = Checkpoints(
+            folder.checkpoints, keep_last=config.checkpoint.keep_last, keep_best=config.checkpoint.keep_best
+        )
+        self._progress = Progress(config.steps, every=config.validation.every)
+
+    def run(self) -> None:
+        """Trains to the last step; at the end the report is in the folder and its table on the terminal."""
+        done = self._resume()
+        with self._progress, MetricsWriter(self._folder) as metrics:
+            metrics.truncate_after(done)
+            self._samples.remove_after(done)
+            self._announce(done)
+            self._evaluate_once("before", step=0, due=done < 0)
+            if done < 0:
+                metrics.write(0, self._validate(0))
+            for step in range(max(done, 0) + 1, self._config.steps + 1):
+                row = self._step(step)
+                metrics.write(step, row)
+                self._progress.update(step, row)
+            self._checkpoints.wait()
+            self._evaluate_once("after", step=self._config.steps, due=True)
+            self._progress.print(f"best step on the validation questions: {self._best.step}")
+            self._progress.print(terminal_table(write_report(self._folder), table_title(self._folder)))
+        self._checkpoints.close()
+
+    def _step(self, step: int) -> Metrics:
+        watch = Stopwatch()
+        with watch.phase("total"):
+            with watch.phase("round"):
+                questions = self._parts.feed.batch(step - 1)
+                round_ = play_round(step, questions, self._players, self._grader, self._book, self._rules, watch)
+            give_advantages(round_, self._players)
+            metrics = statistics(round_)
+            with watch.phase("learn"):
+                metrics |= self._learn(round_, step)
+            self._samples.write(step, rows(round_))
+        metrics |= {f"time/{name}": seconds for name, seconds in watch.seconds.items()}
+        metrics |= {f"sandbox/{name}": float(value) for name, value in self._grader.take_stats().items()}
+        metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
+        last = step == self._config.steps
+        score = None
+        if last or step % self._config.validation.every == 0:
+            metrics |= self._validate(step)
+            score = metrics["validation/score"]
+        if last or step % self._config.checkpoint.every == 0:
+            self._save(step, score)
+        return metrics
+
+    def _learn(self, round_: Round, step: int) -> Metrics:
+        samples = {
+            "code": [_train_sample(s.sample, s.advantage) for s in round_.solutions if s.reward.total is not None],
+            "test": [
+                _train_sample(s.sample, s.advantage) for s in round_.suites if s.selected and s.reward.total is not None
+            ],
+        }
+        metrics = {}
+        for name, player in self._players.items():
+            metrics |= {f"{name}/{key}": value for key, value in player.learn(samples[name], step).items()}
+        return metrics
+
+    def _validate(self, step: int) -> Metrics:
+        self._progress.note("validating")
+        measured = self._measure("validation", self._config.validation.samples)
+        means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
+        means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
+        self._best.see(step, means["validation/score"])
+        return means
+
+    def _evaluate_once(self, name: str, step: int, due: bool) -> None:
+        if not due or read_evaluation(self._folder, name) is not None:
+            return
+        self._progress.note(f"evaluating {name} training, on the test split")
+        measured = self._measure("test", self._config.validation.test_samples)
+        write_evaluation(self._folder, name, summary(measured, step, "test"))
+
+    def _measure(self, split: str, samples: int) -> PerQuestion:
+        return evaluate(held_out(self._config, self._parts, split, samples), self._players, self._grader)
+
+    def _save(self, step: int, score: float | None) -> None:
+        arrays = {name: player.state for name, player in self._players.items()}
+        state = {"book": self._book.to_json(), "best": dataclasses.asdict(self._best)}
+        self._checkpoints.save(step, arrays, state, score)
+
+    def _resume(self) -> int:
+        """Takes up the last complete checkpoint and returns its step; -1 where there is none."""
+        abstract = {name: player.abstract_state for name, player in self._players.items()}
+        restored = self._checkpoints.restore_latest(abstract)
+        if restored is None:
+            return -1
+        step, arrays, state = restored
+        for name, player in self._players.items():
+            player.state = arrays[name]
+        self._book = MistakeBook.from_json(state["book"])
+        self._best = Best(**state["best"])
+        return step
+
+    def _announce(self, done: int) -> None:
+        parts = self._parts
+        if done >= 0:
+            self._progress.print(f"continuing {self._folder.path} after step {done}")
+        self._progress.print(
+            f"{len(parts.train)} training questions ({len(parts.dropped)} dropped as too long), "
+            f"{len(parts.validation)} for validation, {len(parts.test)} for the test"
+        )
+        for question in parts.dropped:
+            self._progress.print(f"dropped: {question.id}")
+
+
+def _train_sample(sample: SampleRecord, advantage: float) -> TrainSample:
+    return TrainSample(sample.prompt_ids, sample.token_ids, sample.log_probs, advantage)
+
+
+def _tokens(round_: Round) -> int:
+    return sum(len(s.sample.token_ids) for s in round_.solutions) + sum(len(s.sample.token_ids) for s in round_.suites)

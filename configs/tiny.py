@@ -1,0 +1,57 @@
+"""The demo: two 0.9M-parameter policies on procedural questions, on a laptop's CPU.
+
+  make train
+  # or, step by step
+  python -m codea1.sft --config=configs/tiny.py --workdir=runs/tiny/sft
+  python -m codea1.train --config=configs/tiny.py --workdir=runs/tiny/code_a1
+
+Arguments: --config=configs/tiny.py:seed=1,method=golden,sft=runs/tiny/sft
+"""
+
+from ml_collections import ConfigDict
+
+from codea1.config import default_config, parse_arg
+
+
+def get_config(arg: str | None = None) -> ConfigDict:
+    arg = parse_arg(arg, seed=0, method="code_a1", sft="runs/tiny/sft")
+    c = default_config()
+    c.seed = arg.seed
+    c.method = arg.method
+    c.steps = 100
+    c.questions_per_step = 12
+
+    c.data.train.limit = 96  # few enough that each question returns every eight steps and meets its Mistake Book
+    c.data.validation.limit = 96
+    c.data.test.limit = 256
+
+    c.game.num_solutions = 6
+    c.game.num_suites = 4
+    c.game.num_tests = 4
+    c.game.reward = "strict"
+    c.game.alpha = 0.2
+    c.game.prompts = "tiny"
+
+    for player in (c.code, c.test):
+        player.model = f"{arg.sft}/model"
+        player.warmup_steps = 5
+        player.decay = "constant"
+        player.adam_b2 = 0.99
+        player.weight_decay = 0.01
+        player.micro_batch_size = 48
+    c.code.max_prompt_length = 20
+    c.code.max_response_length = 28
+    c.code.learning_rate = 2e-4
+    c.test.max_prompt_length = 56
+    c.test.max_response_length = 80
+    c.test.learning_rate = 3e-4
+
+    c.model.dtype = "float32"
+    c.model.remat = "none"
+    c.rollout.slots = 288
+
+    c.sft.length = 112
+    c.validation.every = 20
+    c.checkpoint.every = 10
+    c.sandbox.memory_mb = 512
+    return c

@@ -1,0 +1,40 @@
+"""Installs codea1. The versions are the ones the tests ran with, together, on Python 3.11."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="codea1",
+    version="0.1.0",
+    description="Adversarial co-evolution of a Code LLM and a Test LLM by reinforcement learning, in JAX",
+    license="Apache-2.0",
+    packages=find_packages(include=["codea1", "codea1.*"]),
+    python_requires=">=3.11,<3.12",
+    install_requires=[
+        "absl-py==2.5.1",
+        "array_record==0.8.6",
+        "flax==0.12.8",
+        "fsspec==2026.9.0",
+        "grain==0.2.18",
+        "jax==0.10.2",
+        "jinja2==3.1.6",
+        "matplotlib==3.11.2",
+        "ml-collections==1.1.0",
+        "numpy==2.4.6",
+        "optax==0.2.8",
+        "orbax-checkpoint==0.12.8",
+        "pyarrow==26.0.1",
+        "rich==15.0.0",
+        "safetensors==0.8.0",
+        "tensorboardX==2.6.5",
+        "tensorflow-datasets==4.9.10",
+        "tokenizers==0.23.3",
+        "transformers==5.23.0",
+    ],
+    extras_require={
+        "tpu": ["jax[tpu]==0.10.2"],
+        "dev": ["hypothesis==6.170.15", "pytest==9.2.0", "pytest-xdist==3.8.0", "ruff==0.17.5"],
+        "parity": ["torch==2.13.0"],
+        "notebooks": ["ipykernel==7.4.0", "nbclient==0.11.0"],
+        "wandb": ["wandb==0.31.0"],
+    },
+)

@@ -1,0 +1,71 @@
+import math
+
+import numpy as np
+import pytest
+
+from codea1.benchmarks.intervals import bootstrap_interval, paired_difference
+
+
+def test_equals_the_plain_bootstrap():
+    values = np.random.default_rng(1).random(40)
+    rng = np.random.default_rng(7)
+    means = [values[rng.integers(40, size=40)].mean() for _ in range(10_000)]
+    interval = bootstrap_interval(values, seed=7)
+    assert interval.mean == pytest.approx(values.mean())
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+
+
+def test_depends_on_values_and_seed_alone():
+    values = np.random.default_rng(0).random(700)  # more than one chunk of draws
+    assert bootstrap_interval(values, 3) == bootstrap_interval(list(values), 3)
+    assert bootstrap_interval(values, 3) != bootstrap_interval(values, 4)
+
+
+def test_width_matches_the_standard_error():
+    values = np.random.default_rng(0).normal(size=400)
+    interval = bootstrap_interval(values)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.05)
+
+
+def test_equal_values_leave_no_doubt():
+    assert bootstrap_interval([0.25] * 9) == (0.25, 0.25, 0.25)
+
+
+def test_undefined_questions_are_left_out():
+    assert bootstrap_interval([1.0, math.nan, 1.0]) == (1.0, 1.0, 1.0)
+    for nothing in ([math.nan], [], [[math.nan, 1.0]]):
+        assert all(math.isnan(bound) for bound in bootstrap_interval(nothing))
+
+
+def test_pairing_removes_what_questions_share():
+    difficulty = np.random.default_rng(0).random(100)
+    paired = paired_difference(difficulty, difficulty + 0.1)
+    assert paired == pytest.approx((0.1, 0.1, 0.1))
+    apart = bootstrap_interval(difficulty)
+    assert apart.high - apart.low > 0.05
+
+
+def test_a_pair_needs_both_sides():
+    assert paired_difference([0.0, 0.0, math.nan], [1.0, math.nan, 5.0]) == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="same questions"):
+        paired_difference([1.0, 2.0], [1.0])
+
+
+def test_a_product_of_means_is_not_the_mean_of_products():
+    validity, kills = np.array([[1.0, 0.0, 0.5, 0.5], [0.0, 1.0, 0.5, 1.0]])
+    pairs = np.stack([validity, kills], axis=1)
+    interval = bootstrap_interval(pairs.tolist())
+    assert interval.mean == pytest.approx(validity.mean() * kills.mean())
+    rng = np.random.default_rng(0)
+    resampled = [rng.integers(4, size=4) for _ in range(10_000)]
+    products = [validity[rows].mean() * kills[rows].mean() for rows in resampled]
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(products, [2.5, 97.5])))
+
+    doubled = paired_difference(pairs, pairs * [2, 1])
+    assert doubled == pytest.approx(interval)
+
+
+def test_a_pair_with_one_undefined_factor_is_left_out():
+    pairs = [[0.5, 0.5], [math.nan, 1.0]]
+    assert bootstrap_interval(pairs) == (0.25, 0.25, 0.25)
+    assert paired_difference(pairs, [[1.0, 1.0], [1.0, 1.0]]) == (0.75, 0.75, 0.75)

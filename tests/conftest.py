@@ -1,0 +1,78 @@
+"""What tests of whole runs share: a small random model in a folder, and a config that plays with it."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+from ml_collections import ConfigDict
+
+from codea1.config import default_config
+from codea1.data.corpus import corpus_texts
+from codea1.data.tokenizer import make_tokenizer
+from codea1.models import huggingface, qwen2
+
+jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with random weights and a tokenizer of the demo's texts."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=500), vocab_size=448)
+    shape = qwen2.Qwen2Config(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=8,
+    )
+    huggingface.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where prepared datasets go."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
+    """A game of six steps that takes seconds."""
+    c = default_config()
+    c.steps = 6
+    c.questions_per_step = 2
+    c.data.folder = str(data_folder)
+    c.data.train.limit = 5
+    c.data.validation.limit = 3
+    c.data.test.limit = 3
+    c.game.num_solutions = 2
+    c.game.num_suites = 2
+    c.game.num_tests = 2
+    c.game.prompts = "tiny"
+    for player in (c.code, c.test):
+        player.model = str(model_folder)
+        player.max_response_length = 24
+        player.learning_rate = 1e-3
+        player.warmup_steps = 1
+        player.mini_batches = 2
+        player.micro_batch_size = 2
+    c.code.max_prompt_length = 40
+    c.test.max_prompt_length = 80
+    c.model.dtype = "float32"
+    c.model.remat = "none"
+    c.rollout.slots = 8
+    c.sandbox.slots = 2
+    c.validation.every = 3
+    c.validation.samples = 2
+    c.validation.test_samples = 2
+    c.checkpoint.every = 3
+    return c

@@ -1,0 +1,80 @@
+"""The universe of procedural functions: splits, identity, and that its programs are what they say."""
+
+import random
+
+import pytest
+
+from codea1.data.behaviour import RAISED, assert_line, behaviour, outcome
+from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES
+from codea1.data.compositions import SPLITS, Composition, Task, compositions
+
+EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
+
+
+def test_splits_share_no_composition_and_hold_them_all():
+    assert len(set(EVERYTHING)) == len(EVERYTHING)
+    assert len(EVERYTHING) == len(FILTERS) * len(MAPS) * len(REDUCES) + len(CONDITIONS) * len(MAPS) * (len(MAPS) - 1)
+    for split, share in SPLITS.items():
+        assert len(compositions(split)) / len(EVERYTHING) == pytest.approx(share, abs=0.02)
+
+
+def test_a_composition_never_changes_its_split():
+    # Pinned: a trained policy's test compositions must stay unseen in later versions.
+    assert Composition("list", ("ge", "cap", "max")) in compositions("validation")
+    assert Composition("int", ("near", "times", "gap")) in compositions("train")
+    assert compositions("test")[:2] == (
+        Composition("list", ("gt", "sub", "sort")),
+        Composition("int", ("ne", "sub", "same")),
+    )
+
+
+def test_every_component_is_in_train_in_every_place():
+    seen = {(c.family, place, name) for c in compositions("train") for place, name in enumerate(c.names)}
+    assert seen == {(c.family, place, name) for c in EVERYTHING for place, name in enumerate(c.names)}
+
+
+def test_problem_and_id_tell_functions_apart():
+    rng = random.Random(0)
+    tasks = [composition.draw(rng) for composition in EVERYTHING for _ in range(3)]
+    for name in ("id", "problem", "description"):
+        programs: dict[str, str] = {}
+        for task in tasks:
+            assert programs.setdefault(getattr(task, name), task.program()) == task.program()
+
+
+def test_truth_never_raises_and_inputs_are_left_alone():
+    rng = random.Random(1)
+    for composition in rng.sample(EVERYTHING, 400):
+        task = composition.draw(rng)
+        inputs = task.hidden_inputs()
+        assert RAISED not in behaviour(task.program(), inputs)
+        assert inputs == task.hidden_inputs()
+        assert len({repr(arguments) for arguments in inputs}) == len(inputs)
+        assert 20 <= len(inputs) <= 40
+
+
+def test_hidden_inputs_hold_the_edges():
+    task = Task(Composition("list", ("ge", "cap", "max")), (3, 4, 1))
+    inputs = [arguments[0] for arguments in task.hidden_inputs()]
+    for edge in ([], [2], [3], [3, 3], [4], [4, 4], [4, 2, 3]):
+        assert edge in inputs
+    assert max(map(len, inputs)) >= 6
+
+
+def test_program_with_and_without_mistakes():
+    task = Task(Composition("list", ("ge", "cap", "max")), (3, 4, 1))
+    assert task.id == "list/ge3/cap4/max"
+    assert task.problem == "list: keep if at least 3, capped at 4, return max or zero"
+    assert task.program() == "def f(a):\n    b = [min(x, 4) for x in a if x >= 3]\n    return max(b) if b else 0"
+    assert task.program((1, 0, 1)) == "def f(a):\n    b = [min(x, 4) for x in a if x > 3]\n    return max(b)"
+    assert len(list(task.near_misses(1))) == 6
+    assert len(list(task.near_misses(2))) == 12
+    branch = Task(Composition("int", ("gt", "double", "same")), (5, 1, 1))
+    assert branch.program((0, 0, 1)) == "def f(x):\n    if x > 5:\n        return x * 2\n    return x + 1"
+
+
+def test_outcomes_are_compared_as_python_does_and_errors_equal_nothing():
+    assert outcome("def f(x):\n    return x / 2", (4,)) == 2
+    assert outcome("def f(a):\n    return max(a)", ([],)) is RAISED
+    assert outcome("def f(a):\n    return max(a)", ([],)) != 0
+    assert assert_line(([1, 2],), -3) == "assert f([1, 2]) == -3"

@@ -1,0 +1,55 @@
+"""Which questions a step gets."""
+
+import pytest
+
+from codea1.data.feed import QuestionFeed, filter_by_length
+from codea1.errors import BadInput
+from codea1.game.question import Question
+
+
+def questions(number: int) -> list[Question]:
+    return [Question(str(i), None, "p" * i, "", "", "f") for i in range(number)]
+
+
+def flat(batches: list[list[str]]) -> list[str]:
+    return [id for batch in batches for id in batch]
+
+
+def ids(feed: QuestionFeed, steps: range) -> list[list[str]]:
+    return [[question.id for question in feed.batch(step)] for step in steps]
+
+
+def test_batch_is_a_function_of_seed_and_step_alone():
+    feed = QuestionFeed(questions(10), 3, seed=1)
+    in_order = ids(feed, range(9))
+    again = QuestionFeed(questions(10), 3, seed=1)
+    assert [ids(again, range(step, step + 1))[0] for step in reversed(range(9))] == in_order[::-1]
+    assert ids(QuestionFeed(questions(10), 3, seed=2), range(9)) != in_order
+
+
+def test_an_epoch_asks_each_question_once_in_an_order_of_its_own():
+    feed = QuestionFeed(questions(12), 4, seed=0)
+    epochs = [flat(ids(feed, range(3 * epoch, 3 * epoch + 3))) for epoch in range(4)]
+    assert all(sorted(epoch, key=int) == [str(i) for i in range(12)] for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 4
+
+
+def test_the_rest_of_an_epoch_is_left_out_and_differs():
+    feed = QuestionFeed(questions(10), 4, seed=0)
+    assert feed.steps_per_epoch == 2
+    epochs = [flat(ids(feed, range(2 * epoch, 2 * epoch + 2))) for epoch in range(6)]
+    assert all(len(set(epoch)) == 8 for epoch in epochs)
+    assert set().union(*epochs) == {str(i) for i in range(10)}
+
+
+def test_too_few_questions_are_refused():
+    with pytest.raises(BadInput, match="3 questions are too few for steps of 4"):
+        QuestionFeed(questions(3), 4, seed=0)
+
+
+def test_filter_by_length():
+    kept, dropped = filter_by_length(questions(5), lambda question: len(question.problem), 2)
+    assert [question.id for question in kept] == ["0", "1", "2"]
+    assert [question.id for question in dropped] == ["3", "4"]
+    with pytest.raises(BadInput, match="none of the 5 questions"):
+        filter_by_length(questions(5), lambda question: 9, 2)

@@ -1,0 +1,168 @@
+"""Files with the official fields become questions, and bad rows are refused by name."""
+
+import ast
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from codea1.data.loader import load_questions
+from codea1.errors import BadInput
+from tests.conftest import SHARED
+
+OFFICIAL = SHARED / "data" / "humanevalplus_mbppplus.parquet"
+
+
+def validation_row(**changes) -> dict:
+    row = {
+        "prompt": [{"role": "system", "content": "Be good."}, {"role": "user", "content": "Question:\nignored"}],
+        "description": "Add one.",
+        "GT_code": "    return n + 1\n",
+        "problem": 'def more(n):\n    """Add one."""\n',
+        "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+        "data_source": "humanevalplus",
+        "extra_info": {
+            "function_declaration": "def more(n)",
+            "function_name": "more",
+            "imports": "",
+            "question_id": "H/1",
+        },
+    }
+    return {**row, **changes}
+
+
+def training_row(**changes) -> dict:
+    row = {
+        "prompt": [{"role": "user", "content": "Complete it.\n\nQuestion:\nWrite twice(n).\nIt doubles."}],
+        "clean_description": "Double n.",
+        "GT_code": "def half(n):\n    return n / 2\n\ndef twice(n):\n    return 2 * n",
+        "GT_test": ["assert twice(1) == 2", "assert twice(0) == 0"],
+        "data_source": "kodcode_light",
+        "extra_info": {
+            "function_declaration": "def twice(n)",
+            "function_name": "twice",
+            "imports": "",
+            "question_id": "K_1",
+        },
+    }
+    return {**row, **changes}
+
+
+def write(folder: Path, kind: str, rows: list[dict]) -> str:
+    path = folder / f"rows.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_validation_file(tmp_path, kind):
+    (question,) = load_questions(write(tmp_path, kind, [validation_row()]))
+    assert question.id == "H/1"
+    assert question.prompt == tuple(validation_row()["prompt"])
+    assert question.ground_truth == 'def more(n):\n    """Add one."""\n    return n + 1\n'
+    assert (question.problem, question.description) == (validation_row()["problem"], "Add one.")
+    assert (question.entry_point, question.check_script) == ("more", validation_row()["test"])
+    assert (question.golden_tests, question.mutants, question.data_source) == ((), (), "humanevalplus")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_training_file(tmp_path, kind):
+    (question,) = load_questions(write(tmp_path, kind, [training_row()]))
+    assert (question.problem, question.description) == ("Write twice(n).\nIt doubles.", "Double n.")
+    assert (question.entry_point, question.ground_truth) == ("twice", training_row()["GT_code"])
+    assert question.golden_tests == ("assert twice(1) == 2", "assert twice(0) == 0")
+    assert question.check_script is None
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_limit_takes_the_first_rows(tmp_path, kind):
+    rows = [training_row(extra_info={**training_row()["extra_info"], "question_id": f"K_{i}"}) for i in range(600)]
+    path = write(tmp_path, kind, rows)
+    assert [question.id for question in load_questions(path)] == [f"K_{i}" for i in range(600)]
+    assert [question.id for question in load_questions(path, limit=2)] == ["K_0", "K_1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"GT_code": None}, r"\(H/1\): there is no ground truth"),
+        ({"GT_code": "  \n"}, r"\(H/1\): there is no ground truth"),
+        ({"GT_code": "    return (\n"}, r"\(H/1\): its ground truth does not parse"),
+        ({"GT_code": "def less(n):\n    return n"}, r"\(H/1\): .* does not define .* 'more'"),
+        ({"test": "assert more(1) == 2"}, r"\(H/1\): its test defines no function check"),
+        ({"description": None}, "column 'clean_description' or 'description' is missing"),
+        ({"extra_info": {"function_name": "more", "question_id": None}}, "no question_id"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_bad_rows_are_refused_with_file_row_and_question(tmp_path, kind, changes, complaint):
+    good = validation_row(extra_info={**validation_row()["extra_info"], "question_id": "H/0"})
+    path = write(tmp_path, kind, [good, validation_row(**changes)])
+    with pytest.raises(BadInput, match=complaint) as refusal:
+        load_questions(path)
+    assert str(refusal.value).startswith(f"{path}, {'line 2' if kind == 'jsonl' else 'row 1'}")
+
+
+@pytest.mark.parametrize("column", ["prompt", "GT_code", "data_source", "extra_info"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_missing_column_is_named(tmp_path, kind, column):
+    row = validation_row()
+    del row[column]
+    with pytest.raises(BadInput, match=rf"rows\.{kind}, .*column '{column}' is missing"):
+        load_questions(write(tmp_path, kind, [row]))
+
+
+@pytest.mark.parametrize("prompt", ["text", [], [{"role": "user"}], [{"role": "user", "content": 3}], ["text"]])
+def test_malformed_prompt_is_refused(tmp_path, prompt):
+    with pytest.raises(BadInput, match=r"line 1 \(H/1\): the prompt"):
+        load_questions(write(tmp_path, "jsonl", [validation_row(prompt=prompt)]))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_repeated_id_is_refused(tmp_path, kind):
+    with pytest.raises(BadInput, match="question H/1 comes twice"):
+        load_questions(write(tmp_path, kind, [validation_row(), validation_row()]))
+
+
+def test_missing_empty_and_foreign_files_are_refused(tmp_path):
+    for name in ("no.parquet", "no.jsonl"):
+        with pytest.raises(BadInput, match=f"{name} does not exist"):
+            load_questions(str(tmp_path / name))
+    with pytest.raises(BadInput, match="holds no question"):
+        load_questions(write(tmp_path, "jsonl", []))
+    (tmp_path / "text.parquet").write_text("not parquet")
+    with pytest.raises(BadInput, match="not a Parquet file"):
+        load_questions(str(tmp_path / "text.parquet"))
+    for text, complaint in (("{", "line 1: not JSON"), ("[]", "line 1: not a JSON object")):
+        (tmp_path / "text.jsonl").write_text(text)
+        with pytest.raises(BadInput, match=complaint):
+            load_questions(str(tmp_path / "text.jsonl"))
+    with pytest.raises(BadInput, match="'kodcode' is neither 'procedural' nor"):
+        load_questions("kodcode")
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape")
+@pytest.mark.skipif(not OFFICIAL.exists(), reason="the official validation file is not here")
+def test_official_validation_file():
+    questions = {question.id: question for question in load_questions(str(OFFICIAL))}
+    assert len(questions) == 353
+    for question in questions.values():
+        defined = [node.name for node in ast.parse(question.ground_truth).body if isinstance(node, ast.FunctionDef)]
+        assert question.entry_point in defined
+        assert f"def {question.entry_point}(" in question.problem  # not a helper that only the ground truth has
+    assert questions["HumanEval/32"].entry_point == "find_zero"
+    assert questions["HumanEval/38"].entry_point == "decode_cyclic"
+    # Rows whose function_name, and whose check's parameter, are a helper's.
+    for id, name in {
+        "MBPP/123": "amicable_numbers_sum",
+        "MBPP/301": "dict_depth",
+        "MBPP/592": "sum_Of_product",
+        "MBPP/751": "check_min_heap",
+        "MBPP/797": "sum_in_range",
+    }.items():
+        assert questions[id].entry_point == name

@@ -1,0 +1,115 @@
+"""The procedural dataset: its tests are true and strong, and TFDS gives back what was written."""
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from codea1.data import procedural
+from codea1.data.compositions import SPLITS
+from codea1.data.loader import load_questions
+from codea1.data.procedural import NUM_QUESTIONS, Procedural, prepared_rows, rows
+from codea1.errors import BadInput
+
+ROWS = {split: list(rows(split)) for split in NUM_QUESTIONS}
+SAMPLE = [*ROWS["train"][::8], *ROWS["validation"][::4], *ROWS["test"][::4]]
+
+
+def passes(program: str, script: str) -> bool:
+    namespace: dict = {}
+    exec(program, namespace)
+    judge: dict = {"f": namespace["f"]}
+    try:
+        exec(script, judge)
+        if "check" in judge:
+            judge["check"](namespace["f"])
+    except Exception:
+        return False
+    return True
+
+
+def test_every_split_is_full_and_no_question_comes_twice():
+    assert set(NUM_QUESTIONS) == set(SPLITS)
+    ids = [row["extra_info"]["question_id"] for split in ROWS.values() for row in split]
+    assert {split: len(found) for split, found in ROWS.items()} == NUM_QUESTIONS
+    assert len(set(ids)) == len(ids)
+
+
+def test_truth_passes_hidden_and_golden_tests():
+    for row in SAMPLE:
+        assert passes(row["GT_code"], row["test"])
+        assert len(set(row["GT_test"])) == 5
+        assert all(passes(row["GT_code"], test) for test in row["GT_test"])
+        assert not any("f([])" in test for test in row["GT_test"])
+
+
+def test_hidden_tests_kill_every_mutant():
+    for row in SAMPLE:
+        assert 4 <= len(set(row["mutants"])) == len(row["mutants"]) <= 10
+        assert not any(passes(mutant, row["test"]) for mutant in row["mutants"])
+
+
+def test_golden_tests_are_weaker_than_hidden_ones():
+    survivors = [mutant for row in SAMPLE for mutant in row["mutants"] if passes(mutant, "\n".join(row["GT_test"]))]
+    assert 0.02 < len(survivors) / sum(len(row["mutants"]) for row in SAMPLE) < 0.4
+
+
+def test_rows_are_those_of_the_version():
+    # If rows are meant to change, raise Procedural.VERSION, or folders that hold the old rows go on being used.
+    digest = hashlib.sha256(json.dumps(ROWS, sort_keys=True).encode()).hexdigest()[:16]
+    assert (str(Procedural.VERSION), digest) == ("1.0.0", "5ff80085c27c615e")
+
+
+def test_builder_gives_back_the_rows(data_folder):
+    for split in NUM_QUESTIONS:
+        by_id = {row["extra_info"]["question_id"]: row for row in ROWS[split]}
+        assert {row["extra_info"]["question_id"]: row for _, row in prepared_rows(split, str(data_folder))} == by_id
+    assert "tensorflow" not in sys.modules
+
+
+def test_loader_makes_questions_of_it(data_folder):
+    questions = load_questions("procedural", "test", data_folder=str(data_folder))
+    by_id = {row["extra_info"]["question_id"]: row for row in ROWS["test"]}
+    assert len(questions) == 384
+    for question in questions:
+        row = by_id[question.id]
+        assert question.prompt == ({"role": "user", "content": question.problem},)
+        assert (question.problem, question.description) == (row["problem"], row["description"])
+        assert (question.ground_truth, question.check_script) == (row["GT_code"], row["test"])
+        assert (list(question.golden_tests), list(question.mutants)) == (row["GT_test"], row["mutants"])
+        assert (question.entry_point, question.data_source) == ("f", "procedural")
+    assert load_questions("procedural", "test", 7, str(data_folder)) == questions[:7]
+    assert load_questions("procedural", "test", 0, str(data_folder)) == questions
+
+
+@pytest.mark.parametrize("split", [None, "dev"])
+def test_unknown_split_is_refused(split, data_folder):
+    with pytest.raises(BadInput, match="train, validation, test"):
+        load_questions("procedural", split, data_folder=str(data_folder))
+
+
+def test_damaged_data_are_refused_and_rebuilt_once_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
+    assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
+    (records,) = tmp_path.glob("procedural/*/*train*array_record*")
+    records.write_bytes(records.read_bytes()[:100])
+    with pytest.raises(BadInput, match=r"procedural.*damaged"):
+        load_questions("procedural", "train", data_folder=str(tmp_path))
+    for path in records.parent.iterdir():
+        path.unlink()
+    records.parent.rmdir()
+    assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
+
+
+def test_a_process_that_prepares_at_the_same_time_is_no_harm(tmp_path, monkeypatch):
+    monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
+    prepare = Procedural.download_and_prepare
+
+    def overtaken(builder: Procedural) -> None:
+        prepare(Procedural(data_dir=str(tmp_path), file_format="array_record"))
+        raise OSError("Directory not empty")
+
+    monkeypatch.setattr(Procedural, "download_and_prepare", overtaken)
+    assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
+    assert not list(tmp_path.rglob("*incomplete*"))

@@ -1,0 +1,127 @@
+"""The small tokenizer: nothing is lost, nothing is ambiguous, and transformers loads what we use."""
+
+import json
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from codea1.data.corpus import corpus_texts
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer, make_tokenizer
+from codea1.errors import BadInput
+
+TEXTS = list(corpus_texts(seed=0, num_chats=1500))
+TOKENIZER = make_tokenizer(TEXTS, 512)
+PIECES = st.sampled_from(
+    ["def f(a):\n", "    return ", "x ", ">= ", "12", "7", "-3", "[1, 2]", "```", "\n", "if ", "assistant\n"]
+)
+ANY_TEXT = st.one_of(st.text(), st.lists(PIECES).map("".join)).map(lambda text: unicodedata.normalize("NFC", text))
+
+
+def pieces(text: str) -> list[str]:
+    return [TOKENIZER.decode([token]) for token in TOKENIZER.encode(text)]
+
+
+@given(ANY_TEXT)
+def test_any_text_survives(text):
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_a_message_has_the_same_tokens_alone_and_in_a_chat(question, answer):
+    user, assistant = ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
+    start = TOKENIZER.encode("<|im_start|>")
+    end = [TOKENIZER.end_id, *TOKENIZER.encode("\n")]
+    head = [*start, *TOKENIZER.encode("assistant\n")]
+    asked = [*start, *TOKENIZER.encode("user\n"), *TOKENIZER.encode(question), *end]
+    answered = [*head, *TOKENIZER.encode(answer), *end]
+    assert TOKENIZER.encode_chat([user]) == asked + head
+    assert TOKENIZER.encode_chat([user, assistant, user]) == asked + answered + asked + head
+    ids, mask = TOKENIZER.encode_transcript([user, assistant])
+    assert ids == asked + answered
+    if not re.search("<.im_start|<.im_end", question + answer):
+        assert mask == [0] * len(asked + head) + [1] * (len(answered) - len(head) - 1) + [0]
+
+
+def test_programs_and_suites_are_cut_at_clauses():
+    program = "```python\ndef f(a):\n    b = [x * 2 for x in a if x > 3]\n    return max(b) if b else 0\n```"
+    assert pieces(program) == [
+        *("```python", "\ndef f(a):", "\n    b = [", "x * ", "2", " for x in a", " if x > ", "3", "]"),
+        *("\n    return ", "max(b)", " if b else ", "0", "\n```"),
+    ]
+    assert pieces("\na = [3, 0]  # [0]\nassert f(a) == -12") == [
+        *("\na = [", "3", ", ", "0", "]  # [", "0", "]", "\nassert f(a) == ", "-", "12"),
+    ]
+
+
+@given(st.integers(0, 10**6))
+def test_numbers_are_cut_in_one_way(number):
+    assert pieces(str(number)) == re.findall("[1-9][0-9]|[0-9]", str(number))
+
+
+def test_the_same_texts_in_any_order_make_the_same_tokenizer():
+    again = make_tokenizer(reversed(TEXTS), 512)
+    assert [again.encode(text) for text in TEXTS[:200]] == [TOKENIZER.encode(text) for text in TEXTS[:200]]
+
+
+def test_vocabulary_is_bounded():
+    assert TOKENIZER.vocab_size <= 512
+    small = make_tokenizer(TEXTS, 400)
+    assert small.vocab_size == 400
+    assert max(max(small.encode(text)) for text in TEXTS) < 400
+    with pytest.raises(BadInput, match="vocab_size 300 is too small"):
+        make_tokenizer(TEXTS, 300)
+
+
+def test_special_tokens():
+    assert TOKENIZER.stop_ids == (TOKENIZER.end_id,) == tuple(TOKENIZER.encode("<|im_end|>"))
+    assert TOKENIZER.pad_id not in TOKENIZER.stop_ids
+    assert TOKENIZER.decode([*TOKENIZER.encode("x + "), TOKENIZER.end_id, TOKENIZER.pad_id]) == "x + "
+
+
+@pytest.mark.parametrize("beside_a_model", [False, True])
+def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
+    TOKENIZER.save(tmp_path)
+    if beside_a_model:  # transformers then takes the tokenizer's class from the model
+        (tmp_path / "config.json").write_text(
+            json.dumps({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})
+        )
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), load_tokenizer(tmp_path)
+    odd = ["", " ", "héllo 日本\x00\r\n", "100 007 -5", "x * x * x", "```\n```python", "f([[1], [2]])"]
+    for text in [*TEXTS[:400], *odd]:
+        assert ours.encode(text) == theirs.encode(text) == TOKENIZER.encode(text)
+        assert theirs.decode(theirs.encode(text)) == text
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": TEXTS[0]}]
+    rendered = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert rendered == (
+        f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{TEXTS[0]}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert ours.encode_chat(messages) == theirs.encode(rendered) == TOKENIZER.encode_chat(messages)
+    assert (ours.pad_id, ours.stop_ids, ours.vocab_size) == (TOKENIZER.pad_id, TOKENIZER.stop_ids, TOKENIZER.vocab_size)
+    assert (theirs.pad_token_id, theirs.eos_token_id) == (TOKENIZER.pad_id, TOKENIZER.end_id)
+
+
+def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="holds no tokenizer"):
+        load_tokenizer(tmp_path / "missing")
+    TOKENIZER.save(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(BadInput, match="no chat template"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(BadInput, match="cannot be read"):
+        load_tokenizer(tmp_path)
+
+
+def test_wrapper_reads_the_stop_tokens_of_any_chat_tokenizer(tmp_path):
+    TOKENIZER.save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(
+        json.dumps({**json.loads(path.read_text()), "eos_token": "<|endoftext|>"})
+    )  # as in Qwen's base models
+    tokenizer = load_tokenizer(tmp_path)
+    assert isinstance(tokenizer, ChatTokenizer)
+    assert tokenizer.stop_ids == (TOKENIZER.end_id, TOKENIZER.pad_id)

@@ -1,0 +1,190 @@
+"""Programs and suites out of text that a policy wrote."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from codea1.game.answers import MAX_ASSERTS, extract_program, parse_suite
+
+
+def fenced(*lines: str) -> str:
+    return "\n".join(["```python", *lines, "```"])
+
+
+def read(*lines: str) -> list[tuple[str | None, str]]:
+    """(test as text, rejection) of each assert in a code block."""
+    suite = parse_suite(fenced(*lines), "f")
+    return [(item.test and item.test.text, item.rejection) for item in suite.asserts]
+
+
+@pytest.mark.parametrize(
+    ("answer", "source", "is_fenced"),
+    [
+        ("```python\nx = 1\n```", "x = 1", True),
+        ("so:\n```python\n\nx = 1\n\n```\nand ```python\ny = 2\n```", "x = 1", True),
+        ("```\nx = 1\n```", "x = 1", True),
+        ("```py\nx = 1\n```", "x = 1", True),
+        ("```text\nhello\n```\n```python\nx = 1\n```", "x = 1", True),
+        ("```\nx = 1\n```\n```python\ny = 2", "x = 1", True),
+        ("x = 1\n", "x = 1", False),
+        ("```python\nx = 1", "```python\nx = 1", False),
+        ("", "", False),
+    ],
+)
+def test_the_program_is_the_first_closed_block(answer, source, is_fenced):
+    program = extract_program(answer)
+    assert (program.source, program.fenced) == (source, is_fenced)
+
+
+def test_nonrelated_ratio_counts_what_stands_around_the_block():
+    assert extract_program("abcd```python\nx\n```xy").nonrelated_ratio == 6 / 21
+    assert extract_program("x = 1").nonrelated_ratio == 1.0
+    assert extract_program("").nonrelated_ratio == 1.0
+
+
+def test_all_python_blocks_of_a_suite_are_joined():
+    suite = parse_suite(f"{fenced('assert f(1) == 2')} and {fenced('assert f(2) == 3')}", "f")
+    assert [item.test.text for item in suite.asserts] == ["assert f(1) == 2", "assert f(2) == 3"]
+    assert suite.fenced
+
+
+def test_without_a_block_lines_that_start_with_assert_are_read():
+    suite = parse_suite("Here:\n  assert f(1) == 2\nnot: assert f(2) == 3\nassert f(\nassert f(4)\n", "f")
+    assert [(item.rejection, item.dropped) for item in suite.asserts] == [
+        ("", False),
+        ("does not parse", False),
+        ("not a comparison", False),
+    ]
+    assert not suite.fenced
+
+
+def test_asserts_may_span_lines_inside_brackets_and_strings():
+    assert read("assert f(", "    [1,", "     2],", ") == (", "    3", ")") == [("assert f([1, 2]) == 3", "")]
+    assert read('assert f("""a', '(b""") == 1') == [("assert f('a\\n(b') == 1", "")]
+    assert read("assert f(')') == 1  # )", "assert f(2) == 2") == [
+        ("assert f(')') == 1", ""),
+        ("assert f(2) == 2", ""),
+    ]
+    assert read("assert f(1) == \\", "  2") == [("assert f(1) == 2", "")]
+
+
+def test_a_broken_assert_costs_only_itself():
+    assert read("assert f([1, == 2", "assert f(2) == 3", "assert f(3)) == 4", "assert f(5) == 6") == [
+        (None, "does not parse"),
+        ("assert f(2) == 3", ""),
+        (None, "does not parse"),
+        ("assert f(5) == 6", ""),
+    ]
+    assert read("def test_f():", "    assert f(1) == 2", "x = '''", "assert f(2) == 3") == [
+        ("assert f(1) == 2", ""),
+        ("assert f(2) == 3", ""),
+    ]
+
+
+def test_assigned_names_are_inlined_as_bare_arguments_only():
+    assert read("x = [1, 2]", "assert f(x, key=x) == 3") == [("assert f([1, 2], key=[1, 2]) == 3", "")]
+    assert read("x = 1", "assert f([x]) == 3") == [(None, "arguments are not plain data")]
+    assert read("x = 1", "assert f(2) == x") == [(None, "answer is not plain data")]
+    assert read("assert f(x) == 3", "x = 1") == [(None, "arguments are not plain data")]
+
+
+@pytest.mark.parametrize(
+    ("line", "rejection", "dropped"),
+    [
+        ("assert f(1)", "not a comparison", True),
+        ("assert not f(1)", "not a comparison", True),
+        ("assert f(1) == 2 or True", "not a comparison", True),
+        ("assert 2 == f(1)", "no call on the left", True),
+        ("assert f(1)[0] == 2", "no call on the left", True),
+        ("assert f(1 == 2", "does not parse", True),
+        ("assert len([1]) == 1", "not the entry point", False),
+        ("assert o.f(1) == 1", "not the entry point", False),
+        ("assert f(1) != 2", "operator !=", False),
+        ("assert f(1) in [2]", "operator in", False),
+        ("assert f(1) is None", "operator is", False),
+        ("assert f(1) == 2 == 2", "a chained comparison", False),
+        ("assert f(g(1)) == 2", "arguments are not plain data", False),
+        ("assert f([0] * 20_000) == 0", "arguments are too large", False),
+        ("assert f(1) == f(1)", "answer is not plain data", False),
+        ("assert f(x) > g(x)", "operator >; arguments are not plain data; answer is not plain data", False),
+    ],
+)
+def test_what_is_not_a_plain_test_is_rejected_with_the_reason(line, rejection, dropped):
+    (item,) = parse_suite(fenced(line), "f").asserts
+    assert (item.rejection, item.dropped, item.test) == (rejection, dropped, None)
+
+
+def test_a_rejected_assert_still_tells_its_call_and_answer():
+    (item,) = parse_suite(fenced("assert f(1) != 2"), "f").asserts
+    (plain,) = parse_suite(fenced("assert f(1) == 2"), "f").asserts
+    assert (item.call, item.answer, item.operator) == (plain.call, plain.answer, "!=")
+
+
+def test_what_fits_into_a_source_is_never_too_large():
+    (item,) = parse_suite("assert f([" + "0," * 8000 + "]) == 1", "f").asserts
+    assert not item.rejection
+
+
+def test_nonprintable_ratio_is_of_the_whole_answer():
+    assert parse_suite("é\x00ab", "f").nonprintable_ratio == 0.5
+    assert parse_suite("", "f").nonprintable_ratio == 0.0
+
+
+def test_the_number_of_asserts_is_bounded():
+    assert len(parse_suite("assert f(1) == 1\n" * 1000, "f").asserts) == MAX_ASSERTS
+    assert len(parse_suite(fenced("assert f(1) == 1;" * 500), "f").asserts) == MAX_ASSERTS
+
+
+HOSTILE = [
+    "(" * 20_000,
+    "-" * 12_000 + "1",
+    '"\\' * 20_000,
+    "[" * 60 + "]" * 60,
+    "{**" * 3_000,
+    "9" * 6_000,
+    "9**9**9",
+    "'x' * 10**12",
+    "a" + "()" * 5_000,
+    "f'" + "{1}" * 3_000 + "'",
+    "\x00",
+    "\ud800",
+]
+
+
+@pytest.mark.parametrize("operand", HOSTILE)
+@pytest.mark.parametrize("template", ["assert f({}) == 1", "assert f(1) == {}", "x = {}\nassert f(x) == 1", "{}"])
+def test_hostile_operands_are_read_or_rejected(operand, template):
+    text = template.replace("{}", operand)
+    for answer in (text, fenced(text)):
+        assert len(parse_suite(answer, "f").asserts) <= 1
+        extract_program(answer)
+
+
+PIECES = [
+    "assert ",
+    "f(",
+    ")",
+    " == ",
+    "1",
+    "'",
+    '"""',
+    "\\",
+    "\n",
+    "```",
+    "```python",
+    "[",
+    "}",
+    "#",
+    "x = ",
+    ";",
+    "é",
+]
+
+
+@settings(deadline=None)
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
+@example("```python\nassert f(1) == 1\n```")
+def test_any_text_can_be_read(text):
+    extract_program(text)
+    for item in parse_suite(text, "f").asserts:
+        assert (item.test is None) == bool(item.rejection)

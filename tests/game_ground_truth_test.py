@@ -1,0 +1,102 @@
+"""How the ground truth marks a suite, and what either policy makes of it."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from codea1.game.answers import parse_suite
+from codea1.game.ground_truth import Mark, answers_equal
+from codea1.game.rewards import POLICIES, SuiteOutcome
+from codea1.sandbox.values import decode_exact, encode_exact
+
+
+@dataclass(frozen=True)
+class FakeAnswer:
+    usable: bool
+    value: bytes = b""
+    reason: str = ""
+
+
+def ground_truth(call):
+    """f(n) = n + 1; raises for negative n; the sandbox fails at n = 99; the answer to n = 98 is huge."""
+    (n,), _ = decode_exact(call.arguments)
+    if n == 98:
+        return FakeAnswer(True, encode_exact([0] * 20_000))
+    if n == 99:
+        return FakeAnswer(False, reason="infra")
+    return FakeAnswer(True, encode_exact(n + 1)) if n >= 0 else FakeAnswer(False, reason="raises")
+
+
+def mark(policy: str, *lines: str, k: int = 8):
+    parsed = parse_suite("\n".join(["```python", *lines, "```"]), "f")
+    rules = POLICIES[policy](alpha=0.5, num_tests=k)
+    marked = rules.mark(parsed, {call: ground_truth(call) for call in rules.calls(parsed)})
+    assert len(marked) == len(parsed.asserts)
+    return parsed, marked
+
+
+# line, mark under official, mark under strict
+TABLE = [
+    ("assert f(1) == 2", Mark.RIGHT, Mark.RIGHT),
+    ("assert f(2) == 3.0", Mark.RIGHT, Mark.RIGHT),
+    ("assert f(3) == 5", Mark.WRONG_ANSWER, Mark.WRONG_ANSWER),
+    ("assert f(1) == 2", Mark.DUPLICATE, Mark.DUPLICATE),
+    ("assert f(3) == 4", Mark.DUPLICATE, Mark.DUPLICATE),
+    ("assert f(1.0) == 2", Mark.RIGHT, Mark.RIGHT),
+    ("assert f(-1) == 0", Mark.UNUSABLE, Mark.UNUSABLE),
+    ("assert f(99) == 100", Mark.INFRA, Mark.INFRA),
+    ("assert f(98) == [0] * 20_000", Mark.UNUSABLE, Mark.UNUSABLE),
+    ("assert f([0] * 20_000) == 0", Mark.REJECTED, Mark.REJECTED),
+    ("assert len([1]) == 1", Mark.REJECTED, Mark.REJECTED),
+    ("assert f(5) != 6", Mark.RIGHT, Mark.REJECTED),
+    ("assert f(6) > 6", Mark.WRONG_ANSWER, Mark.REJECTED),
+    ("assert f(7) == 8 == 8", Mark.RIGHT, Mark.REJECTED),
+    ("assert f(8) == f(8)", Mark.WRONG_ANSWER, Mark.REJECTED),
+    ("assert f(9)", Mark.DROPPED, Mark.REJECTED),
+    ("assert 11 == f(10)", Mark.DROPPED, Mark.REJECTED),
+    ("assert f(11 == 12", Mark.DROPPED, Mark.REJECTED),
+]
+
+
+@pytest.mark.parametrize(("policy", "column"), [("official", 1), ("strict", 2)])
+def test_marks(policy, column):
+    _, marked = mark(policy, *(row[0] for row in TABLE), k=100)
+    assert [(item.parsed.source, item.mark) for item in marked] == [(row[0], row[column]) for row in TABLE]
+
+
+def test_official_keeps_tests_with_a_wrong_answer_and_replaces_it():
+    parsed, marked = mark("official", "assert f(1) == 7", "assert f(2) == 3")
+    assert [item.test.text for item in marked] == ["assert f(1) == 2", "assert f(2) == 3"]
+    assert SuiteOutcome.of(parsed, marked, ()).invalid == 1
+
+
+def test_strict_keeps_right_tests_only():
+    _, marked = mark("strict", "assert f(1) == 7", "assert f(2) == 3")
+    assert [item.test and item.test.text for item in marked] == [None, "assert f(2) == 3"]
+    assert decode_exact(marked[0].truth) == 2
+
+
+def test_official_counts_all_asserts_but_dropped_ones():
+    parsed, marked = mark("official", *(row[0] for row in TABLE), k=2)
+    # wrong answers 3, duplicates 2, unusable 2, rejected 2
+    assert SuiteOutcome.of(parsed, marked, ()).invalid == 9
+    assert sum(item.kept for item in marked) == 8
+
+
+def test_strict_reads_the_first_asserts_alone():
+    parsed, marked = mark("strict", "assert f(1)", "assert f(1) == 2", "assert f(2) == 3", k=2)
+    assert [item.mark for item in marked] == [Mark.REJECTED, Mark.RIGHT, Mark.SURPLUS]
+    assert len(POLICIES["strict"](alpha=0.5, num_tests=2).calls(parsed)) == 1
+
+
+def test_a_lost_ground_truth_loses_the_suite():
+    parsed, marked = mark("strict", "assert f(99) == 100", "assert f(1) == 2")
+    assert SuiteOutcome.of(parsed, marked, ()).lost
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal"),
+    [(1, 1.0, True), (0.0, -0.0, True), ([1], (1,), False), ({1, 2}, {2, 1}, True), ("1", 1, False), (True, 1, True)],
+)
+def test_answers_are_compared_as_python_does(first, second, equal):
+    assert answers_equal(encode_exact(first), encode_exact(second)) == equal

@@ -1,0 +1,212 @@
+"""Both reward policies against numbers worked out by hand."""
+
+from itertools import chain
+
+import pytest
+
+from codea1.game.rewards import POLICIES, CodeReward, OfficialPolicy, SolutionOutcome, SuiteOutcome, golden_reward
+from codea1.sandbox.verdict import Verdict
+
+LETTERS = {
+    "p": Verdict.PASS,
+    "f": Verdict.FAIL,
+    "e": Verdict.ERROR,
+    "t": Verdict.TIMEOUT,
+    "n": Verdict.NOT_RUN,
+    "i": Verdict.INFRA,
+}
+
+
+def verdicts(letters: str) -> tuple[Verdict, ...]:
+    return tuple(LETTERS[letter] for letter in letters)
+
+
+def suite(letters: str, invalid: int = 0, nonprintable: float = 0.0) -> SuiteOutcome:
+    return SuiteOutcome(verdicts(letters), invalid, nonprintable)
+
+
+def solution(*suites: str, history: str = "", valid: bool | None = True) -> SolutionOutcome:
+    return SolutionOutcome(valid, tuple(map(suite, suites)), verdicts(history))
+
+
+def pay_test(policy: str, outcome: SuiteOutcome, *, k: int = 8, alpha: float = 0.5, **rest):
+    return POLICIES[policy](alpha=alpha, num_tests=k).test_reward(solution(**rest), outcome)
+
+
+# What the reference implementation returns for these inputs, with alpha 0.5 and eight tests asked for.
+@pytest.mark.parametrize(
+    ("letters", "invalid", "history", "valid", "total"),
+    [
+        ("fffppppp", 0, "", True, 0.6875),
+        ("fffppppp", 0, "pf", True, 0.71875),
+        ("pppppppp", 0, "pppp", True, 0.75),
+        ("pppppppp", 0, "ffff", True, 0.5),
+        ("ffffffff", 8, "", True, 0.5),
+        ("fff", 0, "", True, 0.375),
+        ("ffffffff", 0, "pf", False, 0.0),
+        ("", 0, "", True, 0.0),
+        ("", 0, "pp", True, 0.0),
+        ("", 8, "", True, 0.0),
+        ("pppppppp" + "ffff", 0, "", True, 0.5),  # only the first eight can kill
+        ("pppppppp" + "pppp", 9, "", True, 0.0),  # but all asserts cost validity
+        ("etnppppp", 0, "", True, 0.6875),  # every outcome but a pass is a fail
+        ("pppppppp", 0, "etnf", True, 0.5),
+    ],
+)
+def test_official_test_reward(letters, invalid, history, valid, total):
+    reward = pay_test("official", suite(letters, invalid), history=history, valid=valid)
+    assert reward.total == total
+    assert not reward.masked
+
+
+def test_official_test_reward_of_the_worked_example():
+    """Three tests asked for, history half passed: one kill pays 0.708, two kills pay 0.792."""
+    one = pay_test("official", suite("fpp"), k=3, history="pf")
+    two = pay_test("official", suite("ffp"), k=3, history="pf")
+    assert (one.validity, one.adversarial, one.total) == pytest.approx((1.0, 5 / 12, 17 / 24))
+    assert (two.validity, two.adversarial, two.total) == pytest.approx((1.0, 7 / 12, 19 / 24))
+    middle = pay_test("official", suite("pp", invalid=1), k=3, history="pf")
+    assert (middle.validity, middle.adversarial, middle.total) == pytest.approx((2 / 3, 0.25, 11 / 24))
+
+
+def test_official_nonprintable_characters_are_a_penalty_even_on_an_invalid_program():
+    assert pay_test("official", suite("pppppppp", nonprintable=0.25)).total == 0.25
+    reward = pay_test("official", suite("pppppppp", nonprintable=0.25), valid=False)
+    assert (reward.total, reward.penalty) == (-0.25, 0.25)
+
+
+def test_alpha_weighs_validity_against_kills():
+    assert pay_test("official", suite("ffpppp"), alpha=1.0).total == 0.75
+    assert pay_test("official", suite("ffpppp"), alpha=0.0).total == 0.25
+    assert pay_test("strict", suite("ffpppp"), alpha=1.0).total == 0.75
+    assert pay_test("strict", suite("ffpppp"), alpha=0.0).total == 0.25
+
+
+@pytest.mark.parametrize(
+    ("outcome", "total"),
+    [
+        (solution("pf", "pppp"), (0.5 + 1.0) / 2),
+        (solution("pf", "pppp", history="pf"), (0.5 + 0.75) / 2),
+        (solution("", "pf"), 0.25),  # a suite without usable tests lowers the reward
+        (solution("", "pf", history="p"), (1.0 + 0.75) / 2),
+        (solution("", ""), 0.0),
+        (solution("", history="pp"), 1.0),
+        (solution("pppppppppf"), 0.9),  # all usable tests, not the first eight
+        (solution("penp"), 0.5),
+        (solution("pp", history="pp", valid=False), 0.0),
+        (solution("nnnn", history="nn", valid=False), 0.0),
+    ],
+)
+def test_official_code_reward(outcome, total):
+    reward = OfficialPolicy(alpha=0.5, num_tests=8).code_reward(outcome)
+    assert reward.total == total
+    assert not reward.masked
+
+
+@pytest.mark.parametrize(
+    ("letters", "history", "valid", "parts"),
+    [
+        ("fffppppp", "", True, (1.0, 0.375, 0.6875)),
+        ("fffppppp", "pf", True, (1.0, 0.375, 0.6875)),  # history does not enter Adv
+        ("fet", "", True, (0.375, 0.375, 0.375)),
+        ("fnnnnnnn", "", True, (1.0, 0.125, 0.5625)),  # what was not run kills nothing
+        ("", "pp", True, (0.0, 0.0, 0.0)),
+        ("eeee", "", False, (0.5, 0.0, 0.25)),  # alpha Val
+    ],
+)
+def test_strict_test_reward(letters, history, valid, parts):
+    reward = pay_test("strict", suite(letters), history=history, valid=valid)
+    assert (reward.validity, reward.adversarial, reward.total) == parts
+    assert not reward.masked
+
+
+def test_strict_test_reward_has_no_penalties():
+    assert pay_test("strict", suite("pppp", invalid=4, nonprintable=0.5)).total == 0.25
+
+
+@pytest.mark.parametrize(
+    ("outcome", "total", "generated", "history"),
+    [
+        (solution("pf", "pppp"), 0.75, 0.75, None),
+        (solution("pf", "pppp", history="pf"), 0.625, 0.75, 0.5),
+        (solution("", "pf"), 0.5, 0.5, None),
+        (solution("", "pf", history="p"), 0.75, 0.5, 1.0),
+        (solution("", "", history="pf"), 0.5, None, 0.5),
+        (solution(history="pf"), 0.5, None, 0.5),
+        (solution("pnnn", "fffn"), 0.5, 0.5, None),
+        (solution("nn", "pf", history="nn"), 0.5, 0.5, None),
+        (solution("pet", "p"), (1 / 3 + 1) / 2, (1 / 3 + 1) / 2, None),
+        (solution("pp", history="pp", valid=False), 0.0, 0.0, 0.0),
+        (solution("nnnn", valid=False), 0.0, 0.0, None),
+    ],
+)
+def test_strict_code_reward(outcome, total, generated, history):
+    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(outcome)
+    assert (reward.total, reward.generated_pass_rate, reward.history_pass_rate) == (total, generated, history)
+    assert not reward.masked
+
+
+def test_strict_leaves_suites_without_judged_tests_out_of_the_mean():
+    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(solution("pf", "", "n", history="p"))
+    assert reward.suites == (0.75, None, None)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_solution_that_nothing_graded_is_masked(policy):
+    reward = POLICIES[policy](alpha=0.5, num_tests=8).code_reward(solution())
+    assert (reward.total, reward.masked) == (None, "no tests")
+
+
+def test_strict_masks_a_solution_without_right_tests_and_history():
+    for outcome in (solution("", ""), solution("nn", "", history="n"), solution("", valid=False)):
+        assert POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(outcome).masked == "no tests"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_infrastructure_failure_masks_and_is_never_a_reward(policy):
+    rules = POLICIES[policy](alpha=0.5, num_tests=8)
+    lost_truth = SuiteOutcome(verdicts("pp"), ground_truth_lost=True)
+    lost = [
+        solution("pi", "pf"),
+        solution("pp", valid=None),
+        solution("ii", history="ii", valid=False),
+        SolutionOutcome(True, (lost_truth,)),
+    ]
+    for outcome in lost:
+        assert (rules.code_reward(outcome).total, rules.code_reward(outcome).masked) == (None, "infra")
+        first = rules.test_reward(outcome, outcome.suites[0])
+        assert (first.total, first.masked) == (None, "infra")
+
+
+def test_lost_history_masks_the_rewards_that_read_it():
+    outcome = solution("pp", history="pi")
+    for policy, test_reward_masked in (("official", "infra"), ("strict", "")):
+        rules = POLICIES[policy](alpha=0.5, num_tests=8)
+        assert rules.code_reward(outcome).masked == "infra"
+        assert rules.test_reward(outcome, outcome.suites[0]).masked == test_reward_masked
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_suite_is_not_masked_for_what_happened_to_another(policy):
+    outcome = solution("pi", "pf")
+    assert POLICIES[policy](alpha=0.5, num_tests=8).test_reward(outcome, outcome.suites[1]).total is not None
+
+
+def test_golden_reward():
+    assert golden_reward(True, verdicts("ppfe")).total == 0.5
+    assert golden_reward(True, verdicts("pn")).total == 0.5
+    assert golden_reward(False, verdicts("pp")).total == 0.0
+    assert golden_reward(True, ()) == CodeReward(None, masked="no tests")
+    assert golden_reward(True, verdicts("pi")) == CodeReward(None, masked="infra")
+    assert golden_reward(None, ()) == CodeReward(None, masked="infra")
+
+
+def test_rewards_stay_within_their_bounds():
+    outcomes = [solution(a, b, history=h) for a in ("", "ppff", "ffff") for b in ("p", "n") for h in ("", "f", "pn")]
+    for policy in POLICIES.values():
+        rules = policy(alpha=0.3, num_tests=4)
+        paid = chain.from_iterable(
+            [rules.code_reward(outcome).total, *(rules.test_reward(outcome, s).total for s in outcome.suites)]
+            for outcome in outcomes
+        )
+        assert all(0 <= total <= 1 for total in paid if total is not None)

@@ -1,0 +1,191 @@
+"""A Round from verdicts to rewards, selection, the Mistake Book, rows and metrics."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from codea1.game.answers import extract_program, parse_suite
+from codea1.game.mistake_book import BookChange, MistakeBook
+from codea1.game.question import Question
+from codea1.game.rewards import POLICIES
+from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
+from codea1.game.round_rows import MAX_SHOWN_BYTES, rows
+from codea1.game.round_statistics import statistics
+from codea1.game.tests import Call, Test
+from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.verdict import Verdict
+
+PASS, FAIL, ERROR, NOT_RUN, INFRA = Verdict.PASS, Verdict.FAIL, Verdict.ERROR, Verdict.NOT_RUN, Verdict.INFRA
+STRICT = POLICIES["strict"](alpha=0.5, num_tests=2)
+QUESTION = Question("q", None, "Add one.", "Add one.", "def f(n):\n    return n + 1", "f")
+
+
+@dataclass(frozen=True)
+class Truth:
+    value: bytes
+    usable: bool = True
+    reason: str = ""
+
+
+def make(n: int, expected: object) -> Test:
+    return Test(Call("f", encode_exact(((n,), {}))), encode_exact(expected))
+
+
+def sample(text: str, finish_reason: str = "stop") -> SampleRecord:
+    return SampleRecord("prompt", (1, 2), text, (3, 4, 5), (-0.5, -0.25, 0.0), finish_reason)
+
+
+def suite(index: int, verdicts: list[Verdict], *lines: str) -> SuiteRecord:
+    text = "\n".join(["```python", *lines, "```"])
+    parsed = parse_suite(text, "f")
+    answers = {call: Truth(encode_exact(decode_exact(call.arguments)[0][0] + 1)) for call in STRICT.calls(parsed)}
+    return SuiteRecord(index, sample(text), parsed, STRICT.mark(parsed, answers), verdicts)
+
+
+def solution(index: int, suites: list[SuiteRecord], history: list[Verdict], valid: bool | None = True, **rest):
+    text = "def f(n): return n"
+    replayed = [GradedTest(make(n, n + 1), verdict) for n, verdict in enumerate(history)]
+    return SolutionRecord(index, sample(text), extract_program(text), valid, suites, replayed, **rest)
+
+
+def played() -> Round:
+    solutions = [
+        solution(
+            0,
+            [
+                suite(0, [PASS, FAIL], "assert f(5) == 6", "assert f(6) == 7"),
+                suite(1, [ERROR], "assert f(5) == 6", "assert f(7) == 7"),
+            ],
+            [PASS, FAIL],
+        ),
+        solution(1, [suite(0, [PASS], "assert f(5) == 6", "assert f(5) == 6"), suite(1, [], "f(1)")], [NOT_RUN, PASS]),
+        solution(2, [suite(0, [FAIL, FAIL], "assert f(8) == 9", "assert f(9) == 10")], [FAIL, FAIL], valid=False),
+        solution(3, [suite(0, [INFRA, FAIL], "assert f(8) == 9", "assert f(9) == 10")], [PASS, PASS]),
+        solution(4, [], [], test_prompt_fits=False),
+    ]
+    round_ = Round(7, [QuestionRecord(QUESTION, solutions)])
+    for record in round_.solutions:
+        record.pay_from_suites(STRICT)
+    return round_
+
+
+def test_rewards_are_those_of_the_policy():
+    round_ = played()
+    assert [record.reward.total for record in round_.solutions] == [(0.5 + 0.25) / 2, 1.0, 0.0, None, None]
+    assert [record.reward.masked for record in round_.solutions] == ["", "", "", "infra", "no tests"]
+    assert [record.reward.total for record in round_.suites] == [0.75, 0.5, 0.25, 0.0, 0.5, None]
+
+
+def test_selection_marks_all_suites_of_the_chosen_solution():
+    round_ = played()
+    round_.select(1)
+    assert [record.selected for record in round_.suites] == [True, True, False, False, False, False]
+    round_.select(8)
+    assert all(record.selected for record in round_.suites)
+
+
+def test_groups_compare_like_with_like():
+    round_ = played()
+    assert [len(group) for group in round_.code_groups()] == [5]
+    assert [len(group) for group in round_.test_groups()] == [2, 2, 1, 1]
+
+
+def test_the_book_learns_from_verdicts_of_valid_programs_alone():
+    book = MistakeBook()
+    book.update("q", [], [[make(0, 1)], [make(1, 2), make(1, 2), make(1, 2)], [make(2, 3)]])
+    round_ = played()
+    round_.update(book)
+    # Test 0 is passed by solutions 0 and 3, test 1 by 1 and 3; 2 is not replayed. Solution 2 is invalid, an
+    # infrastructure failure says nothing, and nothing was right in the second suite of solution 1.
+    assert {test.text for test in book.retrieve("q", 9)} == {
+        "assert f(1) == 2",
+        "assert f(2) == 3",
+        "assert f(5) == 6",
+        "assert f(6) == 7",
+        "assert f(9) == 10",
+    }
+    assert (round_.book_change, round_.book_size) == (BookChange(added=3, removed=1), 5)
+
+
+def test_rows_are_json_and_tell_the_whole_story():
+    round_ = played()
+    round_.select(1)
+    lines = [json.loads(json.dumps(row, allow_nan=False)) for row in rows(round_)]
+    assert "".join(row["player"][0] for row in lines) == "cttcttctctc"
+    code, test = lines[0], lines[2]
+    assert code["history"] == [
+        {"test": "assert f(0) == 1", "verdict": "pass"},
+        {"test": "assert f(1) == 2", "verdict": "fail"},
+    ]
+    assert (code["reward"], code["masked"], code["reward_parts"]["history_pass_rate"]) == (0.375, "", 0.5)
+    assert (test["step"], test["question_id"], test["solution"], test["suite"]) == (7, "q", 0, 1)
+    assert test["asserts"] == [
+        {"source": "assert f(5) == 6", "mark": "right", "detail": "", "truth": "6", "verdict": "error"},
+        {"source": "assert f(7) == 7", "mark": "wrong answer", "detail": "", "truth": "8", "verdict": None},
+    ]
+    assert test["reward_parts"] == {"validity": 0.5, "adversarial": 0.5, "penalty": 0.0}
+    assert (test["selected"], test["token_ids"], test["log_probs"]) == (True, [3, 4, 5], [-0.5, -0.25, 0.0])
+    assert (lines[-1]["reward"], lines[-1]["masked"], lines[-1]["test_prompt_fits"]) == (None, "no tests", False)
+
+
+def test_rows_show_large_values_by_their_size():
+    record = solution(0, [], [])
+    record.history = [GradedTest(make(1, "x" * MAX_SHOWN_BYTES), PASS)]
+    (row,) = rows(Round(0, [QuestionRecord(QUESTION, [record])]))
+    assert row["history"][0]["test"] == f"assert f(1) == <{MAX_SHOWN_BYTES + 5} bytes>"
+
+
+def test_statistics_by_hand():
+    round_ = played()
+    round_.select(1)
+    metrics = statistics(round_)
+    expected = {
+        "code/reward": (0.375 + 1.0 + 0.0) / 3,
+        "code/reward_std": math.sqrt((0.375**2 + 1) / 3 - (1.375 / 3) ** 2),
+        "code/pass_rate_new": (0.25 + 1.0 + 0.0) / 3,
+        "code/pass_rate_history": (0.5 + 1.0 + 0.0) / 3,
+        "code/program_valid": 0.8,
+        "code/masked_infra": 1,
+        "code/masked_no_tests": 1,
+        "code/no_code_block_frac": 1.0,
+        "code/truncated_frac": 0.0,
+        "code/response_tokens": 3,
+        "code/group_zero_std_frac": 0.0,
+        "code/prompt_too_long": 0,
+        "test/reward": (0.75 + 0.5 + 0.25 + 0 + 0.5) / 5,
+        "test/validity": (1 + 0.5 + 0.5 + 0 + 1) / 5,
+        "test/adversarial": (0.5 + 0.5 + 0 + 0 + 0) / 5,
+        "test/kill_rate": 3 / 5,
+        "test/answer_mismatch_rate": 1 / 9,
+        "test/duplicate_rate": 1 / 10,
+        "test/rejected_rate": 0.0,
+        "test/suite_tests": 10 / 6,
+        "test/masked_infra": 1,
+        "test/masked_no_tests": 0,
+        "test/no_code_block_frac": 0.0,
+        "test/prompt_too_long": 1,
+        "test/group_zero_std_frac": 0.0,
+        "verdict/pass": 6 / 16,
+        "verdict/infra": 1 / 16,
+        "verdict/not_run": 1 / 16,
+        "book/size": 0,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
+    assert sum(value for name, value in metrics.items() if name.startswith("verdict/")) == pytest.approx(1)
+
+
+def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
+    record = solution(0, [], [])
+    record.golden = [GradedTest(make(0, 1), PASS), GradedTest(make(1, 2), FAIL)]
+    record.pay_from_golden_tests()
+    metrics = statistics(Round(0, [QuestionRecord(QUESTION, [record]), QuestionRecord(QUESTION)]))
+    assert (metrics["code/reward"], metrics["code/pass_rate_golden"]) == (0.5, 0.5)
+    assert (metrics["code/group_zero_std_frac"], metrics["code/prompt_too_long"]) == (1.0, 1.0)
+    assert not [name for name in metrics if name.startswith("test/")]
+
+
+def test_an_empty_round_has_metrics():
+    assert statistics(Round(0))["book/size"] == 0

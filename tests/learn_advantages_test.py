@@ -1,0 +1,59 @@
+"""Group-relative advantages."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codea1.learn.advantages import grpo_advantages
+
+
+def test_hand_computed_group():
+    # mean 0.5, unbiased std sqrt(0.5 / 2) = 0.5
+    advantages = grpo_advantages([0.0, 0.5, 1.0], [0, 0, 0], eps=0.0)
+    np.testing.assert_allclose(advantages, [-1, 0, 1], rtol=1e-12)
+    population = grpo_advantages([0.0, 0.5, 1.0], [0, 0, 0], ddof=0, eps=0.0)
+    np.testing.assert_allclose(population, np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-12)
+    np.testing.assert_allclose(grpo_advantages([0.0, 0.5, 1.0], [0, 0, 0], eps=0.5), [-0.5, 0, 0.5], rtol=1e-12)
+
+
+def test_without_normalisation_only_the_mean_goes():
+    np.testing.assert_allclose(grpo_advantages([0.0, 1.0], [0, 0], norm_by_std=False), [-0.5, 0.5])
+
+
+def test_groups_may_be_interleaved():
+    advantages = grpo_advantages([0.0, 10.0, 1.0, 30.0], ["a", "b", "a", "b"], norm_by_std=False)
+    np.testing.assert_allclose(advantages, [-0.5, -10, 0.5, 10])
+
+
+@pytest.mark.parametrize("reward", [0.97, 0.1, 1 / 3])
+def test_equal_rewards_give_exactly_zero(reward):
+    assert not grpo_advantages([reward] * 7, [0] * 7, eps=1e-9).any()
+
+
+def test_a_single_reward_gives_zero():
+    assert not grpo_advantages([0.9, 0.1], [0, 1]).any()
+    assert not grpo_advantages([0.9, None], [0, 0]).any()
+
+
+def test_masked_samples_take_no_part():
+    with_masked = grpo_advantages([0.0, None, 1.0, float("nan")], [0, 0, 0, 0])
+    np.testing.assert_array_equal(with_masked[[0, 2]], grpo_advantages([0.0, 1.0], [0, 0]))
+    np.testing.assert_array_equal(with_masked[[1, 3]], 0)
+    assert not grpo_advantages([None, None], [0, 0]).any()
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="zip"):
+        grpo_advantages([0.0, 1.0], [0])
+    with pytest.raises(ValueError, match="ddof"):
+        grpo_advantages([0.0, 1.0], [0, 0], ddof=2)
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(0, 1), st.integers(0, 2)), max_size=20))
+def test_advantages_are_finite_and_sum_to_zero_in_each_group(samples):
+    rewards, groups = [reward for reward, _ in samples], [group for _, group in samples]
+    advantages = grpo_advantages(rewards, groups)
+    assert np.isfinite(advantages).all()
+    for group in set(groups):
+        assert abs(sum(a for a, g in zip(advantages, groups, strict=True) if g == group)) < 1e-6

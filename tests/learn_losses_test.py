@@ -1,0 +1,163 @@
+"""Losses per token against the equations written out in Python floats, and their gradients against differences."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codea1.learn.losses import (
+    AGGREGATIONS,
+    KL_ESTIMATORS,
+    ObjectiveConfig,
+    kl_divergence,
+    objective_loss,
+    policy_loss,
+    token_weights,
+)
+
+PAPER = ObjectiveConfig()
+
+
+def expected_policy_loss(log_prob: float, old: float, advantage: float, c: ObjectiveConfig = PAPER) -> float:
+    ratio = math.exp(min(max(log_prob - old, -20.0), 20.0))
+    clipped_ratio = min(max(ratio, 1 - c.clip_low), 1 + c.clip_high)
+    loss = max(-advantage * ratio, -advantage * clipped_ratio)
+    return min(loss, -advantage * c.dual_clip) if advantage < 0 else loss
+
+
+def expected_kl(log_prob: float, reference: float, estimator: str) -> float:
+    d = min(max(log_prob - reference, -20.0), 20.0)
+    values = {"k1": d, "k2": d * d / 2, "k3": min(max(math.exp(-d) - 1 + d, -10.0), 10.0)}
+    return values[estimator]
+
+
+def random_tokens(num: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probs, old and reference log-probs and advantages; ratios from far below to far above every bound."""
+    rng = np.random.default_rng(0)
+    log_probs = -rng.exponential(2.0, num)
+    old = log_probs - rng.normal(0, 1, num) * rng.choice([0.05, 1, 15], num)
+    reference = log_probs - rng.normal(0, 1, num) * rng.choice([0.05, 1, 15], num)
+    return log_probs, old, reference, rng.choice([-1.5, -0.2, 0.0, 0.2, 1.5], num)
+
+
+def test_policy_loss_equals_the_equation():
+    log_probs, old, _, advantages = random_tokens()
+    with jax.enable_x64(True):
+        loss, _ = policy_loss(jnp.array(log_probs), jnp.array(old), jnp.array(advantages), PAPER)
+    expected = [expected_policy_loss(*token) for token in zip(log_probs, old, advantages, strict=True)]
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "active"),
+    [
+        (1.2, 1.0, -1.2, None),
+        (1.5, 1.0, -1.28, "clip_fraction_high"),
+        (0.5, 1.0, -0.5, None),
+        (0.5, -1.0, 0.8, "clip_fraction_low"),
+        (1.5, -1.0, 1.5, None),
+        (25.0, -2.0, 20.0, "dual_clip_fraction"),
+        (math.exp(30), 1.0, -1.28, "clip_fraction_high"),
+        (math.exp(30), -1.0, 10.0, "dual_clip_fraction"),
+    ],
+)
+def test_policy_loss_by_hand(ratio: float, advantage: float, loss: float, active: str | None):
+    value, diagnostics = policy_loss(jnp.array(math.log(ratio)), jnp.array(0.0), jnp.array(advantage), PAPER)
+    np.testing.assert_allclose(value, loss, rtol=1e-6)
+    clips = {"clip_fraction_high", "clip_fraction_low", "dual_clip_fraction"}
+    assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
+
+
+@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+def test_kl_equals_the_equation(estimator: str):
+    log_probs, _, reference, _ = random_tokens()
+    with jax.enable_x64(True):
+        kl = kl_divergence(jnp.array(log_probs), jnp.array(reference), estimator)
+    expected = [expected_kl(*token, estimator) for token in zip(log_probs, reference, strict=True)]
+    np.testing.assert_allclose(kl, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_kl_by_hand():
+    # The policy makes a token twice as likely as the reference: d = log 2.
+    d = math.log(2.0)
+    log_prob, reference = jnp.array(-1.0 + d), jnp.array(-1.0)
+    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k1"), 0.693147, rtol=1e-5)
+    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k2"), 0.240227, rtol=1e-5)
+    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k3"), 0.193147, rtol=1e-5)
+    assert kl_divergence(jnp.array(-30.0), jnp.array(0.0), "k3") == 10.0
+
+
+@pytest.mark.parametrize("estimator", KL_ESTIMATORS)
+def test_gradient_equals_central_differences(estimator: str):
+    log_probs, old, reference, advantages = random_tokens()
+    entropy = np.abs(log_probs) + 1
+    objective = ObjectiveConfig(kl_estimator=estimator, kl_coefficient=0.3, entropy_coefficient=0.1)
+    step = 1e-6
+
+    def total(log_probs: jax.Array) -> jax.Array:
+        loss, _ = objective_loss(log_probs, jnp.array(entropy), old, reference, advantages, objective)
+        return jnp.sum(loss)
+
+    def expected(log_prob: float, row: int) -> float:
+        kl = objective.kl_coefficient * expected_kl(log_prob, reference[row], estimator)
+        return expected_policy_loss(log_prob, old[row], advantages[row], objective) + kl
+
+    with jax.enable_x64(True):
+        gradient = jax.grad(total)(jnp.array(log_probs))
+    differences = [(expected(x + step, row) - expected(x - step, row)) / (2 * step) for row, x in enumerate(log_probs)]
+    np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-6)
+
+
+def test_on_policy_the_loss_is_minus_the_advantage_and_its_gradient_reinforce():
+    log_probs, advantages = jnp.array([-0.5, -2.0, -7.0]), jnp.array([1.0, -2.0, 0.0])
+    loss, _ = policy_loss(log_probs, log_probs, advantages, PAPER)
+    np.testing.assert_array_equal(loss, -advantages)
+    gradient = jax.grad(lambda x: jnp.sum(policy_loss(x, log_probs, advantages, PAPER)[0]))(log_probs)
+    np.testing.assert_allclose(gradient, -advantages)
+
+
+def test_entropy_bonus_lowers_the_loss():
+    zeros, entropy = jnp.zeros(2), jnp.array([1.0, 3.0])
+    objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.5)
+    loss, diagnostics = objective_loss(zeros, entropy, zeros, None, zeros, objective)
+    np.testing.assert_allclose(loss, [-0.5, -1.5])
+    assert "kl_ref" not in diagnostics
+
+
+def test_kl_without_reference_is_refused():
+    zeros = jnp.zeros(2)
+    with pytest.raises(ValueError, match="reference policy"):
+        objective_loss(zeros, zeros, zeros, None, zeros, PAPER)
+
+
+MASK = np.array([[0, 1, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]], bool)  # responses of 2 and 1 tokens, and an empty row
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "first", "second"),
+    [
+        ("token-mean", 1 / 3, 1 / 3),
+        ("seq-mean-token-mean", 1 / 4, 1 / 2),
+        ("seq-mean-token-sum", 1 / 2, 1 / 2),
+        ("seq-mean-token-sum-norm", 1 / 16, 1 / 16),
+    ],
+)
+def test_token_weights_by_hand(aggregation: str, first: float, second: float):
+    weights = token_weights(MASK, aggregation, max_response_length=8)
+    expected = [[0, first, first, 0], [0, 0, 0, second], [0, 0, 0, 0]]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    assert weights.dtype == np.float32
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_weights_of_nothing_are_zero(aggregation: str):
+    assert not token_weights(np.zeros((2, 3), bool), aggregation, max_response_length=8).any()
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="token-median"):
+        token_weights(MASK, "token-median", max_response_length=8)
+    with pytest.raises(ValueError, match="k4"):
+        kl_divergence(jnp.zeros(1), jnp.zeros(1), "k4")

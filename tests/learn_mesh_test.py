@@ -1,0 +1,164 @@
+"""Scores, updates and generation on eight virtual devices against one; run as a program, prints what it computed."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from codea1.errors import BadInput
+from codea1.learn.batch import TrainSample, mini_batches, pack_samples, to_mesh
+from codea1.learn.log_probs import make_score, score_rows
+from codea1.learn.losses import ObjectiveConfig
+from codea1.learn.optimizer import AdamWConfig
+from codea1.learn.update import init_state, make_update, state_shardings
+from codea1.rollout.engine import Engine, Request
+from codea1.sharding import to_host
+from tests.tiny_policy import make_policy
+
+TOLERANCE = 2e-5
+MICRO, LENGTH = 4, 12
+
+
+def compute(fsdp: int, tensor: int) -> dict:
+    policy = make_policy(fsdp, tensor)
+    samples, scored = generated(policy)
+    optimizer = AdamWConfig()
+    shardings = state_shardings(policy.shardings, optimizer)
+    state = init_state(policy.params, optimizer, shardings)
+    update = make_update(policy.graphdef, ObjectiveConfig(), optimizer, shardings, log_prob_chunk=512)
+    batch = to_mesh(train_batch(scored), policy.mesh)
+    reports = []
+    for _ in range(2):
+        state, metrics = update(state, batch, 1e-3)
+        reports.append({name: float(value) for name, value in to_host(metrics).items()})
+    specs = jax.tree.map(lambda x: str(x.sharding.spec), (state.params, state.opt_state[0].mu, state.opt_state[0].nu))
+    return {
+        "log_probs": scored[1].tolist(),
+        "sampled": samples,
+        "reports": reports,
+        "programs": update._cache_size(),
+        "moments_lie_as_params": specs[0] == specs[1] == specs[2],
+        "cut_params": sum(not x.sharding.is_fully_replicated for x in jax.tree.leaves(state.params)),
+    }
+
+
+def generated(policy) -> tuple[list, tuple[np.ndarray, np.ndarray]]:
+    """Samples of the engine with its log-probs and the trainer's; and scores of rows that are the same on any mesh."""
+    engine = Engine(
+        policy.graphdef,
+        policy.config,
+        policy.mesh,
+        slots=8,
+        max_prompt_length=6,
+        max_response_length=6,
+        stop_ids=(3,),
+        pad_id=0,
+    )
+    requests = [Request(f"q{row}", tuple(range(4, 5 + row)), 0, 2) for row in range(4)]
+    samples = list(engine.generate(policy.params, requests, seed=0, player="code", step=1, temperature=1.0))
+    tokens = np.zeros((len(samples), LENGTH), np.int32)
+    for row, sample in enumerate(samples):
+        ids = sample.prompt_ids + sample.token_ids
+        tokens[row, : len(ids)] = ids
+    score = make_score(policy.graphdef, 512)
+
+    def score_all(tokens: np.ndarray) -> np.ndarray:
+        return score_rows(score, policy.params, tokens, micro_rows=MICRO, temperature=1.0, mesh=policy.mesh)[0]
+
+    log_probs = score_all(tokens)
+    listed = []
+    for row, sample in enumerate(samples):
+        trainer = log_probs[row, len(sample.prompt_ids) :][: len(sample.token_ids)]
+        listed.append({"tokens": sample.token_ids, "sampler": sample.log_probs.tolist(), "trainer": trainer.tolist()})
+    fixed = np.random.default_rng(0).integers(1, policy.config.vocab_size, (8, LENGTH))
+    return listed, (fixed, score_all(fixed))
+
+
+def train_batch(scored: tuple[np.ndarray, np.ndarray]):
+    tokens, log_probs = scored
+    samples = [
+        TrainSample(row[:4], row[4 : 8 + index % 4], log_probs[index, 4 : 8 + index % 4] + 0.1, index - 3.0)
+        for index, row in enumerate(tokens)
+    ]
+    packed = pack_samples(samples, length=LENGTH, num_rows=8, pad_id=0)
+    generator = np.random.default_rng(0)
+    options = {"aggregation": "token-mean", "max_response_length": 8, "generator": generator}
+    packed = dataclasses.replace(packed, ref_log_probs=packed.old_log_probs - 0.2)
+    return mini_batches(packed, count=1, micro_rows=MICRO, **options)[0]
+
+
+def refuses_slots_that_are_cut_unevenly() -> bool:
+    policy = make_policy(4, 2)
+    options = {"max_prompt_length": 6, "max_response_length": 6, "stop_ids": (3,), "pad_id": 0}
+    try:
+        Engine(policy.graphdef, policy.config, policy.mesh, slots=6, **options)
+    except BadInput:
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def results() -> dict:
+    root = Path(__file__).parents[1]
+    # Unoptimised, programs of this size compile in half the time.
+    flags = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(root),
+    }
+    done = subprocess.run([sys.executable, __file__], env=os.environ | flags, capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_scores_agree(results):
+    np.testing.assert_allclose(results["eight"]["log_probs"], results["one"]["log_probs"], atol=TOLERANCE)
+
+
+def test_updates_agree(results):
+    for eight, one in zip(results["eight"]["reports"], results["one"]["reports"], strict=True):
+        assert eight.keys() == one.keys()
+        for name in one:
+            np.testing.assert_allclose(eight[name], one[name], rtol=1e-3, atol=TOLERANCE, err_msg=name)
+
+
+def test_the_second_step_compiles_nothing_and_moments_are_cut_like_parameters(results):
+    for result in results["one"], results["eight"]:
+        assert result["programs"] == 1
+        assert result["moments_lie_as_params"]
+    assert results["eight"]["cut_params"] > 8
+
+
+@pytest.mark.parametrize("mesh", ["one", "eight"])
+def test_sampled_log_probs_are_the_trainers(results, mesh: str):
+    assert len(results[mesh]["sampled"]) == 8
+    for sample in results[mesh]["sampled"]:
+        np.testing.assert_allclose(sample["sampler"], sample["trainer"], atol=TOLERANCE)
+
+
+def test_samplers_agree_until_rounding_flips_a_token(results):
+    pairs = zip(results["one"]["sampled"], results["eight"]["sampled"], strict=True)
+    assert sum(one["tokens"] == eight["tokens"] for one, eight in pairs) >= 7
+
+
+def test_slots_must_be_cut_evenly(results):
+    assert results["refuses_uneven_slots"]
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
+    print(
+        json.dumps(
+            {
+                "one": compute(1, 1),
+                "eight": compute(4, 2),
+                "refuses_uneven_slots": refuses_slots_that_are_cut_unevenly(),
+            }
+        )
+    )

@@ -1,0 +1,177 @@
+"""Checkpoints: what is saved is what is loaded, transformers agrees, and a wrong folder is refused by name."""
+
+import dataclasses
+import json
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import load_file, save_file
+
+from codea1.errors import BadInput
+from codea1.models import huggingface, qwen2
+from codea1.models.qwen2 import Qwen2Config
+
+CONFIG = Qwen2Config(
+    vocab_size=32,
+    hidden_size=32,
+    intermediate_size=48,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    tie_word_embeddings=False,
+    dtype="bfloat16",
+    param_dtype="bfloat16",
+)
+
+
+def random_params(config: Qwen2Config) -> qwen2.Params:
+    rng = np.random.default_rng(0)
+    _, params = qwen2.abstract(config)
+    return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(x.dtype), nnx.to_pure_dict(params))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    huggingface.save(tmp_path, CONFIG, random_params(CONFIG))
+    return tmp_path
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    raw = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in raw.items() if value != "absent"}))
+
+
+def edit_tensors(folder, edit):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    edit(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"param_dtype": "float32"}, {"head_dim": 16}])
+def test_a_saved_checkpoint_loads_bit_exact(changes, tmp_path):
+    config = dataclasses.replace(CONFIG, **changes)
+    params = random_params(config)
+    huggingface.save(tmp_path, config, jax.device_put(params))
+    loaded_config, loaded = huggingface.load(tmp_path)
+    assert loaded_config == dataclasses.replace(config, dtype=config.param_dtype)
+    jax.tree.map(np.testing.assert_array_equal, loaded, params)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_transformers_loads_what_is_saved_and_writes_the_same(folder, tmp_path_factory):
+    pytest.importorskip("torch")
+    from transformers import Qwen2ForCausalLM
+
+    model, report = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    assert not any(report[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    theirs = tmp_path_factory.mktemp("theirs")
+    model.save_pretrained(theirs, max_shard_size="20KB")
+    ours, written = (json.loads((f / "config.json").read_text()) for f in (folder, theirs))
+    assert ours == written
+    assert (theirs / "model.safetensors.index.json").exists()
+    config, params = huggingface.load(theirs)
+    assert config == CONFIG
+    jax.tree.map(np.testing.assert_array_equal, params, random_params(CONFIG))
+
+
+def test_the_older_config_json_is_understood(folder):
+    edit_config(folder, rope_parameters="absent", dtype="absent", rope_theta=5e5, torch_dtype="float32", head_dim=None)
+    config, _ = huggingface.load(folder)
+    assert config == dataclasses.replace(CONFIG, rope_theta=5e5, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"model_type": "qwen3"}, "model_type is 'qwen3'"),
+        ({"model_type": "absent"}, "model_type is None"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "'yarn'"),
+        ({"rope_parameters": "absent"}, "key rope_theta is missing"),
+        ({"num_key_value_heads": "absent"}, "key num_key_value_heads is missing"),
+        ({"hidden_size": "32"}, "hidden_size must be an integer, got '32'"),
+        ({"num_attention_heads": 0}, "num_heads must be at least 1"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),
+        ({"num_hidden_layers": 1}, "tensor model.layers.1.input_layernorm.weight is not part"),
+        ({"tie_word_embeddings": True}, "tensor lm_head.weight is not part"),
+        ({"vocab_size": 33}, r"tensor (lm_head|model.embed_tokens).weight has shape \(32, 32\).* \(33, 32\)"),
+    ],
+)
+def test_a_wrong_config_is_refused(changes, complaint, folder):
+    edit_config(folder, **changes)
+    with pytest.raises(BadInput, match=complaint):
+        huggingface.load(folder)
+
+
+BIAS = "model.layers.1.self_attn.k_proj.bias"
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda t: t.pop(BIAS), f"tensor {BIAS} is missing"),
+        (lambda t: t.update({BIAS: np.zeros(17, ml_dtypes.bfloat16)}), rf"tensor {BIAS} has shape \(17,\).* \(16,\)"),
+        (lambda t: t.update({BIAS: np.zeros(16, np.float32)}), f"{BIAS} F32"),
+        (lambda t: t.update({BIAS: np.zeros(16, np.int8)}), f"tensor {BIAS} has dtype I8"),
+        (lambda t: t.update(surplus=np.zeros(1, ml_dtypes.bfloat16)), "tensor surplus is not part"),
+        (lambda t: t.clear(), "no tensors"),
+    ],
+)
+def test_wrong_tensors_are_refused(edit, complaint, folder):
+    edit_tensors(folder, edit)
+    with pytest.raises(BadInput, match=complaint):
+        huggingface.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("config.json", None, r"config\.json: cannot be read \(No such file or directory\)"),
+        ("config.json", "{", r"config\.json: is not JSON"),
+        ("config.json", "[]", r"config\.json: is not a JSON object"),
+        ("model.safetensors", None, r"model\.safetensors: there is no such file"),
+        ("model.safetensors", "short", r"model\.safetensors: is not a whole safetensors file"),
+    ],
+)
+def test_broken_files_are_refused(name, content, complaint, folder):
+    path = folder / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(BadInput, match=complaint):
+        huggingface.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("index", "complaint"),
+    [
+        ({"weight_map": {"a": "model-00001-of-00002.safetensors"}}, r"model-00001-of-00002\.safetensors: there is no"),
+        ({}, "is not an index of tensors"),
+    ],
+)
+def test_a_broken_index_is_refused(index, complaint, folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(BadInput, match=complaint):
+        huggingface.load(folder)
+
+
+def test_a_failed_save_leaves_the_old_checkpoint_whole(folder, monkeypatch):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def fail(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(huggingface, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        huggingface.save(folder, CONFIG, random_params(CONFIG))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

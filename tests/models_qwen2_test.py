@@ -1,0 +1,259 @@
+"""The model against transformers' Qwen2ForCausalLM, and its cache against its own full forward pass.
+
+`python tests/models_qwen2_test.py`, where torch is installed, writes tests/golden/qwen2_logits.json again. Do that only
+when the weights' recipe below changes: the file is the reference where torch is absent.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from safetensors.numpy import save_file
+
+from codea1.errors import BadInput
+from codea1.models import config_json, huggingface, qwen2, shapes
+from codea1.models.kv_cache import KVCache
+from codea1.models.qwen2 import Qwen2Config
+
+GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
+SMALL = Qwen2Config(
+    vocab_size=32, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8
+)
+CONFIGS = {"tied": SMALL, "untied": dataclasses.replace(SMALL, tie_word_embeddings=False)}
+TOKENS = np.random.default_rng(1).integers(0, SMALL.vocab_size, (2, 8)).astype(np.int32)
+
+
+def checkpoint_shapes(config: Qwen2Config) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a Qwen2ForCausalLM checkpoint, written out independently of the loader's table."""
+    D, F, V = config.hidden_size, config.intermediate_size, config.vocab_size
+    Q, K = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    found = {"model.embed_tokens.weight": (V, D), "model.norm.weight": (D,)}
+    for layer in range(config.num_layers):
+        block = {"input_layernorm.weight": (D,), "post_attention_layernorm.weight": (D,)}
+        block |= {f"self_attn.{x}_proj.weight": (n, D) for x, n in (("q", Q), ("k", K), ("v", K))}
+        block |= {f"self_attn.{x}_proj.bias": (n,) for x, n in (("q", Q), ("k", K), ("v", K))}
+        block |= {"self_attn.o_proj.weight": (D, Q), "mlp.down_proj.weight": (D, F)}
+        block |= {"mlp.gate_proj.weight": (F, D), "mlp.up_proj.weight": (F, D)}
+        found |= {f"model.layers.{layer}.{name}": shape for name, shape in block.items()}
+    return found if config.tie_word_embeddings else found | {"lm_head.weight": (V, D)}
+
+
+def write_checkpoint(folder: Path, config: Qwen2Config) -> None:
+    """A checkpoint whose every tensor matters: biases are not 0, norms are not 1, attention is far from uniform."""
+    rng = np.random.default_rng(0)
+    tensors = {}
+    for name, shape in sorted(checkpoint_shapes(config).items()):
+        noise = rng.normal(size=shape)
+        tensors[name] = (1 + 0.1 * noise if "norm" in name else 0.3 * noise).astype(np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config_json.content(config, "float32")))
+
+
+def reference_logits(folder: Path) -> np.ndarray:
+    torch = pytest.importorskip("torch")
+    from transformers import Qwen2ForCausalLM
+
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        return model(torch.tensor(TOKENS)).logits.numpy()
+
+
+def positions(tokens) -> jax.Array:
+    return jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape)
+
+
+def make_forward(config: Qwen2Config):
+    graphdef, _ = qwen2.abstract(config)
+
+    @jax.jit
+    def forward(params, tokens_BT, positions_BT, cache=None):
+        model = nnx.merge(graphdef, params)
+        hidden_BTD, cache = model(tokens_BT, positions_BT, cache)
+        return model.logits(hidden_BTD), cache
+
+    return forward
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small")
+    write_checkpoint(folder, SMALL)
+    config, params = huggingface.load(folder)
+    assert config == SMALL
+    return jax.device_put(params), make_forward(SMALL)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_stored_transformers_logits(name, tmp_path):
+    write_checkpoint(tmp_path, CONFIGS[name])
+    config, params = huggingface.load(tmp_path)
+    logits, cache = make_forward(config)(params, TOKENS, positions(TOKENS))
+    assert cache is None
+    assert logits.dtype == jnp.float32
+    np.testing.assert_allclose(logits, np.array(json.loads(GOLDEN.read_text())[name]), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_transformers_live(name, tmp_path):
+    write_checkpoint(tmp_path, CONFIGS[name])
+    reference = reference_logits(tmp_path)
+    config, params = huggingface.load(tmp_path)
+    logits, _ = make_forward(config)(params, TOKENS, positions(TOKENS))
+    np.testing.assert_allclose(logits, reference, atol=1e-4)
+    np.testing.assert_allclose(np.array(json.loads(GOLDEN.read_text())[name]), reference, atol=1e-5)
+
+
+def test_padding_reaches_no_real_token(small):
+    params, forward = small
+    other = TOKENS.copy()
+    other[0, 5:] = 0
+    a, _ = forward(params, TOKENS, positions(TOKENS))
+    b, _ = forward(params, other, positions(TOKENS))
+    np.testing.assert_array_equal(a[0, :5], b[0, :5])
+    assert np.abs(a[0, 5:] - b[0, 5:]).max() > 0.1
+
+
+@pytest.fixture(scope="module")
+def decoded(small):
+    """Prompts of 4 and 2 tokens padded to 4, prefilled together, then both rows decoded from where they end."""
+    params, forward = small
+    full, _ = forward(params, TOKENS, positions(TOKENS))
+    lengths = np.array([4, 2])
+    prompt = np.where(np.arange(4) < lengths[:, None], TOKENS[:, :4], 31)
+    # What an earlier occupant left in the slots must not show.
+    cache = jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, batch=2, length=8))
+    prefill, cache = forward(params, prompt, positions(prompt), cache)
+    steps = []
+    for step in range(4):
+        at = (lengths + step)[:, None]
+        logits, cache = forward(params, np.take_along_axis(TOKENS, at, axis=1), at, cache)
+        steps.append(logits[:, 0])
+    return full, prefill, np.stack(steps, axis=1), cache
+
+
+def test_prefill_and_decode_equal_the_full_forward(decoded):
+    full, prefill, steps, _ = decoded
+    for row, length in enumerate((4, 2)):
+        np.testing.assert_allclose(prefill[row, :length], full[row, :length], atol=2e-5)
+        np.testing.assert_allclose(steps[row], full[row, length : length + 4], atol=2e-5)
+
+
+def test_positions_beyond_the_cache_write_nothing(small, decoded):
+    params, forward = small
+    cache = decoded[-1]
+    _, after = forward(params, TOKENS[:, :1], np.array([[8], [-1]]), cache)
+    jax.tree.map(np.testing.assert_array_equal, after, cache)
+
+
+def test_rematerialisation_changes_no_gradient(small):
+    params, _ = small
+
+    def gradient(remat: str):
+        graphdef, _ = qwen2.abstract(dataclasses.replace(SMALL, remat=remat))
+
+        def loss(params):
+            hidden, _ = nnx.merge(graphdef, params)(TOKENS, positions(TOKENS))
+            return jnp.sum(jnp.square(hidden))
+
+        return jax.jit(jax.grad(loss))(params)
+
+    kept, recomputed = gradient("none"), gradient("full")
+    assert min(float(jnp.abs(x).max()) for x in jax.tree.leaves(kept["layers"])) > 0
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), recomputed, kept)
+
+
+def test_rematerialisation_decides_what_the_backward_pass_keeps(small):
+    params, _ = small
+
+    def kept(remat: str) -> int:
+        graphdef, _ = qwen2.abstract(dataclasses.replace(SMALL, remat=remat))
+
+        def loss(params):
+            return jnp.sum(nnx.merge(graphdef, params)(TOKENS, positions(TOKENS))[0])
+
+        _, backward = jax.eval_shape(lambda p: jax.vjp(loss, p), params)
+        return sum(x.size for x in jax.tree.leaves(backward))
+
+    assert kept("full") < kept("dots") < kept("none")
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_parameters(small):
+    params, _ = small
+    graphdef, _ = qwen2.abstract(dataclasses.replace(SMALL, dtype="bfloat16"))
+    hidden, _ = jax.eval_shape(lambda p: nnx.merge(graphdef, p)(TOKENS, positions(TOKENS)), params)
+    assert hidden.dtype == jnp.bfloat16
+    cache = jax.eval_shape(lambda: KVCache.zeros(dataclasses.replace(SMALL, dtype="bfloat16"), 2, 8))
+    assert cache.k_LBSKh.dtype == jnp.bfloat16
+    assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+
+
+def test_parameter_counts_are_the_published_ones():
+    published = {"0.5b": 0.49e9, "1.5b": 1.54e9, "3b": 3.09e9, "7b": 7.61e9}  # as the Qwen2.5-Coder report rounds them
+    for size, count in published.items():
+        _, params = qwen2.abstract(shapes.named(f"qwen2.5-coder-{size}", vocab_size=151_665))
+        assert sum(x.size for x in jax.tree.leaves(params)) == pytest.approx(count, abs=0.01e9)
+
+
+def test_every_parameter_names_its_dimensions():
+    names = {"layers", "vocab", "embed", "heads", "kv_heads", "head_dim", "mlp", "norm"}
+    _, params = qwen2.abstract(CONFIGS["untied"])
+    for path, param in nnx.to_flat_state(params):
+        axes = param.get_metadata("out_sharding")
+        assert len(axes) == len(param.shape), path
+        assert set(axes) <= names, path
+        assert (axes[0] == "layers") == (path[0] == "layers"), path
+
+
+def test_equal_configurations_share_a_definition():
+    a, _ = qwen2.abstract(SMALL)
+    b, _ = qwen2.abstract(dataclasses.replace(SMALL, dtype="float32", param_dtype=np.float32))
+    assert a == b
+    assert hash(a) == hash(b)
+
+
+def test_initial_parameters_fit_the_definition():
+    _, expected = qwen2.abstract(SMALL)
+    params = qwen2.initialise(SMALL, jax.random.key(3))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, nnx.to_pure_dict(expected))
+    up_kernel = params["layers"]["mlp"]["up_kernel"]
+    assert not np.array_equal(up_kernel[0], up_kernel[1])
+    assert np.std(up_kernel) == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"num_kv_heads": 3}, "num_kv_heads 3"),
+        ({"head_dim": 7}, "head_dim"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"remat": "some"}, "none, dots, full"),
+    ],
+)
+def test_contradictory_configurations_are_refused(change, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        dataclasses.replace(SMALL, **change)
+
+
+def test_named_shapes_are_refused_by_name_and_vocabulary():
+    assert shapes.named("tiny", vocab_size=286).vocab_size == 286
+    with pytest.raises(BadInput, match="'qwen3'"):
+        shapes.named("qwen3", vocab_size=286)
+    with pytest.raises(BadInput, match="151936 token ids"):
+        shapes.named("qwen2.5-coder-3b", vocab_size=152_000)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    stored = {}
+    for name, config in CONFIGS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            write_checkpoint(Path(folder), config)
+            stored[name] = reference_logits(Path(folder)).round(6).tolist()
+    GOLDEN.write_text(json.dumps(stored) + "\n")

@@ -1,0 +1,78 @@
+"""Keys of draws and the distribution that tokens are drawn from."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codea1.rollout import sampling
+from codea1.rollout.sampling import phase_key, stable_hash
+
+sample_keys, sample_tokens = jax.jit(sampling.sample_keys), jax.jit(sampling.sample_tokens)
+LOGITS = jnp.array([2.0, 0.5, -1.0, 0.0, 1.0])
+
+
+def row_keys(num: int, seed: int = 0) -> jax.Array:
+    return sample_keys(phase_key(seed, "code", 1), jnp.zeros(num, jnp.uint32), jnp.arange(num))
+
+
+def key_of(seed: int, player: str, step: int, question: str, sample: int) -> tuple[int, ...]:
+    keys = sample_keys(
+        phase_key(seed, player, step), jnp.array([stable_hash(question)], jnp.uint32), jnp.array([sample])
+    )
+    return tuple(np.array(jax.random.key_data(keys))[0].tolist())
+
+
+def test_hash_is_the_same_in_every_process():
+    command = [sys.executable, "-c", "from codea1.rollout.sampling import stable_hash; print(stable_hash('mbpp/é'))"]
+    env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[1])}
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert int(result.stdout) == stable_hash("mbpp/é")
+    assert 0 <= stable_hash("mbpp/é") < 2**32
+
+
+def test_every_part_of_a_key_counts():
+    base = (0, "code", 1, "q", 0)
+    others = [(1, *base[1:]), (0, "test", *base[2:]), (0, "code", 2, "q", 0), (*base[:3], "r", 0), (*base[:4], 1)]
+    assert key_of(*base) == key_of(*base)
+    assert len({key_of(*key) for key in [base, *others]}) == 6
+
+
+def test_rows_are_drawn_as_if_alone():
+    keys, logits = row_keys(6), jnp.tile(LOGITS, (6, 1)) * jnp.arange(6)[:, None]
+    together = sample_tokens(logits, keys, 3, 0.7)
+    order = np.array([4, 0, 5, 2, 1, 3])
+    shuffled = sample_tokens(logits[order], keys[order], 3, 0.7)
+    for whole, part in zip(together, shuffled, strict=True):
+        np.testing.assert_array_equal(whole[order], part)
+    alone = [sample_tokens(logits[row : row + 1], keys[row : row + 1], 3, 0.7)[0][0] for row in range(6)]
+    np.testing.assert_array_equal(together[0], alone)
+
+
+def test_positions_draw_independently():
+    keys = row_keys(2000)
+    first, second = (sample_tokens(jnp.zeros((2000, 2)), keys, position, 1.0)[0] for position in (0, 1))
+    # 2000 pairs of fair coins: agreement is 1000 with deviation 22.
+    assert abs(int(jnp.sum(first == second)) - 1000) < 90
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_tokens_follow_the_tempered_softmax(temperature: float):
+    num = 20_000
+    tokens, log_probs = sample_tokens(jnp.tile(LOGITS, (num, 1)), row_keys(num), 0, temperature)
+    expected = jax.nn.log_softmax(LOGITS / temperature)
+    counts = np.bincount(tokens, minlength=5)
+    chi_square = np.sum((counts - num * np.exp(expected)) ** 2 / (num * np.exp(expected)))
+    assert chi_square < 18.5  # 4 degrees of freedom: exceeded once in 1000 seeds
+    np.testing.assert_allclose(log_probs, expected[tokens], atol=1e-6)
+
+
+def test_temperature_zero_takes_the_likeliest_under_temperature_one():
+    tokens, log_probs = sample_tokens(jnp.stack([LOGITS, -LOGITS]), row_keys(2), 0, 0.0)
+    np.testing.assert_array_equal(tokens, [0, 2])
+    np.testing.assert_allclose(log_probs, [jax.nn.log_softmax(LOGITS)[0], jax.nn.log_softmax(-LOGITS)[2]], atol=1e-6)

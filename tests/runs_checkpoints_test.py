@@ -1,0 +1,203 @@
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+
+from codea1.errors import BadInput
+from codea1.runs.checkpoints import Checkpoints
+
+SMALL = {"x": jnp.arange(4.0)}
+STATE = {"book": {"q1": [["assert f(1) == 2", 3]]}, "step": 7, "best": 0.25}
+
+
+def abstract(arrays: Any) -> Any:
+    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), arrays)
+
+
+def save_all(checkpoints: Checkpoints, scores: list[float | None]) -> None:
+    for step, score in enumerate(scores, start=1):
+        checkpoints.save(step, {"x": jnp.full(4, step)}, {"step": step}, score)
+    checkpoints.wait()
+
+
+def bits(array: jax.Array) -> bytes:
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
+    return np.asarray(array).tobytes()
+
+
+def test_both_players_come_back_bit_for_bit(tmp_path: Path):
+    def player(seed: int) -> dict[str, Any]:
+        model = nnx.Linear(5, 3, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(seed))
+        params = jax.tree.map(lambda p: p + jnp.bfloat16(0.1), nnx.state(model, nnx.Param))
+        optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3))
+        special = jnp.array([jnp.nan, -0.0, jnp.inf, 1e-45, 0.1], jnp.float32)
+        keys = jax.random.split(jax.random.key(seed), 2)
+        return {"params": params, "opt": optimizer.init(params), "step": jnp.int32(seed), "z": special, "key": keys}
+
+    arrays = {"code": player(1), "test": player(2)}
+    checkpoints = Checkpoints(tmp_path, keep_last=1, keep_best=0)
+    checkpoints.save(7, arrays, STATE, None)
+    checkpoints.close()
+
+    checkpoints = Checkpoints(tmp_path, keep_last=1, keep_best=0)
+    step, restored, state = checkpoints.restore_latest(abstract(arrays))
+    checkpoints.close()
+    assert (step, state) == (7, STATE)
+    assert jax.tree.structure(restored) == jax.tree.structure(arrays)
+    for saved, back in zip(jax.tree.leaves(arrays), jax.tree.leaves(restored), strict=True):
+        assert (back.dtype, back.shape, bits(back)) == (saved.dtype, saved.shape, bits(saved))
+
+
+def test_shardings_are_the_ones_asked_for(tmp_path: Path):
+    mesh = jax.make_mesh((1,), ("fsdp",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("fsdp"))
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    checkpoints.save(1, SMALL, {}, None)
+    _, restored, _ = checkpoints.restore(1, {"x": jax.ShapeDtypeStruct((4,), jnp.float32, sharding=sharding)})
+    checkpoints.close()
+    assert restored["x"].sharding == sharding
+
+
+def test_what_changes_after_save_is_not_what_was_saved(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    arrays, state = {"x": jnp.arange(1_000_000, dtype=jnp.float32)}, {"book": [1]}
+    target = abstract(arrays)
+    checkpoints.save(1, arrays, state, None)
+    state["book"].append(2)
+    jax.block_until_ready(jax.jit(lambda tree: jax.tree.map(jnp.negative, tree), donate_argnums=0)(arrays))
+    _, restored, saved_state = checkpoints.restore_latest(target)
+    checkpoints.close()
+    assert saved_state == {"book": [1]}
+    np.testing.assert_array_equal(restored["x"], np.arange(1_000_000, dtype=np.float32))
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep_last=2, keep_best=2)
+    save_all(checkpoints, [0.1, 0.9, None, 0.5, math.nan, 0.9, 0.2, None])
+    assert checkpoints.steps() == [2, 6, 7, 8]
+    assert checkpoints.best_step() == 2  # of equals the earlier
+    checkpoints.close()
+
+    reopened = Checkpoints(tmp_path, keep_last=1, keep_best=1)  # scores are read back
+    reopened.save(9, SMALL, {}, 0.3)
+    reopened.wait()
+    assert reopened.steps() == [2, 9]
+    assert reopened.restore(2, {"x": abstract(jnp.full(4, 2))})[2] == {"step": 2}
+    reopened.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "9"]
+
+
+def test_a_step_that_is_not_newer_is_an_error(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 2, 1)
+    save_all(checkpoints, [0.5, 0.4])
+    for step in (1, 2):
+        with pytest.raises(RuntimeError, match=f"step {step} was not saved"):
+            checkpoints.save(step, SMALL, {}, 1.0)
+    assert checkpoints.best_step() == 1
+    checkpoints.close()
+
+
+def test_state_that_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    with pytest.raises(TypeError):
+        checkpoints.save(1, SMALL, {"book": object()}, None)
+    assert checkpoints.steps() == []
+    checkpoints.close()
+
+
+def test_nothing_saved_is_nothing_restored(tmp_path: Path):
+    for read_only in (True, False):
+        checkpoints = Checkpoints(tmp_path / "checkpoints", 1, 0, read_only=read_only)
+        assert checkpoints.restore_latest(abstract(SMALL)) is None
+        assert checkpoints.best_step() is None
+        with pytest.raises(BadInput, match="no complete step 3"):
+            checkpoints.restore(3, abstract(SMALL))
+        checkpoints.close()
+        assert (tmp_path / "checkpoints").exists() != read_only
+
+
+def test_arrays_of_another_shape_are_an_error(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    checkpoints.save(1, SMALL, {}, None)
+    with pytest.raises(ValueError, match="shape"):
+        checkpoints.restore(1, abstract({"x": jnp.arange(5.0)}))
+    checkpoints.close()
+
+
+def test_partial_folders_are_not_read_and_cleaned_up_by_the_writer_only(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    save_all(checkpoints, [None])
+    checkpoints.close()
+    (tmp_path / "8" / "arrays").mkdir(parents=True)
+    (tmp_path / "9.orbax-checkpoint-tmp" / "arrays").mkdir(parents=True)
+    (tmp_path / "9.orbax-checkpoint-tmp" / "commit_success.txt").write_text("")
+    (tmp_path / "notes").mkdir()
+
+    reader = Checkpoints(tmp_path, 1, 0, read_only=True)
+    assert reader.steps() == [1]
+    with pytest.raises(RuntimeError):
+        reader.save(5, SMALL, {}, None)
+    reader.close()
+    assert len(list(tmp_path.iterdir())) == 4
+
+    writer = Checkpoints(tmp_path, 1, 0)
+    assert writer.steps() == [1]
+    writer.save(8, SMALL, {}, None)
+    writer.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "notes"]
+
+
+def test_a_reader_beside_a_run_deletes_nothing(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, 3, 0)
+    save_all(checkpoints, [None, None, None])
+    reader = Checkpoints(tmp_path, 1, 0, read_only=True)
+    assert reader.restore_latest({"x": abstract(jnp.full(4, 3))})[0] == 3
+    reader.close()
+    assert checkpoints.steps() == [1, 2, 3]
+    checkpoints.close()
+
+
+SAVES_FOREVER = """
+import sys, jax.numpy as jnp
+from codea1.runs.checkpoints import Checkpoints
+checkpoints = Checkpoints(sys.argv[1], 2, 1)
+first = (checkpoints.steps() or [0])[-1] + 1
+for step in range(first, 10_000):
+    checkpoints.save(step, {"x": jnp.full((64, 64), step), "y": {"z": jnp.full(1000, step)}}, {"step": step}, step % 5)
+    checkpoints.wait()
+    print(step, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_the_last_complete_step(tmp_path: Path):
+    directory = tmp_path / "checkpoints"
+    target = {"x": abstract(jnp.full((64, 64), 0)), "y": {"z": abstract(jnp.full(1000, 0))}}
+    dice = random.Random(0)
+    for _ in range(3):
+        command = [sys.executable, "-c", SAVES_FOREVER, str(directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "JAX_PLATFORMS": "cpu"}) as child:
+            for _ in range(4):
+                done = int(child.stdout.readline())
+            signal.sigtimedwait([], dice.uniform(0, 0.1))  # into the middle of a save or a deletion
+            child.kill()
+        reader = Checkpoints(directory, 2, 1, read_only=True)
+        step, arrays, state = reader.restore_latest(target)
+        assert step >= done
+        assert state == {"step": step}
+        assert all((leaf == step).all() for leaf in jax.tree.leaves(arrays))
+        for kept in reader.steps():
+            assert reader.restore(kept, target)[2] == {"step": kept}
+        reader.close()

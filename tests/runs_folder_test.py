@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from codea1.errors import BadInput
+from codea1.runs.atomic import write_atomically
+from codea1.runs.folder import RunFolder
+
+CONFIG = {"seed": 0, "game": {"alpha": 0.5, "prompts": "tiny"}, "shape": (2, 3)}
+
+
+def files(path: Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+
+
+def test_a_new_folder_holds_its_config_and_nothing_else(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "a" / "run"), CONFIG)
+    assert files(tmp_path) == ["a", "a/run", "a/run/config.json"]
+    assert json.loads(folder.config_file.read_text()) == {**CONFIG, "shape": [2, 3]}
+
+
+def test_the_same_config_continues_and_may_be_in_another_order(tmp_path: Path):
+    RunFolder.open(str(tmp_path), CONFIG)
+    RunFolder.open(str(tmp_path), dict(reversed(CONFIG.items())))
+    assert RunFolder.existing(str(tmp_path)).config == {**CONFIG, "shape": [2, 3]}
+    assert files(tmp_path) == ["config.json"]
+
+
+def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):
+    RunFolder.open(str(tmp_path), CONFIG)
+    before = (tmp_path / "config.json").read_bytes()
+    other = {"seed": 1, "game": {"alpha": 0.25, "prompts": "tiny"}, "steps": 9}
+    with pytest.raises(BadInput) as refusal:
+        RunFolder.open(str(tmp_path), other)
+    for difference in (
+        "game.alpha is 0.5 there and 0.25 here",
+        "seed is 0 there and 1 here",
+        "shape is [2, 3] there and absent here",
+        "steps is absent there and 9 here",
+    ):
+        assert difference in str(refusal.value)
+    assert "prompts" not in str(refusal.value)
+    assert (tmp_path / "config.json").read_bytes() == before
+    assert files(tmp_path) == ["config.json"]
+
+
+def test_a_workdir_that_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for workdir in (tmp_path / "file", tmp_path / "file" / "run", "/proc/run/a", "", "gs://bucket/run"):
+        with pytest.raises(BadInput, match="workdir"):
+            RunFolder.open(str(workdir), CONFIG)
+    assert files(tmp_path) == ["file"]
+
+
+def test_checking_refuses_what_opening_does_and_leaves_everything_as_it_was(tmp_path: Path):
+    RunFolder.check(str(tmp_path / "a" / "run"), CONFIG)
+    assert files(tmp_path) == []
+    RunFolder.open(str(tmp_path), CONFIG)
+    RunFolder.check(str(tmp_path), CONFIG)
+    with pytest.raises(BadInput, match="seed is 0 there and 5 here"):
+        RunFolder.check(str(tmp_path), {**CONFIG, "seed": 5})
+    assert files(tmp_path) == ["config.json"]
+
+
+def test_a_write_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        with pytest.raises(BadInput, match="No space left"):
+            RunFolder.open(str(tmp_path / "a" / "run"), CONFIG)
+        assert files(tmp_path) == []
+    RunFolder.open(str(tmp_path), CONFIG)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        with pytest.raises(BadInput, match="No space left"):
+            RunFolder.open(str(tmp_path), CONFIG)
+    assert files(tmp_path) == ["config.json"]
+
+
+def test_remains_of_a_run_without_its_config_are_refused(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(BadInput, match=r"holds metrics\.jsonl but no config\.json"):
+        RunFolder.open(str(tmp_path), CONFIG)
+    assert files(tmp_path) == ["metrics.jsonl"]
+
+
+def test_other_files_do_not_stand_in_the_way(tmp_path: Path):
+    (tmp_path / "log.txt").write_text("started")
+    RunFolder.open(str(tmp_path), CONFIG)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]"])
+def test_a_damaged_config_is_named(tmp_path: Path, content: str):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(BadInput, match=r"config\.json"):
+        RunFolder.open(str(tmp_path), CONFIG)
+    with pytest.raises(BadInput, match=r"config\.json"):
+        RunFolder.existing(str(tmp_path))
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
+    for workdir in (tmp_path, tmp_path / "none"):
+        with pytest.raises(BadInput, match="is not a run folder"):
+            RunFolder.existing(str(workdir))
+
+
+def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = RunFolder.open(str(tmp_path), CONFIG).report
+    write_atomically(path, "old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(OSError, match="full"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert files(tmp_path) == ["config.json", "report.md"]

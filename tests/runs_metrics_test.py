@@ -1,0 +1,106 @@
+import json
+import math
+import struct
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+from codea1.errors import BadInput
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import MetricsWriter, read_metrics
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.open(str(tmp_path), {})
+
+
+def steps(folder: RunFolder) -> list[int]:
+    return [row["step"] for row in read_metrics(folder.metrics)]
+
+
+def shown_scalars(folder: RunFolder) -> list[tuple[str, int, float]]:
+    """What TensorBoard shows: a session's start hides every earlier event at or after its step."""
+    shown: list[tuple[str, int, float]] = []
+    for path in sorted(folder.tensorboard.iterdir()):
+        data = path.read_bytes()  # records of an 8-byte length, a checksum, the event and a checksum
+        while data:
+            (length,) = struct.unpack("<Q", data[:8])
+            event = Event.FromString(data[12 : 12 + length])
+            data = data[16 + length :]
+            if event.session_log.status == SessionLog.START:
+                shown = [entry for entry in shown if entry[1] < event.step]
+            shown += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+    return shown
+
+
+def test_rows_are_there_when_write_returns(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        writer.write(0, {"validation/test_mul": 0.5})
+        writer.write(1, {"code/reward": jnp.float32(0.25), "book/size": np.int64(3), "test/kl_ref": math.nan})
+        assert read_metrics(folder.metrics) == [
+            {"step": 0, "validation/test_mul": 0.5},
+            {"step": 1, "code/reward": 0.25, "book/size": 3, "test/kl_ref": None},
+        ]
+        assert shown_scalars(folder) == [("validation/test_mul", 0, 0.5), ("code/reward", 1, 0.25), ("book/size", 1, 3)]
+
+
+def test_every_line_is_strict_json(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        writer.write(1, {"a": math.nan, "b": -math.inf, "c": np.float32("inf")})
+    row = json.loads(folder.metrics.read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert row == {"step": 1, "a": None, "b": None, "c": None}
+
+
+def test_a_step_is_written_once_and_in_order(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        writer.write(3, {})
+        for step in (3, 2):
+            with pytest.raises(ValueError, match="after those of step 3"):
+                writer.write(step, {})
+    with MetricsWriter(folder) as writer, pytest.raises(ValueError, match="after those of step 3"):
+        writer.write(3, {})
+
+
+def test_a_resumed_run_has_every_step_once(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        for step in range(1, 6):
+            writer.write(step, {"x": step})
+    with MetricsWriter(folder) as writer:
+        writer.truncate_after(3)
+        assert steps(folder) == [1, 2, 3]
+        for step in range(4, 7):
+            writer.write(step, {"x": 10 * step})
+    expected = [(1, 1), (2, 2), (3, 3), (4, 40), (5, 50), (6, 60)]
+    assert [(row["step"], row["x"]) for row in read_metrics(folder.metrics)] == expected
+    assert [(step, value) for _, step, value in shown_scalars(folder)] == expected
+
+
+def test_a_run_begun_anew_forgets_all(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        writer.write(0, {"x": 1})
+        writer.truncate_after(-1)
+        writer.write(0, {"x": 2})
+    assert [row["x"] for row in read_metrics(folder.metrics)] == [2]
+    assert [value for *_, value in shown_scalars(folder)] == [2]
+
+
+def test_a_row_cut_by_a_crash_is_dropped(folder: RunFolder):
+    with MetricsWriter(folder) as writer:
+        writer.write(1, {"x": 1})
+    with folder.metrics.open("a") as file:
+        file.write('{"step": 2, "x"')
+    assert steps(folder) == [1]
+    with MetricsWriter(folder) as writer:
+        writer.write(2, {"x": 2})
+    assert steps(folder) == [1, 2]
+
+
+@pytest.mark.parametrize("line", ["{", "{}", "3"])
+def test_a_damaged_row_is_named(folder: RunFolder, line: str):
+    folder.metrics.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
+    with pytest.raises(BadInput, match=r"metrics\.jsonl, line 2"):
+        MetricsWriter(folder)

@@ -1,0 +1,102 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from codea1.runs import progress
+from codea1.runs.progress import Progress
+
+METRICS = {
+    "code/reward": 0.5, "test/reward": 0.25, "code/pass_rate_new": 0.75, "test/validity": 0.125, "book/size": 1234,
+    "perf/tokens_per_second": 5678.9, "code/entropy": 0.1,
+}  # fmt: skip
+
+
+def console(terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None, legacy_windows=False)
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now = 0.0
+        monkeypatch.setattr(progress.time, "monotonic", lambda: self.now)
+
+
+def run(out: Console, steps: range, total: int, **options: int) -> list[str]:
+    with Progress(total, steps.start - 1, console=out, **options) as shown:
+        for step in steps:
+            shown.update(step, METRICS)
+    return out.file.getvalue().splitlines()
+
+
+def test_without_a_terminal_a_line_every_k_steps_and_at_the_end():
+    lines = run(console(False), range(1, 12), 11, every=5)
+    assert [line.split("  ")[0] for line in lines] == ["step 5/11", "step 10/11", "step 11/11"]
+    assert "code reward 0.500  test reward 0.250  pass rate 0.750  validity 0.125  book size 1,234" in lines[0]
+    assert "tokens/s 5,679" in lines[0]
+
+
+def test_a_line_stays_one_line_however_long_and_is_printed_as_it_is():
+    out = console(False)
+    text = "assert f([a], '[/b]') == [bold]" * 20
+    with Progress(1, console=out) as shown:
+        shown.print(text)
+    assert out.file.getvalue() == text + "\n"
+
+
+def test_what_was_not_measured_is_left_out():
+    out = console(False)
+    with Progress(1, console=out) as shown:
+        shown.update(1, {"code/reward": float("nan"), "test/reward": None, "book/size": 0})
+    assert out.file.getvalue() == "step 1/1  book size 0\n"
+
+
+def test_time_left_does_not_count_the_first_step_which_compiles(monkeypatch: pytest.MonkeyPatch):
+    clock, out = Clock(monkeypatch), console(False)
+    with Progress(5002, 1000, console=out) as shown:
+        for step, now in ((1001, 500.0), (1002, 502.0), (1003, 505.0)):
+            clock.now = now
+            shown.update(step, {})
+    assert out.file.getvalue().splitlines() == [
+        "step 1001/5002",
+        "step 1002/5002  2:13:20 left",
+        "step 1003/5002  2:46:38 left",
+    ]
+
+
+def test_notes_are_printed_before_the_slow_phase():
+    out = console(False)
+    with Progress(2, console=out) as shown:
+        shown.note("compiling the update step ...")
+        assert out.file.getvalue() == "compiling the update step ...\n"
+
+
+def test_on_a_terminal_prints_stay_whole_above_the_bar(capsys: pytest.CaptureFixture):
+    out = console(True)
+    with Progress(3, console=out) as shown:
+        shown.note("compiling ...")
+        shown.update(1, METRICS)
+        shown.print("a message")
+        print("a plain print")
+        shown.update(2, {"code/reward": 0.875})
+        shown.note("evaluating ...")
+    text = out.file.getvalue()
+    for part in ("compiling ...", "evaluating ...", "a message\n", "a plain print\n", "tokens/s", "5,679", "0.875"):
+        assert part in text
+    bar, titles, values = text.splitlines()[-4:-1]  # the last view stays, without a note
+    assert ("2/3" in bar, "validity" in titles, "0.875" in values) == (True, True, True)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_error_gives_the_terminal_back():
+    out = console(True)
+    with pytest.raises(KeyError), Progress(3, console=out):
+        raise KeyError
+    assert out.file.getvalue().count("\x1b[?25l") == out.file.getvalue().count("\x1b[?25h") == 1  # cursor hidden, shown
+
+
+def test_other_columns_can_be_shown():
+    out = console(False)
+    with Progress(1, console=out, columns={"sft/loss": ("loss", "{:.2f}")}) as shown:
+        shown.update(1, {"sft/loss": 1.234})
+    assert out.file.getvalue() == "step 1/1  loss 1.23\n"

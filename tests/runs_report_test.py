@@ -1,0 +1,162 @@
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from codea1 import report as program
+from codea1.benchmarks.intervals import bootstrap_interval
+from codea1.errors import BadInput
+from codea1.runs import figures
+from codea1.runs.evaluations import read_evaluation, write_evaluation
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import MetricsWriter
+from codea1.runs.report import write_report
+from codea1.runs.tables import compare
+
+ALL_METRICS = [series.metric for panel in figures.PANELS for series in panel.series]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.open(str(tmp_path / "tiny"), {"seed": 0})
+
+
+def write_metrics(folder: RunFolder, steps: int, metrics: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    with MetricsWriter(folder) as writer:
+        for step in range(1, steps + 1):
+            writer.write(step, {"time/total": 2.0, **{metric: rng.random() for metric in metrics}})
+
+
+def evaluation(step: int, **metrics: list[float]) -> dict[str, Any]:
+    return {
+        "step": step,
+        "split": "test",
+        "questions": 4,
+        "metrics": {
+            name: {**bootstrap_interval(values)._asdict(), "low": 0.0, "high": 1.0, "per_question": values}
+            for name, values in metrics.items()
+        },
+    }
+
+
+def cells(markdown: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown.splitlines() if line[:1] == "|"]
+
+
+def test_a_whole_report(folder: RunFolder, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    write_metrics(folder, 30, ALL_METRICS)
+    write_evaluation(folder, "before", evaluation(0, code_pass_at_1=[0.5, 0.0, 0.25, 0.25], test_mul=[[0.5, 0.0]] * 4))
+    write_evaluation(folder, "after", evaluation(30, code_pass_at_1=[1.0, 0.5, 0.75, 0.75], test_mul=[[0.5, 0.5]] * 4))
+    assert program.main([str(folder.path)]) == 0
+
+    markdown = folder.report.read_text()
+    assert cells(markdown) == [
+        ["metric", "before", "after", "difference"],
+        [":--", "--:", "--:", "--:"],
+        ["Code pass@1", "25.0 [0.0, 100.0]", "75.0 [0.0, 100.0]", "**+50.0 [+50.0, +50.0]**"],
+        ["Test Mul", "0.0 [0.0, 100.0]", "25.0 [0.0, 100.0]", "**+25.0 [+25.0, +25.0]**"],
+    ]
+    assert "4 questions of the test split, before at step 0 and after at step 30" in markdown
+    assert "report.png" in markdown
+    assert "Not recorded" not in markdown
+    printed = capsys.readouterr().out
+    assert "+50.0 [+50.0, +50.0]" in printed
+    assert str(folder.report) in printed
+
+
+def test_the_picture_shows_what_is_there_and_names_what_is_not(folder: RunFolder):
+    write_metrics(folder, 12, ["code/reward", "test/reward", "code/pass_rate_new", "validation/test_validity"])
+    write_report(folder)
+    markdown = folder.report.read_text()
+    missing = set(ALL_METRICS) - {"code/reward", "test/reward", "code/pass_rate_new", "validation/test_validity"}
+    assert all(f"`{metric}`" in markdown for metric in missing)
+    assert "`code/reward`" not in markdown
+    picture = imread(io.BytesIO(folder.figure.read_bytes()))
+    assert picture.std() > 0.05
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1}], [{"step": 1, "code/reward": None}], [{"step": 5, "book/size": 3}]])
+def test_short_runs_are_drawn(rows: list[dict[str, Any]]):
+    assert figures.draw(rows, "run").startswith(b"\x89PNG")
+
+
+def test_a_run_without_results_yet(folder: RunFolder):
+    assert write_report(folder) == []
+    assert "No evaluation has been made yet." in folder.report.read_text()
+    assert not folder.figure.exists()
+
+
+def test_one_sided_and_unknown_metrics_are_shown_too(folder: RunFolder):
+    write_evaluation(folder, "before", evaluation(0, own_metric=[0.5] * 4, test_validity=[0.5] * 4))
+    rows = compare(folder)
+    assert [row.cells() for row in rows] == [
+        ("own_metric", "50.0 [0.0, 100.0]", "-", "-"),
+        ("Test validity", "50.0 [0.0, 100.0]", "-", "-"),
+    ]
+
+
+def test_a_narrow_terminal_loses_no_number(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    monkeypatch.setenv("COLUMNS", "60")
+    for name in ("before", "after"):
+        write_evaluation(folder, name, evaluation(0, test_mutation_score_at_1=[0.125] * 4, code_pass_at_4=[0.5] * 4))
+    assert program.main([str(folder.path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("12.5") == printed.count("50.0") == 2
+    assert "pass@4" in printed
+    assert "…" not in printed
+
+
+def test_questions_without_a_value_are_left_out_of_the_difference(folder: RunFolder):
+    nan = float("nan")
+    write_evaluation(folder, "before", evaluation(0, test_strict_kill=[0.5, nan, 0.0, 0.0]))
+    write_evaluation(folder, "after", evaluation(9, test_strict_kill=[0.5, 1.0, nan, 0.5]))
+    (row,) = compare(folder)
+    assert row.difference.mean == 0.25
+    assert read_evaluation(folder, "before")["metrics"]["test_strict_kill"]["per_question"][1] is None
+
+
+def test_evaluations_of_other_questions_are_not_compared(folder: RunFolder):
+    write_evaluation(folder, "before", evaluation(0, test_mul=[0.5] * 4))
+    write_evaluation(folder, "after", {**evaluation(9, test_mul=[0.5] * 4), "split": "validation"})
+    with pytest.raises(BadInput, match="same questions"):
+        compare(folder)
+    write_evaluation(folder, "after", evaluation(9, test_mul=[0.5] * 3))
+    with pytest.raises(BadInput, match="test_mul is not of the same questions"):
+        compare(folder)
+
+
+DAMAGED = '{"step": 1, "split": "test", "questions": 4, "metrics": {"a": 3}}'
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", DAMAGED])
+def test_a_damaged_evaluation_is_named_and_nothing_written(folder: RunFolder, content: str):
+    folder.evaluations.mkdir()
+    (folder.evaluations / "before.json").write_text(content)
+    with pytest.raises(BadInput, match=r"before\.json is not an evaluation"):
+        write_report(folder)
+    assert not folder.report.exists()
+
+
+def test_smoothing_keeps_means_and_ends():
+    values = np.array([0.0, 3.0, 6.0, 0.0])
+    np.testing.assert_allclose(figures.smoothed(values, 3), [1.5, 3.0, 3.0, 3.0])
+    np.testing.assert_allclose(figures.smoothed(values, 1), values)
+    np.testing.assert_allclose(figures.smoothed(values[:2], 9), [1.5, 1.5])
+
+
+def test_the_program_refuses_a_folder_that_is_no_run(tmp_path: Path):
+    command = [sys.executable, "-m", "codea1.report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path} is not a run folder: it has no config.json.\n"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,105 @@
+"""The mesh, its rules, and a model cut over devices that do not exist.
+
+A process has one set of devices, so eight virtual devices and two processes live in processes of their own; what they
+check is written in sharding_eight_devices.py and sharding_two_processes.py.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType
+
+from codea1 import sharding
+from codea1.errors import BadInput
+from codea1.models import shapes
+
+TESTS = Path(__file__).parent
+SEVEN = shapes.named("qwen2.5-coder-7b", vocab_size=1)
+THREE = shapes.named("qwen2.5-coder-3b", vocab_size=1)
+
+
+def mesh_of(**sizes: int) -> jax.sharding.AbstractMesh:
+    return jax.sharding.AbstractMesh(tuple(sizes.get(axis, 1) for axis in sharding.MESH_AXES), sharding.MESH_AXES)
+
+
+def start(*command: str, devices: int) -> subprocess.Popen:
+    flags = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA: compiling is most of the time these runs take
+    }
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=TESTS.parent,
+        env=os.environ | flags | {"PYTHONPATH": str(TESTS.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_the_model_on_eight_devices():
+    run = start("-m", "pytest", "-q", "tests/sharding_eight_devices.py", devices=8)
+    output, _ = run.communicate(timeout=300)
+    assert run.returncode == 0, output
+
+
+def test_arrays_of_two_processes_reach_both_hosts():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    runs = [start("tests/sharding_two_processes.py", address, str(rank), devices=2) for rank in range(2)]
+    outputs = [run.communicate(timeout=120)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], "\n".join(outputs)
+
+
+@pytest.mark.parametrize(("config", "fsdp", "tensor"), [(SEVEN, 256, 4), (SEVEN, 1, 1), (THREE, 64, 2)])
+def test_even_cuts_are_accepted(config, fsdp, tensor):
+    sharding.validate(config, mesh_of(fsdp=fsdp, tensor=tensor))
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes", "complaint"),
+    [
+        (SEVEN, {"tensor": 8}, "tensor 8 does not divide the model's num_kv_heads 4: use 4"),
+        (THREE, {"tensor": 4}, "tensor 4 does not divide the model's num_kv_heads 2: use 2"),
+        (THREE, {"tensor": 3}, "num_kv_heads 2 or intermediate_size 11008 or vocab_size 151936: use 2"),
+        (shapes.tiny(vocab_size=287), {"tensor": 2}, "does not divide the model's vocab_size 287: use 1"),
+        (SEVEN, {"fsdp": 500}, "fsdp 500 does not divide the model's hidden_size 3584: use 512"),
+    ],
+)
+def test_uneven_cuts_are_refused_with_what_works(config, sizes, complaint):
+    with pytest.raises(BadInput, match=complaint):
+        sharding.validate(config, mesh_of(**sizes))
+
+
+def test_the_mesh_takes_the_devices_there_are():
+    count = jax.device_count()
+    assert sharding.make_mesh(1, -1, 1).shape == {"replica": 1, "fsdp": count, "tensor": 1}
+    mesh = sharding.make_mesh(1, 1, 1, devices=jax.devices()[:1])
+    assert mesh.axis_types == (AxisType.Auto,) * 3
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 1), (2, -1, 2), (1, 1, 0), (0, -1, 1), (1, -2, 1)])
+def test_a_mesh_that_does_not_fit_is_refused(sizes):
+    with pytest.raises(BadInput, match="does not multiply to the 1 devices"):
+        sharding.make_mesh(*sizes, devices=jax.devices()[:1])
+
+
+def test_constrain_leaves_an_array_without_a_mesh_alone():
+    x = jnp.ones((2, 3))
+    assert sharding.constrain(x, "batch", None) is x
+
+
+def test_to_host_gives_numpy_arrays():
+    tree = {"a": jnp.arange(3), "b": np.ones(2)}
+    host = sharding.to_host(tree)
+    assert all(type(x) is np.ndarray for x in jax.tree.leaves(host))
+    np.testing.assert_array_equal(host["a"], [0, 1, 2])

@@ -1,0 +1,189 @@
+"""Whole runs of a random model: what training promises whatever is learned."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from codea1.assembly import assemble, sandbox_limits
+from codea1.errors import BadInput
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import read_metrics
+from codea1.runs.samples import Samples
+from codea1.sandbox.pool import SandboxPool
+from codea1.trainer import Trainer
+from tests.conftest import ROOT, SHARED
+
+NOT_PROMISED = ("time/", "perf/", "sandbox/")  # a second run finds other caches and another clock
+
+
+def train(config, workdir: Path, stop_after: int | None = None) -> Trainer:
+    """Runs to the end, or raises KeyboardInterrupt before the step after `stop_after`."""
+    parts = assemble(config)
+    folder = RunFolder.open(str(workdir), config.to_dict())
+    with SandboxPool(config.sandbox.slots, sandbox_limits(config)) as sandbox:
+        trainer = Trainer(config, parts, sandbox, folder)
+        if stop_after is not None:
+            batch = parts.feed.batch
+
+            def stop(step: int):
+                if step >= stop_after:
+                    trainer._checkpoints.wait()
+                    raise KeyboardInterrupt
+                return batch(step)
+
+            parts.feed.batch = stop
+        trainer.run()
+    return trainer
+
+
+def promised(workdir: Path) -> list[dict]:
+    folder = RunFolder.existing(str(workdir))
+    return [
+        {name: value for name, value in row.items() if not name.startswith(NOT_PROMISED)}
+        for row in read_metrics(folder.metrics)
+    ]
+
+
+def rows(workdir: Path) -> list[dict]:
+    samples = Samples(RunFolder.existing(str(workdir)))
+    return [row for step in samples.steps() for row in samples.read(step)]
+
+
+def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> None:
+    assert promised(first) == promised(second)
+    assert rows(first) == rows(second)
+    assert one._book.to_json() == other._book.to_json()
+    states = [{name: player.state for name, player in t._players.items()} for t in (one, other)]
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    for name in ("before", "after"):
+        assert (first / "evaluations" / f"{name}.json").read_text() == (
+            second / "evaluations" / f"{name}.json"
+        ).read_text()
+
+
+@pytest.mark.parametrize("policy", ["official", "strict"])
+def test_six_steps_are_three_and_three_more(micro_config, tmp_path, policy):
+    micro_config.game.reward = policy
+    whole = train(micro_config, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(micro_config, tmp_path / "cut", stop_after=4)
+    assert read_metrics(RunFolder.existing(str(tmp_path / "cut")).metrics)[-1]["step"] == 4
+    resumed = train(micro_config, tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
+    assert [row["step"] for row in promised(tmp_path / "whole")] == list(range(7))
+    assert (tmp_path / "whole" / "report.png").stat().st_size > 10_000
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(micro_config, tmp_path):
+    micro_config.steps = 3
+    one, other = train(micro_config, tmp_path / "one"), train(micro_config, tmp_path / "other")
+    assert_same_run(tmp_path / "one", tmp_path / "other", one, other)
+    micro_config.seed = 1
+    train(micro_config, tmp_path / "third")
+    assert rows(tmp_path / "one") != rows(tmp_path / "third")
+
+
+def test_the_golden_method_trains_the_code_llm_alone(micro_config, tmp_path):
+    micro_config.method = "golden"
+    micro_config.steps = 3
+    trainer = train(micro_config, tmp_path)
+    assert list(trainer._players) == ["code"]
+    assert {row["player"] for row in rows(tmp_path)} == {"code"}
+    assert all(len(row["golden"]) == 5 for row in rows(tmp_path))
+
+
+def test_a_finished_run_is_left_as_it_is(micro_config, tmp_path):
+    micro_config.steps = 3
+    train(micro_config, tmp_path)
+    before = promised(tmp_path)
+    train(micro_config, tmp_path)
+    assert promised(tmp_path) == before
+
+
+@pytest.mark.skipif(not (SHARED / "data").exists(), reason="the benchmark rows are not here")
+def test_a_step_on_benchmark_rows(micro_config, tmp_path):
+    micro_config.data.train.source = str(SHARED / "data" / "humanevalplus_mbppplus.parquet")
+    micro_config.data.train.limit = 0
+    micro_config.steps = 1
+    micro_config.questions_per_step = 8
+    micro_config.code.max_prompt_length = 2048
+    micro_config.test.max_prompt_length = 2048
+    trainer = train(micro_config, tmp_path)
+    assert len(trainer._parts.train) + len(trainer._parts.dropped) == 353
+    assert len([row for row in rows(tmp_path) if row["player"] == "code"]) == 16
+
+
+def test_a_killed_run_goes_on(micro_config, tmp_path):
+    micro_config.checkpoint.every = 1
+    config = tmp_path / "config.py"
+    config.write_text(
+        "import json\nfrom ml_collections import ConfigDict\n"
+        f"def get_config(arg=None):\n    return ConfigDict(json.loads({json.dumps(micro_config.to_json())!r}))\n"
+    )
+    command = [sys.executable, "-m", "codea1.train", f"--config={config}", f"--workdir={tmp_path / 'run'}"]
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
+        assert first.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    train(micro_config, tmp_path / "whole")
+    assert promised(tmp_path / "run") == promised(tmp_path / "whole")
+
+
+def check_refused(config, tmp_path: Path, *words: str) -> None:
+    with pytest.raises(BadInput) as error:
+        assemble(config)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_bad_parts_are_refused_by_name(micro_config, tmp_path):
+    micro_config.code.model = str(tmp_path / "nothing")
+    check_refused(micro_config, tmp_path, str(tmp_path / "nothing"))
+
+
+def test_a_missing_question_file_is_refused(micro_config, tmp_path):
+    micro_config.data.train.source = str(tmp_path / "no.parquet")
+    check_refused(micro_config, tmp_path, "no.parquet")
+
+
+def test_questions_that_are_all_too_long_are_refused(micro_config, tmp_path):
+    micro_config.code.max_prompt_length = 2
+    check_refused(micro_config, tmp_path)
+
+
+def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config, tmp_path):
+    script = (
+        "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.assembly import assemble\n"
+        "from codea1.errors import BadInput\n"
+        "try:\n    assemble(ConfigDict(json.loads(sys.argv[1])))\nexcept BadInput as e:\n    print(e)\n"
+    )
+    micro_config.mesh.tensor = 4
+    done = subprocess.run(
+        [sys.executable, "-c", script, micro_config.to_json()],
+        cwd=ROOT,
+        env={"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu", "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "tensor" in done.stdout
+    assert "num_kv_heads 2" in done.stdout
+
+
+def test_another_config_in_the_workdir_is_refused(micro_config, tmp_path):
+    RunFolder.open(str(tmp_path / "run"), micro_config.to_dict())
+    micro_config.game.alpha = 0.75
+    with pytest.raises(BadInput, match=r"game\.alpha"):
+        RunFolder.check(str(tmp_path / "run"), micro_config.to_dict())

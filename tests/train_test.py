@@ -112,12 +112,13 @@ def test_a_step_on_benchmark_rows(micro_config, tmp_path):
     micro_config.data.train.source = str(SHARED / "data" / "humanevalplus_mbppplus.parquet")
     micro_config.data.train.limit = 0
     micro_config.steps = 1
-    micro_config.questions_per_step = 8
-    micro_config.code.max_prompt_length = 2048
-    micro_config.test.max_prompt_length = 2048
+    micro_config.questions_per_step = 4
+    micro_config.code.max_prompt_length = 1024
+    micro_config.test.max_prompt_length = 1024
+    micro_config.validation.every = 2
     trainer = train(micro_config, tmp_path)
     assert len(trainer._parts.train) + len(trainer._parts.dropped) == 353
-    assert len([row for row in rows(tmp_path) if row["player"] == "code"]) == 16
+    assert len([row for row in rows(tmp_path) if row["player"] == "code"]) == 8
 
 
 def test_a_killed_run_goes_on(micro_config, tmp_path):

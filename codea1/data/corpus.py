@@ -7,8 +7,8 @@ made of the game's own prompts, so that players meet in the game what they were 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from itertools import islice
+from typing import Any
 
 import numpy as np
 

@@ -79,8 +79,7 @@ class _Answers:
     def to(self, frame: frames.Frame) -> tuple[bytes, bytes]:
         """The kind and payload that answer a frame."""
         if frame.kind == frames.FETCH:
-            number, start = frames.unpack_fetch(frame.payload)
-            return self.encoded(self.large[number][start : start + frames.PIECE_ITEMS])
+            return self.piece(*frames.unpack_fetch(frame.payload))
         entry_point, arguments = frames.unpack_call(frame.payload)
         try:
             positional, keywords = decode_exact(arguments)
@@ -90,6 +89,13 @@ class _Answers:
         except BaseException as error:
             return frames.ERROR, describe(error)
         return self.encoded(value)
+
+    def piece(self, number: int, start: int, marshalled: bool) -> tuple[bytes, bytes]:
+        piece = self.large[number][start : start + frames.PIECE_ITEMS]
+        try:
+            return frames.VALUE, frames.marshal_piece(piece) if marshalled else encode_exact(piece)
+        except (NotPlainData, ValueError) as error:
+            return frames.OPAQUE, describe(error)
 
     def encoded(self, value: object) -> tuple[bytes, bytes]:
         try:

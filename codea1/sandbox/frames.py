@@ -7,6 +7,7 @@ a child writes is a claim by candidate code: a reader looks at headers only and 
 Standard library only: this runs inside the sandbox too.
 """
 
+import marshal
 import os
 import struct
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces
 _HEADER = struct.Struct(">IIc")
 _PROGRAM = struct.Struct(">cIQ")
 _NAME = struct.Struct(">H")
-_PIECE = struct.Struct(">IQ")
+_PIECE = struct.Struct(">IQ?")
+_MARSHAL_VERSION = 2  # the last that does not write shared objects differently from equal ones
 
 
 class Reply(Enum):
@@ -73,14 +75,22 @@ def unpack_call(payload: bytes) -> tuple[str, bytes]:
     return payload[_NAME.size : end].decode("utf-8", "surrogatepass"), payload[end:]
 
 
-def pack_fetch(index: int, number: int, start: int) -> bytes:
-    """The FETCH frame for PIECE_ITEMS items, from `start`, of the `number`-th value that was answered with PIECES."""
-    return pack(index, FETCH, _PIECE.pack(number, start))
+def pack_fetch(index: int, number: int, start: int, *, marshalled: bool) -> bytes:
+    """The FETCH frame for PIECE_ITEMS items, from `start`, of the `number`-th value that was answered with PIECES.
+
+    They come in the exact encoding or, to be compared as bytes and never read, as `marshal_piece` writes them.
+    """
+    return pack(index, FETCH, _PIECE.pack(number, start, marshalled))
 
 
-def unpack_fetch(payload: bytes) -> tuple[int, int]:
-    """(number, start) of a FETCH frame's payload."""
+def unpack_fetch(payload: bytes) -> tuple[int, int, bool]:
+    """(number, start, marshalled) of a FETCH frame's payload."""
     return _PIECE.unpack(payload)
+
+
+def marshal_piece(piece: list | tuple) -> bytes:
+    """Bytes that are equal only for equal pieces of equal types, fast. Raises ValueError when marshal cannot."""
+    return marshal.dumps(piece, _MARSHAL_VERSION)
 
 
 def read(fd: int, max_payload: int | None = None) -> Frame | None:

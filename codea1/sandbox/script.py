@@ -9,6 +9,7 @@ Standard library only: this runs inside the sandbox.
 """
 
 import builtins
+import contextlib
 from typing import Any
 
 from codea1.sandbox import frames
@@ -17,7 +18,7 @@ from codea1.sandbox.plain import MAX_BYTES
 from codea1.sandbox.values import decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
 
-_ALL_ANSWERS = 64 * MAX_BYTES  # a script may call many times; each answer is bounded on its own
+_ALL_ANSWERS = 1 << 40  # a script may call many times; each answer is bounded on its own
 
 
 class CandidateRaised(Exception):
@@ -69,8 +70,15 @@ class Large(Inert):
     def _equals(self, other: object) -> bool:
         if type(other) is not self._type or len(other) != self._length:
             return False
-        starts = range(0, self._length, frames.PIECE_ITEMS)
-        return all(self._candidate.piece(self._number, i) == other[i : i + frames.PIECE_ITEMS] for i in starts)
+        return all(self._piece_equals(other, start) for start in range(0, self._length, frames.PIECE_ITEMS))
+
+    def _piece_equals(self, other: list | tuple, start: int) -> bool:
+        piece = other[start : start + frames.PIECE_ITEMS]
+        with contextlib.suppress(ValueError):  # marshal knows fewer types
+            if self._candidate.piece(self._number, start, marshalled=True) == frames.marshal_piece(piece):
+                return True
+        exact = self._candidate.piece(self._number, start, marshalled=False)
+        return exact is not None and decoded(exact) == piece
 
 
 class Candidate:
@@ -92,9 +100,9 @@ class Candidate:
         request = frames.pack_call(self._requests, self.__name__, encode_exact((args, kwargs)))
         answer = self._numbered(request)
         if answer.kind == frames.VALUE:
-            return _decoded(answer)
+            return decoded(answer.payload)
         if answer.kind == frames.PIECES:
-            is_tuple, length = _decoded(answer)
+            is_tuple, length = decoded(answer.payload)
             self._large += 1
             return Large(self, self._large - 1, tuple if is_tuple else list, length)
         text = answer.payload.decode("utf-8", "replace")
@@ -102,10 +110,10 @@ class Candidate:
             raise _raised(text)
         return Inert(text)
 
-    def piece(self, number: int, start: int) -> object:
-        """A slice of a large value; None when even that is too large."""
-        answer = self._numbered(frames.pack_fetch(self._requests, number, start))
-        return _decoded(answer) if answer.kind == frames.VALUE else None
+    def piece(self, number: int, start: int, *, marshalled: bool) -> bytes | None:
+        """A piece of a large value; None when it cannot be had that way."""
+        answer = self._numbered(frames.pack_fetch(self._requests, number, start, marshalled=marshalled))
+        return answer.payload if answer.kind == frames.VALUE else None
 
     def _numbered(self, request: bytes) -> frames.Frame:
         answer = self._exchange(request)
@@ -125,9 +133,10 @@ class Candidate:
         return answer
 
 
-def _decoded(answer: frames.Frame) -> Any:
+def decoded(payload: bytes) -> Any:
+    """What a program says it returned. Raises CandidateLost for what no honest child sends."""
     try:
-        return decode_exact(answer.payload)
+        return decode_exact(payload)
     except ValueError as error:
         raise CandidateLost("broke the protocol") from error
 

@@ -130,7 +130,7 @@ class Player:
         ):
             self.state, report = self._update(self.state, to_mesh(batch, self._mesh), rate)
             reports.append(report)
-        return metrics | differences | _mean(to_host(reports))
+        return metrics | differences | _over_mini_batches(to_host(reports))
 
     def _with_log_probs(self, samples: Sequence[TrainSample]) -> tuple[PackedSamples, Metrics]:
         # As the reference does, the old log-probs are the trainer's own: the first ratio is 1 whatever the sampler
@@ -195,5 +195,10 @@ def _schedule(config: ConfigDict, total_steps: int) -> ScheduleConfig:
     )
 
 
-def _mean(reports: Sequence[dict[str, np.ndarray]]) -> Metrics:
-    return {name: float(np.mean([report[name] for report in reports])) for name in reports[0]}
+_OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
+
+
+def _over_mini_batches(reports: Sequence[dict[str, np.ndarray]]) -> Metrics:
+    return {
+        name: float(_OVER_MINI_BATCHES.get(name, np.mean)([report[name] for report in reports])) for name in reports[0]
+    }

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 
 from absl import flags, logging
@@ -13,6 +14,8 @@ from codea1.errors import BadInput
 def run(main: Callable[[], None]) -> None:
     """Parses the flags, calls `main` and exits: 0 when done, 2 after bad input, whose sentence goes to stderr."""
     logging.set_verbosity(logging.WARNING)
+    # What policies write is parsed all the time; that Python finds it odd is no news.
+    warnings.simplefilter("ignore", SyntaxWarning)
     # Before JAX is imported by a compile: programs of the same shapes are compiled once per machine, not once per run.
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/codea1/jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
@@ -51,7 +54,7 @@ def define_config() -> Callable[[], ConfigDict]:
     def read() -> ConfigDict:
         from codea1.config import validate
 
-        path = config_flags.get_config_filename(flags.FLAGS["config"])
+        path = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0]
         if not path:
             raise BadInput("--config is missing; the demo's is --config=configs/tiny.py.")
         if not os.path.isfile(path):

@@ -29,7 +29,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.num_suites = 4
     c.game.num_tests = 4
     c.game.reward = "strict"
-    c.game.alpha = 0.2
+    c.game.alpha = 0.3
+    c.game.trained_solutions = 2
     c.game.prompts = "tiny"
 
     for player in (c.code, c.test):
@@ -38,12 +39,12 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.decay = "constant"
         player.adam_b2 = 0.99
         player.weight_decay = 0.01
-        player.micro_batch_size = 48
+        player.micro_batch_size = 12
     c.code.max_prompt_length = 20
     c.code.max_response_length = 28
     c.code.learning_rate = 2e-4
-    c.test.max_prompt_length = 56
-    c.test.max_response_length = 80
+    c.test.max_prompt_length = 48
+    c.test.max_response_length = 68
     c.test.learning_rate = 3e-4
 
     c.model.dtype = "float32"

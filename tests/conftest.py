@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# Before JAX starts: models this small compile longer than they run.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+
 import jax
 import pytest
 from ml_collections import ConfigDict

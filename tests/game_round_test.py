@@ -122,8 +122,15 @@ def test_rows_are_json_and_tell_the_whole_story():
     assert (code["reward"], code["masked"], code["reward_parts"]["history_pass_rate"]) == (0.375, "", 0.5)
     assert (test["step"], test["question_id"], test["solution"], test["suite"]) == (7, "q", 0, 1)
     assert test["asserts"] == [
-        {"source": "assert f(5) == 6", "mark": "right", "detail": "", "truth": "6", "verdict": "error"},
-        {"source": "assert f(7) == 7", "mark": "wrong answer", "detail": "", "truth": "8", "verdict": None},
+        {"source": "assert f(5) == 6", "call": "f(5)", "mark": "right", "detail": "", "truth": "6", "verdict": "error"},
+        {
+            "source": "assert f(7) == 7",
+            "call": "f(7)",
+            "mark": "wrong answer",
+            "detail": "",
+            "truth": "8",
+            "verdict": None,
+        },
     ]
     assert test["reward_parts"] == {"validity": 0.5, "adversarial": 0.5, "penalty": 0.0}
     assert (test["selected"], test["token_ids"], test["log_probs"]) == (True, [3, 4, 5], [-0.5, -0.25, 0.0])

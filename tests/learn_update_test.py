@@ -181,6 +181,17 @@ def test_the_reference_survives_and_nothing_compiles_twice(policy, packed):
     jax.tree.map(np.testing.assert_array_equal, copy(policy.params), reference)
 
 
+def test_equal_arguments_share_a_program(policy):
+    def again(temperature: float):
+        shardings = make_shardings(make_policy().shardings, AdamWConfig(weight_decay=0.01))
+        return make_update(
+            make_policy().graphdef, OBJECTIVE, OPTIMIZER, shardings, log_prob_chunk=512, temperature=temperature
+        )
+
+    assert again(0.9) is policy.update
+    assert again(1.0) is not policy.update
+
+
 def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, packed):
     log_probs, _ = score_rows(
         policy.score, policy.params, packed.tokens, micro_rows=MICRO, temperature=0.9, mesh=policy.mesh

@@ -28,7 +28,8 @@ def read(source: str) -> object:
         "[0] * 1000", "[[0] * 10] * 10", "{1} | {2}", "{1: 2} | {3: 4}", "set()", "set([1, 2])", "list('abc')",
         "tuple([1])", "dict()", "dict([(1, 2)])", "frozenset({1})", "sorted([3, 1, 2])", "range(3)", "range(1, 10, 2)",
         "list(range(1000))", "float('inf')", "-float('inf')", "float(3)", "int('12')", "int('ff', 16)", "str(12)",
-        "bytes([1, 2])", "bytearray(b'x')", "complex(1, 2)", "complex('1+2j')", "bool(0)", "'\\\\' + '\\''", "'\\u00e9'",
+        "bytes([1, 2])", "bytearray(b'x')", "complex(1, 2)", "complex('1+2j')", "bool(0)", "'\\\\' + '\\''",
+        "'\\u00e9'",
     ],
 )  # fmt: skip
 def test_literals_have_the_value_python_gives_them(source):
@@ -56,7 +57,8 @@ def test_names_that_need_an_import_in_python(source, value):
         "x", "f(1)", "__import__('os')", "open('/etc/passwd')", "(lambda: 1)()", "lambda: 1", "[i for i in [1]]", "...",
         "(x := 3)", "f'{1}'", "1 if 1 else 2", "1 < 2", "1 and 2", "[1][0]", "'a'.upper()", "math.sqrt", "math.sqrt(2)",
         "os.path", "set(1)", "set([1], [2])", "list(key=1)", "int(1, 2, 3)", "int('x')", "float('x')", "bytes(10)",
-        "str([1, 2])", "{[1]: 2}", "{[1]}", "'a' + 1", "1 / 0", "0 ** -1", "[1] @ [2]", "-'a'", "'%s' % 3", "'%999999999d' % 3",
+        "str([1, 2])", "{[1]: 2}", "{[1]}", "'a' + 1", "1 / 0", "0 ** -1", "[1] @ [2]", "-'a'", "'%s' % 3",
+        "'%999999999d' % 3",
         "[*3]", "{**[1]}", "range('a')", "range(1, 2, 0)", "sorted([1, 'a'])", "().__class__", "type(1)", "eval('1')",
         "Fraction(1, 0)", "Decimal('x')",
     ],

@@ -61,6 +61,13 @@ PLAIN = st.recursive(
     ),
     max_leaves=8,
 )
+# Long enough for runs of numbers to be packed, with what interrupts a run.
+RUNS = st.lists(
+    st.sampled_from(
+        [[0] * 16, [1.5] * 17, [-1] * 15, [2**63] * 16, [-(2**63)] * 16, [True], [-0.0] * 20, ["a"], [[1]]]
+    ),
+    max_size=6,
+).map(lambda runs: [number for run in runs for number in run])
 
 
 def typed(value: object) -> object:
@@ -112,8 +119,8 @@ def test_all_pairs_of_small_numbers_agree_with_equality():
             assert (encode_canonical(left) == encode_canonical(right)) == (left == right), (left, right)
 
 
-@given(PLAIN)
-@settings(max_examples=200, deadline=None)
+@given(PLAIN | RUNS | RUNS.map(tuple))
+@settings(max_examples=300, deadline=None)
 def test_exact_round_trip_keeps_types(value):
     data = encode_exact(value)
     back = decode_exact(data)
@@ -270,6 +277,11 @@ def test_large_plain_data_is_fine():
 @example(b"u" + encode_exact((10**12, 0, 0)))
 @example(b"D" + encode_exact(([1], -1)))
 @example(b"s\0\0\0\1\xff")
+@example(b"l\0\0\0\1x\0\0\0\0")
+@example(b"l\0\0\0\1x\0\0\0\x10" + bytes(16))
+@example(b"l\0\0\0\1w\0\0\0\x09" + bytes(9))
+@example(b"S\0\0\0\1w\0\0\0\x08" + bytes(8))
+@example(b"x\0\0\0\x08" + bytes(8))
 @example(b"NN")
 @example(b"")
 def test_decoding_garbage_raises_value_error_or_gives_plain_data(data):

@@ -1,6 +1,5 @@
 """Whole runs of a random model: what training promises whatever is learned."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -126,7 +125,7 @@ def test_a_killed_run_goes_on(micro_config, tmp_path):
     config = tmp_path / "config.py"
     config.write_text(
         "import json\nfrom ml_collections import ConfigDict\n"
-        f"def get_config(arg=None):\n    return ConfigDict(json.loads({json.dumps(micro_config.to_json())!r}))\n"
+        f"def get_config(arg=None):\n    return ConfigDict(json.loads({micro_config.to_json()!r}))\n"
     )
     command = [sys.executable, "-m", "codea1.train", f"--config={config}", f"--workdir={tmp_path / 'run'}"]
     metrics = tmp_path / "run" / "metrics.jsonl"

@@ -7,7 +7,7 @@ from typing import Any
 from codea1.game.ground_truth import MarkedAssert
 from codea1.game.rewards import CodeReward, TestReward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.tests import Test, source_of
+from codea1.game.tests import Call, Test, source_of
 from codea1.sandbox.values import decode_exact
 from codea1.sandbox.verdict import Verdict
 
@@ -89,6 +89,7 @@ def _reward(reward: CodeReward | TestReward | None) -> Row:
 def _assert(item: MarkedAssert, verdict: Verdict | None) -> Row:
     return {
         "source": item.parsed.source,
+        "call": None if item.parsed.call is None else _shown_call(item.parsed.call),
         "mark": item.mark.value,
         "detail": item.detail,
         "truth": None if item.truth is None else _shown(item.truth),
@@ -101,9 +102,13 @@ def _graded_test(graded: GradedTest) -> Row:
 
 
 def _shown_test(test: Test) -> str:
-    if len(test.call.arguments) > MAX_SHOWN_BYTES:
-        return f"assert {test.call.entry_point}(<{len(test.call.arguments)} bytes>) == {_shown(test.expected)}"
-    return f"assert {test.call.text} == {_shown(test.expected)}"
+    return f"assert {_shown_call(test.call)} == {_shown(test.expected)}"
+
+
+def _shown_call(call: Call) -> str:
+    if len(call.arguments) > MAX_SHOWN_BYTES:
+        return f"{call.entry_point}(<{len(call.arguments)} bytes>)"
+    return call.text
 
 
 def _shown(value: bytes) -> str:

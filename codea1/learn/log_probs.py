@@ -4,6 +4,7 @@ The vocabulary makes logits the largest array of the whole program, so they exis
 are computed again in the backward pass instead of being stored.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -72,6 +73,7 @@ def model_log_probs(
     return token_log_probs(model.logits, hidden_BTD, tokens_BT, temperature, chunk_length)
 
 
+@functools.cache
 def make_score(graphdef: nnx.GraphDef, chunk_length: int) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Compiled `score(params, tokens_BT, temperature) -> (log_probs_BT, entropy_BT)`; see `token_log_probs`."""
 

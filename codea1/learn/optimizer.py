@@ -57,9 +57,9 @@ def learning_rate(step: int, schedule: ScheduleConfig) -> float:
 
 
 def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:
-    """The optimizer's direction for learning rate -1; `descend` scales it."""
+    """The optimizer's direction before it is scaled by the learning rate; `descend` scales it."""
     return optax.chain(
-        optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon, mu_dtype=jnp.float32),
+        optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon),
         optax.add_decayed_weights(config.weight_decay),
     )
 

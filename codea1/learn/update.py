@@ -5,9 +5,10 @@
     update = make_update(graphdef, objective, optimizer, shardings, log_prob_chunk=512)
     state, metrics = update(state, batch, learning_rate)
 
-The state is donated. The compiled program depends on shapes and configurations alone, so players of one shape share it.
+The state is donated. Equal arguments give the same compiled program, so two players of one shape share it.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,11 +60,15 @@ def state_shardings(param_shardings: Any, optimizer: AdamWConfig) -> TrainState:
 
 
 def init_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) -> TrainState:
-    """A fresh state around a copy of `params`, which stay usable when the state is donated."""
+    """A fresh state around a copy of `params`, which stay usable when the state is donated.
+
+    The optimizer's moments are float32 whatever the parameters are.
+    """
 
     def create(params: Params) -> TrainState:
         copies = jax.tree.map(jnp.copy, params)
-        return TrainState(jnp.zeros((), jnp.int32), copies, make_optimizer(optimizer).init(params))
+        zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+        return TrainState(jnp.zeros((), jnp.int32), copies, make_optimizer(optimizer).init(zeros))
 
     return jax.jit(create, out_shardings=shardings)(params)
 
@@ -82,14 +87,11 @@ def make_update(
     The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
     positions whose logits exist at once. Metrics are float32 scalars: means over the response tokens of the mini-batch
     of "policy_loss", "entropy", "approx_kl", "kl_ref" (where the objective has a KL term), "clip_fraction_high",
-    "clip_fraction_low" and "dual_clip_fraction"; "ratio_max" over them; and those of every update (`_apply`).
+    "clip_fraction_low" and "dual_clip_fraction"; "ratio_max" over them; "loss" and "tokens", their number; and those of
+    `_apply`.
     """
-
-    def micro_loss(params: Params, batch: TrainBatch) -> tuple[jax.Array, Metrics]:
-        log_probs, entropy = model_log_probs(graphdef, params, batch.tokens, temperature, log_prob_chunk)
-        return policy_micro_loss(log_probs, entropy, batch, objective)
-
-    return _compile(micro_loss, optimizer, shardings)
+    micro_loss = _PolicyMicroLoss(graphdef, objective, log_prob_chunk, temperature)
+    return _compile(micro_loss, optimizer, *_hashable(shardings))
 
 
 def make_supervised_update(
@@ -97,42 +99,62 @@ def make_supervised_update(
 ) -> Callable[[TrainState, SupervisedBatch, float], tuple[TrainState, Metrics]]:
     """The supervised update: weighted cross entropy of the target tokens; otherwise as `make_update`.
 
-    Metrics: "cross_entropy" and "entropy" in nats per target token, and those of every update (`_apply`).
+    Metrics: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of target tokens;
+    and those of `_apply`.
     """
+    return _compile(_SupervisedMicroLoss(graphdef, log_prob_chunk), optimizer, *_hashable(shardings))
 
-    def micro_loss(params: Params, batch: SupervisedBatch) -> tuple[jax.Array, Metrics]:
-        log_probs, entropy = model_log_probs(graphdef, params, batch.tokens, 1.0, log_prob_chunk)
+
+@dataclass(frozen=True)
+class _PolicyMicroLoss:
+    graphdef: nnx.GraphDef
+    objective: ObjectiveConfig
+    log_prob_chunk: int
+    temperature: float
+
+    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, Metrics]:
+        # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
+        # 0 * NaN would leak through both the sum and the gradient.
+        def inside(x: jax.Array | None) -> jax.Array | None:
+            return None if x is None else jnp.where(batch.response_mask, x, 0.0)
+
+        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk)
+        loss, diagnostics = objective_loss(
+            inside(log_probs),
+            inside(entropy),
+            inside(batch.old_log_probs),
+            inside(batch.ref_log_probs),
+            inside(batch.advantages),
+            self.objective,
+        )
+        return jnp.sum(inside(batch.loss_weights) * loss), jax.tree.map(inside, diagnostics)
+
+
+@dataclass(frozen=True)
+class _SupervisedMicroLoss:
+    graphdef: nnx.GraphDef
+    log_prob_chunk: int
+
+    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, Metrics]:
+        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
         cross_entropy = jnp.where(batch.response_mask, -log_probs, 0.0)
         diagnostics = {"cross_entropy": cross_entropy, "entropy": jnp.where(batch.response_mask, entropy, 0.0)}
         return jnp.sum(batch.loss_weights * cross_entropy), jax.lax.stop_gradient(diagnostics)
 
-    return _compile(micro_loss, optimizer, shardings)
+
+def _hashable(shardings: TrainState) -> tuple[tuple[NamedSharding, ...], jax.tree_util.PyTreeDef]:
+    leaves, structure = jax.tree.flatten(shardings)
+    return tuple(leaves), structure
 
 
-def policy_micro_loss(
-    log_probs: jax.Array, entropy: jax.Array, batch: TrainBatch, objective: ObjectiveConfig
-) -> tuple[jax.Array, Metrics]:
-    """A micro-batch's share of the loss, and diagnostics [B, T] that are 0 outside the response.
-
-    Positions outside the response may hold anything, NaN included: inputs are replaced there before any arithmetic,
-    because 0 * NaN would leak through both the sum and the gradient.
-    """
-
-    def inside(x: jax.Array | None) -> jax.Array | None:
-        return None if x is None else jnp.where(batch.response_mask, x, 0.0)
-
-    loss, diagnostics = objective_loss(
-        inside(log_probs),
-        inside(entropy),
-        inside(batch.old_log_probs),
-        inside(batch.ref_log_probs),
-        inside(batch.advantages),
-        objective,
-    )
-    return jnp.sum(inside(batch.loss_weights) * loss), jax.tree.map(inside, diagnostics)
-
-
-def _compile(micro_loss: MicroLoss, optimizer: AdamWConfig, shardings: TrainState) -> Callable:
+@functools.cache
+def _compile(
+    micro_loss: MicroLoss,
+    optimizer: AdamWConfig,
+    sharding_leaves: tuple[NamedSharding, ...],
+    structure: jax.tree_util.PyTreeDef,
+) -> Callable:
+    shardings: TrainState = jax.tree.unflatten(structure, sharding_leaves)
     replicated = shardings.step
 
     def update(state: TrainState, batch: Any, learning_rate: jax.Array) -> tuple[TrainState, Metrics]:
@@ -191,7 +213,7 @@ def _apply(
     metrics = {
         "grad_norm": grad_norm,
         "update_norm": jnp.where(is_finite, optax.tree.norm(updates), 0.0),
-        "param_norm": optax.tree.norm(state.params),
+        "param_norm": optax.tree.norm(optax.tree.cast(state.params, jnp.float32)),
         "skipped": 1.0 - is_finite,
     }
     return jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), stepped, state), metrics

@@ -4,7 +4,8 @@ Requests are cut into batches of a few static shapes, each batch is one compiled
 batches finish. What a sample says depends on the parameters, the prompt and its own keys; not on the batch it was in.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -82,20 +83,9 @@ class Engine:
         self._slots = slots
         self._prompt_lengths = sorted({*prompt_lengths, max_prompt_length})
         self._pad_id = pad_id
-        _, abstract_params = qwen2.abstract(config)
-        self._publish = jax.jit(
-            lambda params: jax.tree.map(lambda p: p.astype(config.dtype), params),
-            out_shardings=param_shardings(abstract_params, mesh, ROLLOUT_RULES),
-        )
+        self._publish = _make_publish(config, mesh)
         static = decoding.DecodingConfig(config, max_response_length, tuple(stop_ids), pad_id)
-        self._prefill = jax.jit(partial(decoding.prefill, static, graphdef))
-        self._fan_out = jax.jit(partial(decoding.fan_out, static))
-        self._decode = jax.jit(
-            partial(decoding.decode, static, graphdef),
-            donate_argnames="contexts",
-            # Every process reads every response.
-            out_shardings=(NamedSharding(mesh, PartitionSpec()), None),
-        )
+        self._prefill, self._fan_out, self._decode = _make_programs(static, graphdef, mesh)
 
     def generate(
         self, params: Params, requests: Iterable[Request], *, seed: int, player: str, step: int, temperature: float
@@ -167,6 +157,28 @@ class Engine:
         """The smallest of slots, slots / 2, slots / 4, slots / 8 that holds `count` and that the mesh cuts evenly."""
         sizes = [self._slots // parts for parts in (1, 2, 4, 8) if self._slots % (parts * self._row_multiple) == 0]
         return min(size for size in sizes if size >= count)
+
+
+@functools.cache
+def _make_publish(config: Qwen2Config, mesh: Mesh) -> Callable[[Params], Params]:
+    """Compiled copy of training parameters to the layout and dtype of generation."""
+    _, abstract_params = qwen2.abstract(config)
+    return jax.jit(
+        lambda params: jax.tree.map(lambda p: p.astype(config.dtype), params),
+        out_shardings=param_shardings(abstract_params, mesh, ROLLOUT_RULES),
+    )
+
+
+@functools.cache
+def _make_programs(config: decoding.DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[Callable, ...]:
+    """Compiled prefill, fan_out and decode, shared by all engines that would compile the same."""
+    decode = jax.jit(
+        partial(decoding.decode, config, graphdef),
+        donate_argnames="contexts",
+        # Every process reads every response.
+        out_shardings=(NamedSharding(mesh, PartitionSpec()), None),
+    )
+    return jax.jit(partial(decoding.prefill, config, graphdef)), jax.jit(partial(decoding.fan_out, config)), decode
 
 
 def _samples(draws: list[_Draw], responses: decoding.Responses) -> Iterator[Sample]:

@@ -45,7 +45,7 @@ def read_cases(path: str) -> list[Case]:
     """The cases of a JSONL file. Raises BadInput naming the file and line that is wrong."""
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+            lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}.") from error
     return [_read_case(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]

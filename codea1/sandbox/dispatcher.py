@@ -5,12 +5,13 @@ import selectors
 import socket
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 
 from codea1.sandbox.run import Channel, Run
 from codea1.sandbox.zygote import Child, Profile, Started, Zygote
 
+EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "infra")
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost under it
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 
@@ -20,7 +21,7 @@ class Dispatcher:
 
     def __init__(self, slots: int, profiles: Sequence[Profile]) -> None:
         """`slots` gradings run at once; the zygotes of `profiles` start right away, others when first needed."""
-        self.counters: Counter[str] = Counter()
+        self.counters = dict.fromkeys(EVENTS, 0)
         self.failure = ""  # why a zygote last failed to work at all
         self._slots = slots
         self._queue: deque[Run] = deque()

@@ -137,11 +137,13 @@ class FrameBuffer:
         self.data += piece
 
     def frames(self) -> Iterator[Frame]:
-        """Takes out the frames that are whole."""
+        """Takes out the frames that are whole. Raises ProtocolViolation for one that could never become whole."""
         position = 0
         while len(self.data) - position >= _HEADER.size:
             length, index, kind = _HEADER.unpack_from(self.data, position)
             end = position + _HEADER.size + length
+            if end > len(self.data) + self.room:
+                raise ProtocolViolation("a frame longer than allowed")
             if end > len(self.data):
                 break
             yield Frame(index, kind, bytes(self.data[position + _HEADER.size : end]))

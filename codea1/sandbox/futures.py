@@ -69,6 +69,7 @@ class Memo(Generic[T]):
                 self.hits += 1
                 return known, False
             future = self._futures[key] = Future()
+            future.set_running_or_notify_cancel()  # others may wait for it: nobody can cancel it
             self.misses += 1
             if len(self._futures) > self._max_entries:
                 self._futures.popitem(last=False)

@@ -1,8 +1,8 @@
 """What the operating system keeps from untrusted code: the limits a zygote and its children put on themselves.
 
 Honest about what this is: one process with rlimits, no privileges and a system-call filter that leaves it no other
-process, no network, no signal to anyone, and no way to change a file. It still shares the kernel and the process table
-with its host, and can read every file that its user can, /proc included.
+process, no network, no signal to anyone, no way to change a file and, where the kernel has Landlock, no file to read
+but Python's libraries. It still shares the kernel, the process table and the machine's memory with its host.
 
 Standard library only: this runs inside the sandbox.
 """
@@ -16,7 +16,7 @@ import struct
 import sys
 from pathlib import Path
 
-from codea1.sandbox import seccomp
+from codea1.sandbox import landlock, seccomp
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -54,11 +54,12 @@ def confine_zygote(uid: int | None) -> None:
         resource.setrlimit(kind, (value, value))
     os.chdir("/")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    landlock.allow_reading_only(landlock.library_paths())
     seccomp.Filter(seccomp.zygote_filter()).install()
 
 
 class ChildLimits:
-    """What a child takes from itself right after the fork; made once by the zygote, when it is confined."""
+    """What a child takes from itself right after the fork; made once by the zygote, before it is confined."""
 
     def __init__(self) -> None:
         self._zygote = os.getpid()

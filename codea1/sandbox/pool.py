@@ -7,11 +7,11 @@ from typing import Literal
 
 from codea1.errors import BadInput
 from codea1.sandbox.call_run import CallRun
+from codea1.sandbox.check_run import CheckRun
 from codea1.sandbox.dispatcher import Dispatcher
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.limits import why_unsupported
 from codea1.sandbox.results import Call, Limits, Outcome, ProgramRun, ScriptRun
-from codea1.sandbox.script_run import CheckRun
 from codea1.sandbox.zygote import Profile
 
 __all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
@@ -100,5 +100,5 @@ class SandboxPool:
         return run.future
 
     def counters(self) -> dict[str, int]:
-        """Events since the start: gradings, timeouts, deaths, violations, zygotes_lost, infra."""
+        """How often each of `dispatcher.EVENTS` has happened since the start."""
         return dict(self._dispatcher.counters)

@@ -106,9 +106,11 @@ class Candidate:
             self._large += 1
             return Large(self, self._large - 1, tuple if is_tuple else list, length)
         text = answer.payload.decode("utf-8", "replace")
+        if answer.kind in (frames.OPAQUE, frames.TOO_LARGE):
+            return Inert(text)
         if answer.kind == frames.ERROR:
             raise _raised(text)
-        return Inert(text)
+        raise CandidateLost("broke the protocol")
 
     def piece(self, number: int, start: int, *, marshalled: bool) -> bytes | None:
         """A piece of a large value; None when it cannot be had that way."""

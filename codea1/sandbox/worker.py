@@ -39,8 +39,8 @@ def main(control_fd: int, with_numpy: bool, uid: int | None) -> None:
     try:
         _preload(with_numpy)
         _forget_origin()
-        limits.confine_zygote(uid)
         child_limits = limits.ChildLimits()
+        limits.confine_zygote(uid)
         _rehearse(child_limits)
     except Exception as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:1000])
@@ -157,8 +157,9 @@ class _Zygote:
                 script.serve(3, 4)
             else:
                 candidate.serve(3)
-        finally:
             os._exit(0)
+        finally:
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,117 @@
+"""`python -m codea1.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codea1.errors import BadInput
+from codea1.sandbox.cases import Case, grade_cases, read_cases
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import SandboxPool
+
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
+CASES = SHARED / "cases" / "grading_cases.jsonl"
+
+TRUTH = "def f(n): return n + 1"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with SandboxPool(2) as pool:
+        yield pool
+
+
+def row(**fields: object) -> dict[str, object]:
+    case = {"name": "case", "entry_point": "f", "ground_truth": TRUTH, "candidate": TRUTH, "test": "assert f(3) == 4"}
+    return case | fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "detail"),
+    [
+        ({}, "pass", ""),
+        ({"candidate": "def f(n): return n"}, "fail", ""),
+        ({"candidate": "def f(n): raise OSError('x')"}, "error", "OSError: x"),
+        ({"candidate": "def f(n): return f"}, "fail", "builtins.function"),
+        ({"test": "assert f(3) == 5"}, "invalid", "the stated answer is not the ground truth's"),
+        ({"test": "assert f(3) == 4.0"}, "pass", ""),
+        ({"test": "assert f(3) == float('nan')"}, "invalid", "the stated answer is not the ground truth's"),
+        ({"test": "assert f('a') == 1"}, "invalid", "the ground truth gives no usable answer: raises"),
+        ({"test": "assert g(3) == 4"}, "invalid", "not the entry point"),
+        ({"test": "assert f(3)"}, "invalid", "not a comparison"),
+        ({"test": "assert f(x) == 4"}, "invalid", "arguments are not plain data"),
+        ({"test": "nonsense ("}, "invalid", "does not parse"),
+    ],
+)
+def test_verdicts(pool, fields, verdict, detail):
+    (result,) = grade_cases([Case(**row(**fields))], Grader(pool))
+    assert json.loads(result.json) == {"name": "case", "verdict": verdict, "detail": detail}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[]", "line 2: not a JSON object"),
+        (json.dumps({"name": "x"}), "line 2: 'entry_point' is missing"),
+        (json.dumps(row(test=3)), "line 2: 'test' is missing or not a string"),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path, line, message):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(row()) + "\n" + line + "\n")
+    with pytest.raises(BadInput, match=r"cases\.jsonl, " + message):
+        read_cases(str(path))
+
+
+def test_missing_file_and_wrong_encoding(tmp_path):
+    with pytest.raises(BadInput, match=r"nowhere\.jsonl cannot be read"):
+        read_cases(str(tmp_path / "nowhere.jsonl"))
+    (tmp_path / "latin").write_bytes(b'{"name": "\xe9"}')
+    with pytest.raises(BadInput, match="latin cannot be read"):
+        read_cases(str(tmp_path / "latin"))
+
+
+def test_line_separators_inside_strings_do_not_split_lines(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(row(name="a\u2028b\x85c"), ensure_ascii=False) + "\n\n", encoding="utf-8")
+    assert [case.name for case in read_cases(str(path))] == ["a\u2028b\x85c"]
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "codea1.sandbox", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_command_line(tmp_path):
+    path = tmp_path / "cases.jsonl"
+    path.write_text(
+        "\n".join(json.dumps(row(name=name, test=test)) for name, test in [("a", "assert f(3) == 4"), ("b", "")])
+    )
+    done = command("grade", str(path))
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["verdict"] for line in done.stdout.splitlines()] == ["pass", "invalid"]
+    path.write_text("{}")
+    done = command("grade", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip() == f"{path}, line 1: 'name' is missing or not a string."
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="the shared grading cases are not here")
+def test_shared_cases(pool):
+    rows = [json.loads(line) for line in CASES.read_text().splitlines()]
+    rows = [row for row in rows if not {"heavy", "unsafe"} & set(row["tags"])]
+    names = ("name", "entry_point", "ground_truth", "candidate", "test")
+    results = grade_cases([Case(*(row[name] for name in names)) for row in rows], Grader(pool))
+    wrong = [
+        result
+        for row, result in zip(rows, results, strict=True)
+        if result.verdict.value not in (row["expected_verdict"], *row["also_ok"])
+    ]
+    assert wrong == []

@@ -1,0 +1,252 @@
+"""Verdicts from values: which ground truth answers can be relied on, and how a program's answers compare with them."""
+
+import math
+import os
+import signal
+import textwrap
+from concurrent.futures import Future, wait
+
+import pytest
+
+from codea1.game.tests import Call, Test
+from codea1.sandbox.futures import Memo, gather, then
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.verdict import Verdict
+
+LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with SandboxPool(2, LIMITS) as pool:
+        yield pool
+
+
+@pytest.fixture
+def grader(pool):
+    return Grader(pool)
+
+
+def call(*args: object, name: str = "f") -> Call:
+    return Call(name, encode_exact((args, {})))
+
+
+def check(expected: object, *args: object) -> Test:
+    return Test(call(*args), encode_exact(expected))
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("def f(x): return x", ""),
+        ("def f(x): return {1, 'a', x}", ""),
+        ("def f(x): return {c: 1 for c in {'a', 'b', 'c', 'd', 'e'}}", ""),
+        ("def f(x): return float('inf')", ""),
+        ("def f(x): raise ValueError", "raises"),
+        ("def g(x): return x", "raises"),
+        ("def f(:", "raises"),
+        ("import os\ndef f(x): os._exit(0)", "raises"),
+        ("def f(x): return (i for i in range(3))", "not plain data"),
+        ("def f(x): return 'x' * 10**8", "not plain data"),
+        ("class P: pass\ndef f(x): return P()", "not plain data"),
+        ("def f(x): return [float('nan')]", "nan"),
+        ("def f(x): return list({'a', 'b', 'c', 'd', 'e', 'g'})", "disagrees"),
+        ("def f(x): return id([])", "disagrees"),
+        ("def f(x): return hash('a')", "disagrees"),
+        ("import random\ndef f(x): return random.random()", "disagrees"),
+        ("import time\ndef f(x): return time.time_ns()", "disagrees"),
+        ("import os\ndef f(x): return os.getpid()", "disagrees"),
+        ("def f(x):\n  while True: pass", "timeout"),
+    ],
+)
+def test_ground_truth_answers(grader, program, reason):
+    (answer,) = grader.ground_truth(program, [call(1)]).result(60)
+    assert answer.reason == reason
+    assert answer.usable == (reason == "")
+    assert bool(answer.value) == answer.usable
+
+
+def test_answers_that_depend_on_earlier_calls_disagree(grader):
+    program = "count = 0\ndef f(x):\n  global count\n  count += 1\n  return count"
+    answers = grader.ground_truth(program, [call(x) for x in range(4)]).result(60)
+    assert {answer.reason for answer in answers} == {"disagrees"}
+
+
+def test_a_cache_is_no_dependence(grader):
+    program = "import functools\n@functools.lru_cache\ndef f(x): return x * 2"
+    answers = grader.ground_truth(program, [call(x) for x in (1, 2, 1)]).result(60)
+    assert [decode_exact(answer.value) for answer in answers] == [2, 4, 2]
+
+
+def test_ground_truth_hangs_starve_no_other_call():
+    program = "def f(x):\n  while x: pass\n  return x"
+    with SandboxPool(1, Limits(cpu_seconds_per_test=0.3, cpu_seconds_per_suite=0.8)) as pool:
+        answers = Grader(pool).ground_truth(program, [call(x) for x in (1, 2, 3, 4, 5, 0)]).result(120)
+    assert [answer.reason for answer in answers] == ["timeout"] * 5 + [""]
+
+
+def test_ground_truth_is_remembered_per_call(grader):
+    program = "def f(x): return x + 1"
+    first = grader.ground_truth(program, [call(1), call(2)]).result(60)
+    gradings = grader.take_stats()["gradings"]
+    assert gradings >= 2
+    again = grader.ground_truth(program, [call(2), call(1)]).result(60)
+    assert again == first[::-1]
+    assert grader.take_stats()["gradings"] == 0
+    assert grader.ground_truth(program, []).result(60) == []
+
+
+PAIRS = [
+    # returned, expected, verdict
+    ("4", 4, Verdict.PASS),
+    ("4.0", 4, Verdict.PASS),
+    ("True", 1, Verdict.PASS),
+    ("-0.0", 0.0, Verdict.PASS),
+    ("(1, [2.0])", (1, [2]), Verdict.PASS),
+    ("{1, 2}", frozenset([2, 1]), Verdict.PASS),
+    ("{'b': 1, 'a': 2}", {"a": 2, "b": 1}, Verdict.PASS),
+    ("__import__('collections').OrderedDict(a=1)", {"a": 1}, Verdict.PASS),
+    ("__import__('collections').namedtuple('P', 'x y')(1, 2)", (1, 2), Verdict.PASS),
+    ("10 ** 5000", 10**5000, Verdict.PASS),
+    ("'4'", 4, Verdict.FAIL),
+    ("[1, 2]", (1, 2), Verdict.FAIL),
+    ("0.1 + 0.2", 0.3, Verdict.FAIL),
+    ("None", 0, Verdict.FAIL),
+    ("float('nan')", 1.0, Verdict.FAIL),
+    ("f", 1, Verdict.FAIL),
+    ("1 / 0", 1, Verdict.ERROR),
+    ("exit()", 1, Verdict.ERROR),
+]
+
+
+@pytest.mark.parametrize(("returned", "expected", "verdict"), PAIRS, ids=[returned for returned, _, _ in PAIRS])
+def test_comparison_is_equality_of_plain_data(grader, returned, expected, verdict):
+    grading = grader.grade(f"def f(): return {returned}", [check(expected)]).result(60)
+    assert grading.verdicts == [verdict]
+    assert grading.program_valid is True
+
+
+def test_no_answer_equals_nan_or_nonsense(grader):
+    tests = [check(math.nan), check([math.nan]), Test(call(), b"nonsense"), check(1)]
+    grading = grader.grade("def f(): return 1", tests).result(60)
+    assert grading.verdicts == ["invalid", "invalid", "invalid", "pass"]
+
+
+@pytest.mark.parametrize(
+    ("program", "valid"),
+    [
+        ("", True),
+        ("def f(): raise ValueError", True),
+        ("def f(:", False),
+        ("raise ValueError", False),
+        ("exit()", False),
+    ],
+)
+def test_validity_of_programs_even_without_tests(grader, program, valid):
+    assert grader.grade(program, []).result(60).program_valid is valid
+
+
+def test_details_say_what_happened(grader):
+    program = "def f(x):\n  if x: raise KeyError(x)\n  return object()"
+    grading = grader.grade(program, [check(1, "key"), check(1, 0)]).result(60)
+    assert grading.details == ["KeyError: 'key'", "builtins.object"]
+
+
+def test_gradings_are_remembered_by_program_and_tests(grader):
+    program = "def f(x): return x"
+    tests = [check(1, 1), check(2, 2)]
+    grader.take_stats()
+    first = grader.grade(program, tests)
+    assert grader.grade(program, tests) is first
+    first.result(60)
+    assert grader.take_stats()["gradings"] == 1
+    grader.grade(program, tests[:1]).result(60)
+    grader.grade(program, [check(1, True)]).result(60)
+    stats = grader.take_stats()
+    assert (stats["gradings"], stats["grading_hits"], stats["grading_misses"]) == (2, 0, 2)
+
+
+def test_time_limit_follows_the_ground_truth(grader):
+    truth = "def f(x): return x"
+    burn = (
+        "import time\ndef f(x):\n  end = time.process_time() + 0.7\n  while time.process_time() < end: pass\n  return x"
+    )
+    assert grader.grade(burn, [check(5, 5)]).result(60).verdicts == ["pass"]  # within the limit per test
+    grader.ground_truth(truth, [call(6)]).result(60)
+    assert grader.grade(burn, [check(6, 6)]).result(60).verdicts == ["timeout"]  # beyond ten times the truth's time
+    assert grader.grade(burn.replace("0.7", "0.2"), [check(6, 6)]).result(60).verdicts == ["pass"]
+
+
+def test_infrastructure_failures_are_not_remembered():
+    with SandboxPool(1, LIMITS) as pool:
+        grader = Grader(pool)
+
+        def kill_until(future: Future) -> None:
+            while not wait([future], timeout=0.3).done:
+                for zygote in list(pool._dispatcher._zygotes.values()):
+                    os.kill(zygote._process.pid, signal.SIGKILL)
+
+        program = "import time\ntime.sleep(1)\ndef f(x): return x"
+        future = grader.grade(program, [check(1, 1)])
+        kill_until(future)
+        assert future.result().program_valid is None
+        assert future.result().verdicts == ["infra"]
+        answers = grader.ground_truth(program, [call(1)])
+        kill_until(answers)
+        assert answers.result()[0].reason == "infra"
+        assert grader.grade(program, [check(1, 1)]).result(60).verdicts == ["pass"]
+        assert grader.ground_truth(program, [call(1)]).result(60)[0].usable
+
+
+def test_a_closed_pool_fails_futures_instead_of_leaving_them_waiting():
+    pool = SandboxPool(1, LIMITS)
+    grader = Grader(pool)
+    pool.close()
+    for future in (grader.grade("", []), grader.ground_truth("", [call()]), grader.check("", "", "f")):
+        assert isinstance(future.exception(5), RuntimeError)
+
+
+def test_many_at_once(grader):
+    program = textwrap.dedent(
+        """
+        # {}
+        def f(x):
+            if x == 1: raise ValueError
+            return x * 2
+        """
+    )
+    tests = [check(x * 2, x) for x in range(4)]
+    futures = [grader.grade(program.format(i), tests) for i in range(60)]
+    for future in futures:
+        assert future.result(120).verdicts == ["pass", "error", "pass", "pass"]
+
+
+def test_then_and_gather():
+    sources = [Future() for _ in range(3)]
+    total = then(gather(sources), sum)
+    for i, source in enumerate(sources):
+        assert not total.done()
+        source.set_result(i)
+    assert total.result() == 3
+    assert gather([]).result() == []
+    broken = Future()
+    failing = then(gather([sources[0], broken]), sum)
+    broken.set_exception(KeyError("x"))
+    assert isinstance(failing.exception(), KeyError)
+    assert isinstance(then(sources[0], lambda value: 1 / value).exception(), ZeroDivisionError)
+
+
+def test_memo_forgets_the_oldest_and_what_is_not_worth_keeping():
+    memo = Memo(2, keeps=lambda value: value > 0)
+    first, is_new = memo.claim("a")
+    assert is_new
+    first.set_result(1)
+    assert memo.claim("a") == (first, False)
+    worthless, _ = memo.claim("b")
+    worthless.set_result(0)
+    assert memo.claim("b")[1]
+    memo.claim("c")
+    assert memo.claim("a")[1]
+    assert (memo.hits, memo.misses) == (1, 5)

@@ -1,0 +1,317 @@
+"""The pool: calls answered in order, hangs and deaths that cost one call only, and processes that never stay behind."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from codea1.errors import BadInput
+from codea1.game.tests import Call
+from codea1.sandbox import limits
+from codea1.sandbox import pool as pool_module
+from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
+from codea1.sandbox.values import decode_exact, encode_canonical, encode_exact
+
+LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with SandboxPool(2, LIMITS) as pool:
+        yield pool
+
+
+def call(*args: object, name: str = "f", **kwargs: object) -> Call:
+    return Call(name, encode_exact((args, kwargs)))
+
+
+def run(pool: SandboxPool, program: str, calls: Sequence[Call], reply: str = "exact", **options: object) -> ProgramRun:
+    return pool.run_calls(textwrap.dedent(program), calls, reply=reply, **options).result(60)
+
+
+def values(run: ProgramRun) -> list[object]:
+    assert [outcome.kind for outcome in run.outcomes] == ["value"] * len(run.outcomes), run
+    return [decode_exact(outcome.payload) for outcome in run.outcomes]
+
+
+def kinds(run: ProgramRun) -> list[str]:
+    return [outcome.kind for outcome in run.outcomes]
+
+
+def test_calls_in_order_with_exact_types(pool):
+    result = run(pool, "def f(*a, **k): return a, k", [call(1, 1.0, True, [(2,)]), call(k={1, 2}), call()])
+    assert result.loaded
+    assert values(result) == [((1, 1.0, True, [(2,)]), {}), ((), {"k": {1, 2}}), ((), {})]
+    assert type(values(result)[0][0][2]) is bool
+
+
+def test_canonical_reply(pool):
+    result = run(pool, "def f(x): return {x: [True, (2.0,)]}", [call(1.0)], "canonical")
+    assert result.outcomes[0].payload == encode_canonical({1: [1, (2,)]})
+
+
+def test_program_is_a_module_that_is_not_main(pool):
+    program = """
+        import dataclasses, sys
+        @dataclasses.dataclass
+        class A: x: int
+        if __name__ == '__main__': sys.exit()
+        def f(): return __name__, sys.modules[__name__].f is f, A(3).x, sys.argv
+    """
+    assert values(run(pool, program, [call()])) == [("solution", True, 3, [""])]
+
+
+def test_arguments_are_made_anew_for_each_call_but_the_program_keeps_its_state(pool):
+    program = "seen = []\ndef f(x, y=[]): x.append(1); y.append(1); seen.append(x); return x, len(y), len(seen)"
+    assert values(run(pool, program, [call([]), call([])])) == [([1], 1, 1), ([1], 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("def f(:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("raise SystemExit", "SystemExit"),
+        ("x = '\ud800'", "UnicodeEncodeError"),
+        ("a\0b", "SyntaxError"),
+        ("import os\nos._exit(3)", "the process exited with status 3"),
+        ("while True: pass", "the process took too long"),
+    ],
+)
+def test_programs_that_do_not_load(pool, program, error):
+    result = pool.run_calls(program, [call(), call()], reply="exact").result(60)
+    assert result.loaded is False
+    assert result.load_error.startswith(error) or error == "SyntaxError"
+    assert set(kinds(result)) == ({"timeout"} if "long" in error else {"error"})
+
+
+def test_a_program_without_calls_is_still_loaded(pool):
+    assert run(pool, "x = 1", []).loaded is True
+    assert run(pool, "x = ", []).loaded is False
+
+
+def test_each_kind_of_outcome(pool):
+    program = """
+        import os
+        def f(x):
+            if x == 0: return 'value'
+            if x == 1: raise ValueError('no')
+            if x == 2: return object()
+            if x == 3: return 'x' * (2 << 20)
+            if x == 4: os._exit(0)
+            if x == 5:
+                while True: pass
+    """
+    result = run(pool, program, [*(call(x) for x in range(6)), call(0), call(0, name="g"), call(0, 0)])
+    assert kinds(result) == ["value", "error", "opaque", "too_large", "error", "timeout", "value", "error", "error"]
+    words = [outcome.payload.decode("utf-8", "replace") for outcome in result.outcomes]
+    assert words[1] == "ValueError: no"
+    assert words[2] == "builtins.object"
+    assert words[4] == "the process exited with status 0"
+    assert words[7].startswith("NameError")
+    assert words[8].startswith("TypeError")
+
+
+def test_every_death_and_hang_costs_only_itself(pool):
+    program = "import os\ndef f(x):\n  if x % 2: os._exit(0)\n  return x"
+    assert kinds(run(pool, program, [call(x) for x in range(12)])) == ["value", "error"] * 6
+
+
+def test_beyond_the_suite_budget_nothing_runs(pool):
+    result = run(pool, "def f(x):\n  while x: pass\n  return 1", [call(x) for x in (0, 1, 1, 1, 1, 1, 1, 0)])
+    assert kinds(result)[:4] == ["value", "timeout", "timeout", "timeout"]
+    assert kinds(result)[-2:] == ["not_run", "not_run"]
+    assert 1.5 < result.cpu_seconds < 4
+
+
+def test_call_limits_may_be_tighter_but_never_wider(pool):
+    program = "import time\ndef f():\n  start = time.process_time()\n  while time.process_time() < start + 0.3: pass"
+    calls = [call(), call()]
+    assert kinds(run(pool, program, calls, call_seconds=[0.1, 9.0])) == ["timeout", "value"]
+    assert kinds(run(pool, "def f():\n  while True: pass", [call()], call_seconds=[900.0])) == ["timeout"]
+
+
+def test_large_requests_and_answers_pass_through_small_socket_buffers(pool):
+    big = ["x" * 1000] * 500
+    padding = "#" * 1_000_000 + "\n"
+    assert values(run(pool, padding + "def f(x): return x", [call(big)] * 1)) == [big]
+    result = run(pool, "def f(x): return x", [call(big)] * 3)
+    assert kinds(result) == ["value", "value", "too_large"]
+
+
+def test_hash_seed_and_random_depend_on_the_seed_alone(pool):
+    program = "import random\ndef f(): return [list({'a', 'b', 'c', 'd', 'e'}), random.random()]"
+    first, again = (values(run(pool, program, [call()], hash_seed=0)) for _ in range(2))
+    other = values(run(pool, program, [call()], hash_seed=1))
+    assert first == again != other
+
+
+def test_numpy_programs(pool):
+    program = "import numpy as np\ndef f(x): return [np.float64(x).item(), np.int64(3), np.arange(2)[1]]"
+    assert values(run(pool, program, [call(0.5)])) == [[0.5, 3, 1]]
+    assert kinds(run(pool, "import numpy as np\ndef f(): return np.zeros(3)", [call()])) == ["opaque"]
+
+
+def test_an_unimported_standard_module_can_be_imported(pool):
+    assert values(run(pool, "def f():\n  import colorsys\n  return colorsys.ONE_THIRD", [call()])) == [1 / 3]
+
+
+def test_honest_programs_with_threads_generators_and_deep_recursion(pool):
+    program = """
+        import concurrent.futures, functools, sys
+        sys.setrecursionlimit(20000)
+        @functools.lru_cache(None)
+        def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
+        def f(n):
+            with concurrent.futures.ThreadPoolExecutor(2) as threads: return sum(threads.map(lambda x: x + 1, range(n)))
+        def g(n): return depth(n)
+    """
+    assert values(run(pool, program, [call(10), call(3000, name="g")])) == [55, 3000]
+
+
+def test_special_floats(pool):
+    nan, inf = values(run(pool, "def f(x): return x", [call(math.nan), call(-math.inf)]))
+    assert math.isnan(nan)
+    assert inf == -math.inf
+
+
+def sandbox_processes(pool: SandboxPool) -> set[int]:
+    """Process ids of the pool's zygotes and of their children."""
+    zygotes = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
+    return zygotes | children_of(zygotes)
+
+
+def children_of(parents: set[int]) -> set[int]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) in parents:
+            found.add(int(path.parent.name))
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill_zygotes(pool: SandboxPool) -> None:
+    for zygote in list(pool._dispatcher._zygotes.values()):
+        os.kill(zygote._process.pid, signal.SIGKILL)
+
+
+def test_no_process_outlives_its_grading():
+    with SandboxPool(1, LIMITS) as pool:
+        before = sandbox_processes(pool)
+        run(pool, "import threading, time\ndef f(): threading.Thread(target=time.sleep, args=(99,)).start()", [call()])
+        assert sandbox_processes(pool) == before
+        future = pool.run_calls("def f():\n  while True: pass", [call()], reply="exact")
+        wait_until(lambda: sandbox_processes(pool) > before)
+        everyone = sandbox_processes(pool)
+    assert future.exception() is not None
+    assert not [pid for pid in everyone if is_alive(pid)]
+
+
+def test_nothing_outlives_a_killed_trainer():
+    program = """
+        import time
+        from codea1.game.tests import Call
+        from codea1.sandbox.pool import SandboxPool
+        from codea1.sandbox.values import encode_exact
+        pool = SandboxPool(1)
+        pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
+        print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
+        time.sleep(60)
+    """
+    root = Path(__file__).parents[1]
+    trainer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, cwd=root)
+    zygotes = set(map(int, trainer.stdout.readline().split()))
+    wait_until(lambda: children_of(zygotes))
+    everyone = zygotes | children_of(zygotes)
+    trainer.kill()
+    trainer.communicate()
+    wait_until(lambda: not [pid for pid in everyone if is_alive(pid)])
+
+
+def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
+    with SandboxPool(1, LIMITS) as pool:
+        kill_zygotes(pool)
+        assert values(run(pool, "def f(): return 1", [call()])) == [1]
+        before = sandbox_processes(pool)
+        future = pool.run_calls("import time\ndef f():\n  time.sleep(1)\n  return 2", [call()], reply="exact")
+        wait_until(lambda: sandbox_processes(pool) > before)
+        kill_zygotes(pool)
+        assert values(future.result(30)) == [2]
+        assert pool.counters()["zygotes_lost"] >= 2
+        assert pool.counters()["infra"] == 0
+
+
+def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
+    with SandboxPool(1, LIMITS) as pool:
+        future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call(), call()], reply="exact")
+        for _ in range(2):
+            wait_until(lambda: children_of({z._process.pid for z in list(pool._dispatcher._zygotes.values())}))
+            kill_zygotes(pool)
+            time.sleep(0.3)
+        result = future.result(30)
+        assert result.loaded is None
+        assert kinds(result) == ["infra", "infra"]
+        assert pool.counters()["infra"] == 1
+        assert values(run(pool, "def f(): return 1", [call()])) == [1]
+
+
+def test_closing_fails_what_is_left_and_refuses_more():
+    pool = SandboxPool(1, LIMITS)
+    futures = [pool.run_calls("import time\ntime.sleep(9)", [], reply="exact") for _ in range(3)]
+    pool.close()
+    assert all(future.cancelled() or isinstance(future.exception(5), RuntimeError) for future in futures)
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.run_calls("", [], reply="exact")
+
+
+def test_cancelled_before_its_turn(pool):
+    running = [pool.run_calls("import time\ntime.sleep(0.5)", [], reply="exact") for _ in range(2)]
+    waiting = pool.run_calls("x = 1", [], reply="exact")
+    assert waiting.cancel()
+    assert all(future.result(30).loaded for future in running)
+
+
+def test_machines_that_cannot_confine_are_refused(monkeypatch):
+    monkeypatch.setattr(pool_module, "why_unsupported", lambda: "the sandbox needs Linux")
+    with pytest.raises(BadInput, match="needs Linux"):
+        SandboxPool(1)
+
+
+def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
+    monkeypatch.setattr(limits, "can_change_user", lambda: True)
+    monkeypatch.setattr("codea1.sandbox.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
+    with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
+        SandboxPool(1)
+
+
+def test_unsupported_systems_are_named(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "Linux container" in limits.why_unsupported()
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert "processor" in limits.why_unsupported()

@@ -1,0 +1,234 @@
+"""Check scripts: the script and the program in two processes, with plain data and exceptions between them."""
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from codea1.data.loader import load_questions
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import Limits, SandboxPool, ScriptRun
+from codea1.sandbox.verdict import Verdict
+
+SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))
+PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
+
+
+@pytest.fixture(scope="module")
+def pool():
+    limits = Limits(cpu_seconds_per_script=1.5, memory_bytes=256 << 20, script_memory_bytes=512 << 20)
+    with SandboxPool(2, limits) as pool:
+        yield pool
+
+
+def judge(pool: SandboxPool, script: str, program: str, entry_point: str = "f") -> ScriptRun:
+    return pool.run_script(textwrap.dedent(script), textwrap.dedent(program), entry_point).result(60)
+
+
+IDENTITY = "def f(x): return x"
+
+
+def test_pass_and_fail(pool):
+    assert judge(pool, "def check(candidate): assert candidate(1) == 1", IDENTITY).verdict is Verdict.PASS
+    run = judge(pool, "def check(candidate): assert candidate(1) == 2, 'not two'", IDENTITY)
+    assert (run.verdict, run.detail) == (Verdict.FAIL, "AssertionError: not two")
+
+
+def test_values_keep_their_types_both_ways(pool):
+    script = """
+        import math
+        def check(candidate):
+            for value in [1, True, 1.0, None, 'é', b'x', [1, (2,)], {1: {2}}, frozenset(), range(3), 1j, math.inf]:
+                result = candidate(value)
+                assert result == value and type(result) is type(value)
+            result = candidate([True, 2.5])
+            assert type(result[0]) is bool
+            assert candidate(x=3) == 3
+    """
+    assert judge(pool, script, IDENTITY).verdict is Verdict.PASS
+
+
+def test_a_value_that_is_not_plain_data_is_inert(pool):
+    script = """
+        def check(candidate):
+            result = candidate()
+            assert result is not None and result
+            assert result != 1 and not result == result and not result == [] and 1 != result
+            assert 're.Match' in repr(result)
+    """
+    assert judge(pool, script, "import re\ndef f(): return re.match('a', 'a')").verdict is Verdict.PASS
+
+
+def test_an_exception_of_the_program_surfaces_in_the_script(pool):
+    script = """
+        def check(candidate):
+            for kind in ['ValueError', 'KeyError', 'Mine', 'UnicodeDecodeError', 'RecursionError']:
+                try:
+                    candidate(kind)
+                except ValueError:
+                    assert kind == 'ValueError'
+                except KeyError:
+                    assert kind == 'KeyError'
+                except RecursionError:
+                    assert kind == 'RecursionError'
+                except Exception as error:
+                    assert kind in ('Mine', 'UnicodeDecodeError'), error
+                else:
+                    assert False
+    """
+    program = """
+        class Mine(Exception): pass
+        def f(kind):
+            if kind == 'RecursionError': return f(kind)
+            if kind == 'UnicodeDecodeError': return b'\\xff'.decode()
+            raise {'ValueError': ValueError, 'KeyError': KeyError, 'Mine': Mine}[kind]('words')
+    """
+    run = judge(pool, script, program)
+    assert run.verdict is Verdict.PASS, run
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "detail"),
+    [
+        ("def check(candidate): candidate(1)", "def f(x): raise ValueError('no')", "candidate raised ValueError: no"),
+        ("def check(candidate): candidate(1)", "def f(x): assert False", "candidate raised AssertionError"),
+        ("def check(candidate): candidate(1)", "def f(x): raise SystemExit", "candidate raised SystemExit"),
+        ("def check(candidate): candidate(1)", "x = 1", "candidate raised NameError: name 'f' is not defined"),
+        ("def check(candidate): candidate(1)", "def f(:", "candidate raised on load: SyntaxError"),
+        ("def check(candidate): candidate(1)", "import os\ndef f(x): os._exit(3)", "candidate exited with status 3"),
+        ("def check(candidate): candidate(1)", "import os\ndef f(x): os.close(3)", "candidate "),
+        ("def check(candidate): print(*candidate(1))", IDENTITY, "script raised TypeError"),
+        ("def check(candidate): candidate(object())", IDENTITY, "script raised NotPlainData: builtins.object"),
+        ("def check(candidate): raise SystemExit", IDENTITY, "script raised SystemExit"),
+        ("def other(candidate): pass", IDENTITY, "script raised KeyError: 'check'"),
+        ("1 / 0", IDENTITY, "script raised ZeroDivisionError"),
+        ("def check(:", IDENTITY, "script raised SyntaxError"),
+        ("import os\ndef check(candidate): os._exit(0)", IDENTITY, "script ended"),
+        (
+            "def check(candidate): candidate(1)",
+            "import os\ndef f(x): os.write(3, b'\\0' * 99)",
+            "candidate broke the protocol",
+        ),
+        (
+            "def check(candidate): candidate(1)",
+            "import os, struct\ndef f(x): os.write(3, struct.pack('>IIc', 3, 0, b'V') + b'???')",
+            "candidate broke the protocol",
+        ),
+    ],
+)
+def test_errors_tell_whose_they_are(pool, script, program, detail):
+    run = judge(pool, script, program)
+    assert run.verdict is Verdict.ERROR
+    assert run.detail.startswith(detail), run
+
+
+@pytest.mark.parametrize(
+    ("script", "program"),
+    [
+        ("def check(candidate): candidate(1)", "def f(x):\n  while True: pass"),
+        ("def check(candidate): candidate(1)", "while True: pass"),
+        ("def check(candidate):\n  while True: pass", IDENTITY),
+        ("def check(candidate):\n  while True: candidate(1)", IDENTITY),
+    ],
+)
+def test_the_two_processes_share_one_time_limit(pool, script, program):
+    run = judge(pool, script, program)
+    assert run.verdict is Verdict.TIMEOUT
+    assert 1 < run.cpu_seconds < 3
+
+
+def test_the_program_cannot_see_the_script(pool):
+    secret = "the secret answer 8231"
+    script = f"def check(candidate):\n  answer = '{secret}'\n  assert candidate() == answer"
+    program = """
+        import gc, sys
+        def f():
+            frame = sys._getframe()
+            while frame:
+                for text in (repr(frame.f_locals), repr(frame.f_globals)):
+                    if 'the secret' + ' answer' in text: return text
+                frame = frame.f_back
+            return 'answer' if any('secret' + ' answer 8' in repr(x) for x in gc.get_objects()) else sorted(sys.modules)
+    """
+    run = judge(pool, script, program)
+    assert run.verdict is Verdict.FAIL, run
+    assert "check_script" not in judge(pool, "def check(c): assert not c(), c()", program).detail
+
+
+def test_always_equal_objects_and_patched_builtins_stay_on_their_side(pool):
+    program = """
+        import builtins
+        class Equal:
+            def __eq__(self, other): return True
+        builtins.AssertionError = builtins.isinstance = None
+        def f(x): return Equal()
+    """
+    assert judge(pool, "def check(candidate): assert candidate(1) == 2", program).verdict is Verdict.FAIL
+
+
+def test_an_entry_point_that_has_the_name_of_the_check(pool):
+    for name in ("candidate", "check"):
+        script = f"def check({name}): assert {name}(2) == 4"
+        assert judge(pool, script, "def check(x): return x * x", "check").verdict is Verdict.PASS
+
+
+def test_a_script_that_calls_the_function_by_its_own_name(pool):
+    assert judge(pool, "def check(helper): assert f(1) == 1", IDENTITY).verdict is Verdict.PASS
+
+
+def test_another_name_for_the_check_function(pool):
+    run = pool.run_script("def verify(candidate): assert candidate(1) == 1", IDENTITY, "f", "verify").result(60)
+    assert run.verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("expected", "verdict"),
+    [
+        ("[(i % 7, x) for i in range(n)]", Verdict.PASS),
+        ("[(i % 7 * 1.0, x) for i in range(n)]", Verdict.PASS),
+        ("[(i % 7, x) for i in range(n - 1)] + [(8, x)]", Verdict.FAIL),
+        ("[(i % 7, x) for i in range(n - 1)]", Verdict.FAIL),
+        ("tuple((i % 7, x) for i in range(n))", Verdict.FAIL),
+        ("None", Verdict.FAIL),
+    ],
+)
+def test_answers_too_large_to_send_are_compared_in_pieces(pool, expected, verdict):
+    program = "x = 'x' * 1000\ndef f(n): return [(i % 7, x) for i in range(n)]"
+    script = f"""
+        def check(candidate):
+            n, x = 17_000, 'x' * 1000
+            out = candidate(n)
+            assert len(out) == n
+            expected = {expected}
+            assert not out != expected
+            assert out == expected
+    """
+    run = judge(pool, script, program)
+    assert run.verdict is verdict, run
+
+
+def test_checks_are_remembered(pool):
+    grader = Grader(pool)
+    script = "def check(candidate): assert candidate(1) == 1"
+    assert grader.check(IDENTITY, script, "f") is grader.check(IDENTITY, script, "f")
+    assert grader.check(IDENTITY, script, "f").result(60).verdict is Verdict.PASS
+
+
+@pytest.mark.skipif(not PARQUET.exists(), reason="the validation parquet is not here")
+def test_ground_truths_of_the_benchmarks_pass_their_own_scripts():
+    questions = {question.id: question for question in load_questions(str(PARQUET))}
+    tricky = ["HumanEval/32", "MBPP/123", "MBPP/301", "MBPP/592", "MBPP/751", "MBPP/797"]
+    chosen = tricky + [id for id in list(questions)[::10] if id not in tricky]
+    with SandboxPool() as pool:
+        grader = Grader(pool)
+        futures = {
+            id: grader.check(questions[id].ground_truth, questions[id].check_script, questions[id].entry_point)
+            for id in chosen
+        }
+        runs = {id: future.result(300) for id, future in futures.items()}
+    assert len(runs) >= 40
+    broken = runs.pop("HumanEval/32")
+    assert broken.verdict is Verdict.ERROR
+    assert broken.detail.startswith("script raised TypeError")
+    assert {id: run for id, run in runs.items() if run.verdict is not Verdict.PASS} == {}

@@ -18,7 +18,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c = default_config()
     c.seed = arg.seed
     c.method = arg.method
-    c.steps = 100
+    c.steps = 64
     c.questions_per_step = 12
 
     c.data.train.limit = 96  # few enough that each question returns every eight steps and meets its Mistake Book
@@ -52,7 +52,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.rollout.slots = 288
 
     c.sft.length = 112
-    c.validation.every = 20
-    c.checkpoint.every = 10
+    c.validation.every = 16
+    c.checkpoint.every = 8
     c.sandbox.memory_mb = 512
     return c

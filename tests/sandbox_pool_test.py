@@ -17,7 +17,8 @@ from codea1.game.tests import Call
 from codea1.sandbox import limits
 from codea1.sandbox import pool as pool_module
 from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
-from codea1.sandbox.values import decode_exact, encode_canonical, encode_exact
+from codea1.sandbox.run import profile_of
+from codea1.sandbox.values import TooLarge, decode_exact, encode_canonical, encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 
@@ -158,6 +159,29 @@ def test_numpy_programs(pool):
     program = "import numpy as np\ndef f(x): return [np.float64(x).item(), np.int64(3), np.arange(2)[1]]"
     assert values(run(pool, program, [call(0.5)])) == [[0.5, 3, 1]]
     assert kinds(run(pool, "import numpy as np\ndef f(): return np.zeros(3)", [call()])) == ["opaque"]
+
+
+@pytest.mark.parametrize(
+    ("program", "imports"),
+    [
+        ("import numpy", True),
+        ("x = 1\n  from numpy.linalg import norm", True),
+        ("import os, numpy as np", True),
+        ("import numpylike", False),
+        ("# import numpy", False),
+        ("import os  # not numpy", False),
+        ("\n" * 200_000 + "import" + " " * 200_000, False),
+    ],
+    ids=range(7),
+)
+def test_which_programs_get_the_zygote_with_numpy(program, imports):
+    assert profile_of(program).with_numpy is imports
+
+
+def test_what_cannot_be_sent_fails_at_once(pool):
+    with pytest.raises(TooLarge):
+        pool.run_script("x = '" + "x" * (17 << 20) + "'", "", "f")
+    assert run(pool, "x = 1", []).loaded
 
 
 def test_an_unimported_standard_module_can_be_imported(pool):

@@ -105,6 +105,8 @@ def test_an_exception_of_the_program_surfaces_in_the_script(pool):
         ("1 / 0", IDENTITY, "script raised ZeroDivisionError"),
         ("def check(:", IDENTITY, "script raised SyntaxError"),
         ("import os\ndef check(candidate): os._exit(0)", IDENTITY, "script ended"),
+        ("import os\nos.write(3, b'\\0\\0\\0\\1' + b'\\0' * 99)", IDENTITY, "script broke the protocol"),
+        ("import os\nos.write(3, b'x' * 99999)", IDENTITY, "script broke the protocol"),
         (
             "def check(candidate): candidate(1)",
             "import os\ndef f(x): os.write(3, b'\\0' * 99)",

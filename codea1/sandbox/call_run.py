@@ -49,9 +49,10 @@ class CallRun(Run):
     ) -> None:
         """`call_seconds` are the CPU limits of the calls, each at most the limit per test."""
         super().__init__()
-        self.program, self.calls = program, calls
-        self.reply, self.hash_seed = reply, hash_seed
+        self.profile = profile_of(program, hash_seed)
         self.call_seconds, self.limits = call_seconds, limits
+        self.request = frames.pack_program(program, reply, seed=hash_seed, output_bytes=limits.output_bytes)
+        self.calls = [frames.pack_call(i, call.entry_point, call.arguments) for i, call in enumerate(calls)]
 
     def begin(self, desk: Desk) -> None:
         self.outcomes: list[Outcome] = []
@@ -62,13 +63,12 @@ class CallRun(Run):
 
     def _launch(self, desk: Desk) -> None:
         ours, theirs = socket.socketpair()
-        profile = profile_of(self.program, self.hash_seed)
         kernel_limit = kernel_cpu_limit(self.limits.cpu_seconds_per_suite - self.spent)
         with theirs:
-            self.child = desk.spawn(self, profile, [theirs], kernel_limit, self.limits.memory_bytes)
-        rest = range(len(self.outcomes), len(self.calls))
+            self.child = desk.spawn(self, self.profile, [theirs], kernel_limit, self.limits.memory_bytes)
+        rest = self.calls[len(self.outcomes) :]
         room = self.limits.output_bytes + _FRAME_BYTES * (len(rest) + 1)
-        self.channel = Channel(ours, self._request(rest), room)
+        self.channel = Channel(ours, self.request + b"".join(rest), room)
         self.answered = False  # the program frame, by this child
         self.stop: _Stop | None = None
         self.mark = 0.0  # the child's CPU clock when it last answered
@@ -76,13 +76,6 @@ class CallRun(Run):
         self.expect_zygote()
         self.channel.send()
         desk.watch(self.channel, self)
-
-    def _request(self, rest: range) -> bytes:
-        program = frames.pack_program(
-            self.program, self.reply, seed=self.hash_seed, output_bytes=self.limits.output_bytes
-        )
-        calls = [frames.pack_call(i, self.calls[i].entry_point, self.calls[i].arguments) for i in rest]
-        return program + b"".join(calls)
 
     def on_started(self, now: float) -> None:
         if self.stop is None:
@@ -165,26 +158,23 @@ class CallRun(Run):
     def _settle(self, desk: Desk, ended: Ended) -> None:
         """Writes down what the child's end means for the calls it left unanswered."""
         used = ended.cpu_seconds - self.mark
-        why = self.stop
-        if why is _Stop.DIED and used >= self._limit():
-            why = _Stop.TIMEOUT  # the kernel's limit was faster than ours
-        if why is _Stop.BUDGET:
-            why = _Stop.TIMEOUT if self.loaded is None else why
-        if why is _Stop.NOT_LOADED:
-            self._fill(Outcome("error", self.load_error.encode()))
-        elif why is _Stop.VIOLATION:
-            desk.count("violations")
-            self.outcomes.clear()
-            self._fill(Outcome("error", b"broke the protocol"))
-        elif why is _Stop.BUDGET:
-            self._fill(Outcome("not_run"))
-        elif why in (_Stop.TIMEOUT, _Stop.DIED):
-            kind: OutcomeKind = "timeout" if why is _Stop.TIMEOUT else "error"
-            words = "took too long" if why is _Stop.TIMEOUT else how_it_ended(ended.status)
-            desk.count("timeouts" if kind == "timeout" else "deaths")
-            self._settle_interrupted(Outcome(kind, f"the process {words}".encode(), used))
+        match self.stop:
+            case _Stop.NOT_LOADED:
+                self._fill(Outcome("error", self.load_error.encode()))
+            case _Stop.VIOLATION:
+                desk.count("violations")
+                self.outcomes.clear()
+                self._fill(Outcome("error", b"the process broke the protocol"))
+            case _Stop.BUDGET if self.loaded:
+                self._fill(Outcome("not_run"))
+            case _Stop.DIED if used < self._limit():
+                desk.count("deaths")
+                self._interrupt(Outcome("error", f"the process {how_it_ended(ended.status)}".encode(), used))
+            case _Stop.TIMEOUT | _Stop.BUDGET | _Stop.DIED:
+                desk.count("timeouts")
+                self._interrupt(Outcome("timeout", b"the process took too long", used))
 
-    def _settle_interrupted(self, outcome: Outcome) -> None:
+    def _interrupt(self, outcome: Outcome) -> None:
         if self.answered:
             self.outcomes.append(outcome)
         else:
@@ -193,9 +183,6 @@ class CallRun(Run):
 
     def _fill(self, outcome: Outcome) -> None:
         self.outcomes += [outcome] * (len(self.calls) - len(self.outcomes))
-
-    def abandon(self, desk: Desk) -> None:
-        desk.unwatch(self.channel)
 
     def fail(self) -> None:
         self.future.set_result(ProgramRun(None, "", [Outcome("infra")] * len(self.calls), 0.0))

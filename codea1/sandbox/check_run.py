@@ -19,9 +19,9 @@ class CheckRun(Run):
 
     def __init__(self, script: str, program: str, entry_point: str, check_name: str, limits: Limits) -> None:
         super().__init__()
-        self.script, self.program = script, program
-        self.entry_point, self.check_name = entry_point, check_name
         self.limits = limits
+        self.profiles = profile_of(program), profile_of(script)
+        self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point, check_name)))
 
     def begin(self, desk: Desk) -> None:
         self.verdict: Verdict | None = None
@@ -31,10 +31,9 @@ class CheckRun(Run):
         ours, theirs = socket.socketpair()
         script_end, program_end = socket.socketpair()
         with theirs, script_end, program_end:
-            self.candidate = desk.spawn(self, profile_of(self.program), [program_end], kernel_limit, memory)
-            self.judge = desk.spawn(self, profile_of(self.script), [theirs, script_end], kernel_limit, memory)
-        job = encode_exact((self.script, self.program, self.entry_point, self.check_name))
-        self.channel = Channel(ours, frames.pack(0, frames.JOB, job), _VERDICT_BYTES)
+            self.candidate = desk.spawn(self, self.profiles[0], [program_end], kernel_limit, memory)
+            self.judge = desk.spawn(self, self.profiles[1], [theirs, script_end], kernel_limit, memory)
+        self.channel = Channel(ours, self.request, _VERDICT_BYTES)
         self.started = time.monotonic()
         self.expect_zygote()
         self.channel.send()
@@ -49,12 +48,15 @@ class CheckRun(Run):
         if self.channel.unsent:
             self.channel.send()
             desk.watch(self.channel, self)
-        received, is_open = self.channel.receive()
-        if received:
-            verdict, detail = decode_exact(received[0].payload)
-            self._stop(desk, Verdict(verdict), detail)
-        elif not is_open:
-            self._stop(desk, Verdict.ERROR, "script ended")
+        try:
+            received, is_open = self.channel.receive()
+            if received:
+                verdict, detail = decode_exact(received[0].payload)
+                self._stop(desk, Verdict(verdict), str(detail))
+            elif not is_open:
+                self._stop(desk, Verdict.ERROR, "script ended")
+        except (frames.ProtocolViolation, TypeError, ValueError):
+            self._stop(desk, Verdict.ERROR, "script broke the protocol")
 
     def _stop(self, desk: Desk, verdict: Verdict, detail: str) -> None:
         self.verdict, self.detail = verdict, detail
@@ -87,9 +89,6 @@ class CheckRun(Run):
         spent = sum(each.cpu_seconds for each in self.ended.values())
         self.future.set_result(ScriptRun(self.verdict, self.detail, spent))
         desk.finish(self)
-
-    def abandon(self, desk: Desk) -> None:
-        desk.unwatch(self.channel)
 
     def fail(self) -> None:
         self.future.set_result(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))

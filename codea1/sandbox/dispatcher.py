@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from codea1.sandbox.run import Channel, Run
 from codea1.sandbox.zygote import Child, Profile, Started, Zygote
@@ -104,8 +104,9 @@ class Dispatcher:
 
     def _main(self, profiles: Sequence[Profile]) -> None:
         try:
-            for profile in profiles:
-                self._start_zygote(profile)
+            with contextlib.suppress(OSError):  # then the first run that needs one fails too, and tells
+                for profile in profiles:
+                    self._start_zygote(profile)
             while not self._closing:
                 self._admit()
                 self._handle_events(self._check_limits())
@@ -121,7 +122,7 @@ class Dispatcher:
             if run.attempts or run.future.set_running_or_notify_cancel():
                 run.attempts += 1
                 self._active.add(run)
-                run.begin(self)
+                self._carry(run, lambda run=run: run.begin(self))
 
     def _check_limits(self) -> float:
         now = time.monotonic()
@@ -161,13 +162,20 @@ class Dispatcher:
         if not isinstance(message, Started):
             run = self._owners.pop(message.child, None)
             if run is not None:
-                run.on_ended(self, message)
+                self._carry(run, lambda: run.on_ended(self, message))
         elif message.child in self._owners:
             run = self._owners[message.child]
             if message.ok:
                 run.on_started(time.monotonic())
             else:
                 self._begin_again(run)
+
+    def _carry(self, run: Run, step: Callable[[], None]) -> None:
+        """Takes a step of a run that starts processes: the machine may have no room for one now."""
+        try:
+            step()
+        except OSError:
+            self._begin_again(run)
 
     def _begin_again(self, run: Run) -> None:
         """Takes a run that lost a child for no fault of its own back to the queue, or gives it up."""

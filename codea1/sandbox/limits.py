@@ -22,16 +22,6 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_ZYGOTE_LIMITS = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_FSIZE: 0,
-    resource.RLIMIT_NOFILE: 64,
-    resource.RLIMIT_STACK: 8 << 20,
-    resource.RLIMIT_MEMLOCK: 0,
-    resource.RLIMIT_MSGQUEUE: 0,
-    resource.RLIMIT_SIGPENDING: 64,
-}
-
 
 def confine_zygote(uid: int | None) -> None:
     """Takes from this process, before it ever forks, what none of its children may have.
@@ -50,8 +40,7 @@ def confine_zygote(uid: int | None) -> None:
     # Not dumpable: no process of the same user can open this one's memory, or its children's, under /proc.
     _prctl(_PR_SET_DUMPABLE, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the user: changing it clears this
-    for kind, value in _ZYGOTE_LIMITS.items():
-        resource.setrlimit(kind, (value, value))
+    _limit_resources()
     os.chdir("/")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     landlock.allow_reading_only(landlock.library_paths())
@@ -99,6 +88,20 @@ def why_unsupported() -> str:
     if not seccomp.supported():
         return f"the sandbox's system-call filter does not know the processor {os.uname().machine}"
     return ""
+
+
+def _limit_resources() -> None:
+    values = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_STACK: 8 << 20,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 64,
+    }
+    for kind, value in values.items():
+        resource.setrlimit(kind, (value, value))
 
 
 def _drop_capabilities() -> None:

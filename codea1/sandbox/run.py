@@ -15,7 +15,7 @@ from codea1.sandbox.zygote import Child, Ended, Profile, Zygote
 
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
-_IMPORTS_NUMPY = re.compile(r"^\s*(?:import|from)\s+[^#\n]*\bnumpy\b", re.MULTILINE)
+_IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
 
 
@@ -85,6 +85,7 @@ class Run(ABC):
     def __init__(self) -> None:
         self.future: Future = Future()
         self.attempts = 0
+        self.channel: Channel | None = None
         self.patience = 0.0  # monotonic time by which a zygote must have answered; 0 when none is asked
 
     @abstractmethod
@@ -104,12 +105,13 @@ class Run(ABC):
         """Enforces the limits; returns the seconds within which to check again."""
 
     @abstractmethod
-    def abandon(self, desk: Desk) -> None:
-        """Lets go of channel and children: the run will begin again or fail."""
-
-    @abstractmethod
     def fail(self) -> None:
         """Gives the result that says the sandbox failed."""
+
+    def abandon(self, desk: Desk) -> None:
+        """Lets go of the channel: the run will begin again or fail."""
+        if self.channel is not None:
+            desk.unwatch(self.channel)
 
     def on_started(self, now: float) -> None:
         """A child asked for exists now."""

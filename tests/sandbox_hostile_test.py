@@ -61,9 +61,9 @@ HOSTILE: dict[str, tuple[set[str], str]] = {
         def f(x): threading.Thread(target=spin).start()
         """,
     ),
-    "memory": ({"error"}, "def f(x): return len(bytearray(10**10))"),
-    "memory in steps": ({"error"}, "def f(x):\n  y = []\n  while True: y.append(bytes(10**7))"),
-    "memory mapped": ({"error"}, "import mmap\ndef f(x): return [mmap.mmap(-1, 10**8) for _ in range(100)]"),
+    "memory": ({"error", "timeout"}, "def f(x): return len(bytearray(10**10))"),
+    "memory in steps": ({"error", "timeout"}, "def f(x):\n  y = []\n  while True: y.append(bytes(10**7))"),
+    "memory mapped": ({"error", "timeout"}, "import mmap\ndef f(x): return [mmap.mmap(-1, 10**8) for _ in range(100)]"),
     "large value": ({"fail"}, "def f(x): return 'x' * 10**7"),
     "many large values": ({"fail"}, "def f(x): return ['x' * 10**5] * 1000"),
     "deep value": ({"fail"}, "def f(x):\n  y = []\n  for _ in range(10**5): y = [y]\n  return y"),

@@ -28,8 +28,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.num_solutions = 6
     c.game.num_suites = 4
     c.game.num_tests = 4
-    c.game.reward = "strict"
-    c.game.alpha = 0.3
+    c.game.alpha = 0.7
     c.game.trained_solutions = 2
     c.game.prompts = "tiny"
 

@@ -14,7 +14,7 @@ RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
-	$(RUN) -m codea1.train --config=$(CONFIG) --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
+	$(RUN) -m codea1.train --config=$(CONFIG):sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
 
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q tests

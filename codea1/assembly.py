@@ -16,7 +16,7 @@ from codea1.game.methods import METHODS
 from codea1.game.prompts import TEMPLATES, PromptTemplates, code_messages
 from codea1.game.question import Question
 from codea1.game.rewards import POLICIES
-from codea1.play import Rules
+from codea1.play import Rules, golden_tests
 from codea1.player import Player
 from codea1.sandbox.pool import Limits
 from codea1.sharding import make_mesh
@@ -46,6 +46,8 @@ def assemble(config: ConfigDict) -> Parts:
     tokenizers = {name: load_tokenizer(config[name].model) for name in rules.method.players}
     train, dropped = _fitting(config, rules.templates, tokenizers["code"])
     sets = {name: questions_of(config, name) for name in ("validation", "test")}
+    for name, questions in sets.items():
+        _require_check_scripts(name, questions)
     if rules.golden:
         _require_golden_tests(train)
     rows = training_rows(config)
@@ -142,11 +144,17 @@ def _templates(name: str) -> PromptTemplates:
         return TEMPLATES[name]
     try:
         return PromptTemplates.from_json(Path(name).read_text(), name)
-    except OSError as error:
-        raise BadInput(f"config.game.prompts {name} cannot be read: {error.strerror}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"config.game.prompts {name} cannot be read: {error}.") from None
+
+
+def _require_check_scripts(name: str, questions: Sequence[Question]) -> None:
+    for question in questions:
+        if not question.check_script:
+            raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
 
 
 def _require_golden_tests(questions: Sequence[Question]) -> None:
     for question in questions:
-        if not question.golden_tests:
-            raise BadInput(f"question {question.id} has no golden tests, which method golden needs.")
+        if not golden_tests(question):
+            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")

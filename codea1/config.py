@@ -167,7 +167,7 @@ NOT_NEGATIVE = (
     "seed game.history_size data.train.limit data.validation.limit data.test.limit sandbox.slots "
     "checkpoint.keep_best sft.warmup_steps sft.weight_decay sft.misconceptions "
     "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
-    "{player}.entropy_coefficient {player}.advantage_eps {player}.advantage_ddof"
+    "{player}.entropy_coefficient {player}.advantage_eps"
 )
 FRACTIONS = "game.alpha sft.expert_suites {player}.adam_b1 {player}.adam_b2 sft.adam_b2"
 CHOICES = {
@@ -176,6 +176,7 @@ CHOICES = {
     "model.remat": REMAT_POLICIES,
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),
+    "{player}.advantage_ddof": (0, 1),
     "{player}.decay": DECAYS,
     "{player}.kl_estimator": KL_ESTIMATORS,
     "{player}.aggregation": AGGREGATIONS,
@@ -216,7 +217,7 @@ def validate(config: ConfigDict) -> None:
         check(key, 0 <= _value(config, key) <= 1, "lie between 0 and 1")
     for pattern, choices in CHOICES.items():
         for key in _per_player(pattern):
-            check(key, _value(config, key) in choices, f"be one of {', '.join(sorted(choices))}")
+            check(key, _value(config, key) in choices, f"be one of {', '.join(map(str, sorted(choices)))}")
     check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
     check("code.dual_clip", config.code.dual_clip > 1, "be greater than 1")
     check("test.dual_clip", config.test.dual_clip > 1, "be greater than 1")

@@ -20,7 +20,7 @@ from codea1.assembly import assemble, held_out, sandbox_limits
 from codea1.benchmarks.check_scripts import ScriptScore, judge
 from codea1.benchmarks.held_out import evaluate, summary
 from codea1.benchmarks.operator_flip import flip_one_operator
-from codea1.config import default_config
+from codea1.config import default_config, validate
 from codea1.data.loader import load_questions
 from codea1.errors import BadInput
 from codea1.game.question import Question
@@ -51,7 +51,7 @@ def main() -> None:
 
 def evaluate_run(folder: RunFolder, step: str, split: str) -> None:
     """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/."""
-    config = ConfigDict(folder.config)
+    config = _config_of(folder)
     parts = assemble(config)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
     number = _checkpoint_step(checkpoints, folder, step)
@@ -80,6 +80,14 @@ def evaluate_programs(path: str, completions: str) -> None:
         score = judge(questions, programs, Grader(sandbox), lambda: progress.advance(task))
         progress.update(task, completed=runs)
     _print_score(score, len(questions))
+
+
+def _config_of(folder: RunFolder) -> ConfigDict:
+    if set(folder.config) != set(default_config()):
+        raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
+    config = ConfigDict(folder.config)
+    validate(config)
+    return config
 
 
 def _checkpoint_step(checkpoints: Checkpoints, folder: RunFolder, step: str) -> int:
@@ -111,13 +119,15 @@ def _print_score(score: ScriptScore, rows: int) -> None:
             print(f"{judgement.question_id}: {judgement.verdict.value}: {judgement.detail}")
     for judgement in score.broken:
         print(f"{judgement.question_id}: broken row, its own ground truth does not pass its script: {judgement.detail}")
+    for judgement in score.lost:
+        print(f"{judgement.question_id}: left out, the sandbox failed: {judgement.detail}")
     for question_id in score.missing:
         print(f"{question_id}: left out, there is no program for it")
     judged = len(score.judgements)
     share = f" ({100 * score.passed / judged:.1f} %)" if judged else ""
     print(
         f"{score.passed} of {judged} pass{share}; {rows} rows, {len(score.broken)} broken, "
-        f"{len(score.missing)} without a program"
+        f"{len(score.lost)} lost, {len(score.missing)} without a program"
     )
 
 

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable
 
+import jax
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
@@ -16,9 +17,7 @@ def run(main: Callable[[], None]) -> None:
     logging.set_verbosity(logging.WARNING)
     # What policies write is parsed all the time; that Python finds it odd is no news.
     warnings.simplefilter("ignore", SyntaxWarning)
-    # Before JAX is imported by a compile: programs of the same shapes are compiled once per machine, not once per run.
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/codea1/jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    _keep_compiled_programs()
     try:
         rest = _parse_flags()
         if rest:
@@ -30,6 +29,13 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(130)
 
 
+def _keep_compiled_programs() -> None:
+    """Programs of the same shapes are compiled once per machine, not once per run."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
 def _tell(sentence: str) -> int:
     print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
     return 2
@@ -38,9 +44,11 @@ def _tell(sentence: str) -> int:
 def _parse_flags() -> list[str]:
     try:
         return flags.FLAGS(sys.argv)[1:]
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+    except BadInput:
+        raise
+    except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
         cause = error.__cause__ or error.__context__
-        raise (cause if isinstance(cause, BadInput) else BadInput(str(error))) from None
+        raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None
 
 
 def define_config() -> Callable[[], ConfigDict]:

@@ -1,6 +1,10 @@
 """Draws a run's report from its folder: report.md, report.png and the final table on the terminal.
 
 python -m codea1.report RUN
+
+Of several runs it prints the final tables side by side, in Markdown:
+
+python -m codea1.report RUN RUN RUN
 """
 
 import argparse
@@ -12,7 +16,7 @@ from rich.console import Console
 from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.report import table_title, write_report
-from codea1.runs.tables import terminal_table
+from codea1.runs.tables import compare, runs_table, terminal_table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,9 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m codea1.report", description="Draws a run's report from its folder."
     )
-    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder")
+    runs = parser.parse_args(arguments).runs
     try:
-        report(parser.parse_args(arguments).run)
+        if len(runs) == 1:
+            report(runs[0])
+        else:
+            print(runs_table({run.path.name: compare(run) for run in map(RunFolder.existing, runs)}))
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -9,6 +9,7 @@ the tokenizer, as `transformers` names and loads them. A workdir whose model is 
 
 import shutil
 import time
+from pathlib import Path
 
 import jax
 from absl import flags
@@ -31,31 +32,36 @@ from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
 WORKDIR = flags.DEFINE_string("workdir", None, "folder that gets the model")
 CONFIG = program.define_config()
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
-COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "tokens_per_second": ("tokens/s", "{:,.0f}")}
+COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "positions_per_second": ("positions/s", "{:,.0f}")}
 
 
 def main() -> None:
     config = CONFIG()
     if not WORKDIR.value:
         raise BadInput("--workdir is missing: it names the folder that gets the model.")
-    folder = RunFolder.open(
-        WORKDIR.value, {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
-    )
-    model = folder.path / "model"
+    settings = {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
+    RunFolder.check(WORKDIR.value, settings)
+    model = Path(WORKDIR.value) / "model"
     if model.exists():
         print(f"{model} is there already.")
         return
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS), config.sft.vocab_size)
     shape = shapes.named(config.sft.shape, tokenizer.vocab_size)
+    _batch(config, tokenizer, step=1)  # a length that fits no chat is told before anything is written
+    folder = RunFolder.open(WORKDIR.value, settings)
     with MetricsWriter(folder) as metrics, Progress(config.sft.steps, every=50, columns=COLUMNS) as progress:
         metrics.truncate_after(-1)  # a warm start that was cut off begins again
         state = _train(config, shape, tokenizer, metrics, progress)
-    partial = folder.path / "model.partial"
+    _publish(model, shape, state, tokenizer)
+    print(f"wrote {model}")
+
+
+def _publish(model: Path, shape: qwen2.Qwen2Config, state: TrainState, tokenizer: ChatTokenizer) -> None:
+    partial = model.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     huggingface.save(partial, shape, state.params)
     tokenizer.save(partial)
     partial.rename(model)
-    print(f"wrote {model}")
 
 
 def _train(
@@ -78,7 +84,7 @@ def _train(
         batch = to_mesh(_batch(config, tokenizer, step), mesh)
         state, report = update(state, batch, learning_rate(step, schedule))
         row = {name: float(value) for name, value in report.items()}
-        row["tokens_per_second"] = step * sft.batch_size * sft.length / (time.monotonic() - started)
+        row["positions_per_second"] = step * sft.batch_size * sft.length / (time.monotonic() - started)
         metrics.write(step, row)
         progress.update(step, row)
     return state

@@ -57,11 +57,11 @@ class Trainer:
         self._checkpoints = Checkpoints(
             folder.checkpoints, keep_last=config.checkpoint.keep_last, keep_best=config.checkpoint.keep_best
         )
-        self._progress = Progress(config.steps, every=config.validation.every)
 
     def run(self) -> None:
         """Trains to the last step; at the end the report is in the folder and its table on the terminal."""
         done = self._resume()
+        self._progress = Progress(self._config.steps, max(done, 0), every=self._config.validation.every)
         with self._progress, MetricsWriter(self._folder) as metrics:
             metrics.truncate_after(done)
             self._samples.remove_after(done)
@@ -72,6 +72,7 @@ class Trainer:
             for step in range(max(done, 0) + 1, self._config.steps + 1):
                 row = self._step(step)
                 metrics.write(step, row)
+                self._save_if_due(step, row)
                 self._progress.update(step, row)
             self._checkpoints.wait()
             self._evaluate_once("after", step=self._config.steps, due=True)
@@ -93,13 +94,8 @@ class Trainer:
         metrics |= {f"time/{name}": seconds for name, seconds in watch.seconds.items()}
         metrics |= {f"sandbox/{name}": float(value) for name, value in self._grader.take_stats().items()}
         metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
-        last = step == self._config.steps
-        score = None
-        if last or step % self._config.validation.every == 0:
+        if step == self._config.steps or step % self._config.validation.every == 0:
             metrics |= self._validate(step)
-            score = metrics["validation/score"]
-        if last or step % self._config.checkpoint.every == 0:
-            self._save(step, score)
         return metrics
 
     def _learn(self, round_: Round, step: int) -> Metrics:
@@ -131,6 +127,12 @@ class Trainer:
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
         return evaluate(held_out(self._config, self._parts, split, samples), self._players, self._grader)
+
+    def _save_if_due(self, step: int, row: Metrics) -> None:
+        # The best step must be there to be kept, whenever validation finds it.
+        due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._best.step)
+        if due:
+            self._save(step, row.get("validation/score"))
 
     def _save(self, step: int, score: float | None) -> None:
         arrays = {name: player.state for name, player in self._players.items()}

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.learn.batch import TrainBatch, TrainSample, choose_length, mini_batches, pack_samples, to_mesh
+from codea1.learn.batch import TrainBatch, TrainSample, mini_batches, pack_samples, to_mesh
 from codea1.learn.losses import AGGREGATIONS
 from codea1.sharding import make_mesh
 
@@ -54,13 +54,6 @@ def test_rows_hold_prompt_response_padding():
 def test_what_cannot_be_packed_is_refused(bad: list[TrainSample], message: str):
     with pytest.raises(ValueError, match=message):
         pack_samples(bad, length=6, num_rows=3, pad_id=PAD)
-
-
-def test_shortest_static_length_that_fits():
-    assert choose_length(64, [128, 64, 256]) == 64
-    assert choose_length(65, [128, 64, 256]) == 128
-    with pytest.raises(ValueError, match="257"):
-        choose_length(257, [128, 64, 256])
 
 
 @pytest.mark.parametrize(("num", "num_rows", "count", "micro_rows"), [(10, 12, 2, 2), (3, 12, 2, 4), (1, 8, 2, 4)])

@@ -160,3 +160,18 @@ def test_the_program_refuses_a_folder_that_is_no_run(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr == f"error: {tmp_path} is not a run folder: it has no config.json.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_runs_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture):
+    names = ["a1_0", "golden_0"]
+    for name, metrics in zip(names, [{"test_validity": [0.0, 0.5]}, {"code_pass_at_1": [0.25, 0.25]}], strict=True):
+        run = RunFolder.open(str(tmp_path / name), {})
+        write_evaluation(run, "before", evaluation(0, **{metric: [0.0, 0.0] for metric in metrics}))
+        write_evaluation(run, "after", evaluation(9, **metrics))
+    assert program.main([str(tmp_path / name) for name in names]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "| metric | a1_0 | golden_0 |",
+        "| :-- | --: | --: |",
+        "| Test validity | 0.0 → 25.0, +25.0 [+0.0, +50.0] | - |",
+        "| Code pass@1 | - | 0.0 → 25.0, **+25.0 [+25.0, +25.0]** |",
+    ]

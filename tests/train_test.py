@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from codea1.assembly import assemble, sandbox_limits
+from codea1.data.tokenizer import ChatTokenizer
 from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -20,6 +22,27 @@ from codea1.trainer import Trainer
 from tests.conftest import ROOT, SHARED
 
 NOT_PROMISED = ("time/", "perf/", "sandbox/")  # a second run finds other caches and another clock
+
+
+@pytest.fixture
+def scripted_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes what a random model samples mean something: programs that load, tests that are sometimes right."""
+
+    def answer(_: ChatTokenizer, ids: Sequence[int]) -> str:
+        h = sum(ids)
+        asserts = f"assert f([{h % 5}, 2]) == {h % 4}\nassert f({h % 7}) == {h % 4}\nassert f([]) == {h % 2}"
+        return f"```python\ndef f(a):\n    return {h % 3}\n```\n```python\n{asserts}\n```"
+
+    monkeypatch.setattr(ChatTokenizer, "decode", answer)
+
+
+def assert_something_happened(trainer: Trainer, workdir: Path) -> None:
+    written = rows(workdir)
+    assert trainer._book.size > 0
+    assert any(row["history"] for row in written if row["player"] == "code")
+    for player in ("code", "test"):
+        assert any(row["advantage"] for row in written if row["player"] == player)
+    assert {"pass", "fail"} <= {item["verdict"] for row in written for item in row.get("asserts", [])}
 
 
 def train(config, workdir: Path, stop_after: int | None = None) -> Trainer:
@@ -68,14 +91,16 @@ def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> 
 
 
 @pytest.mark.parametrize("policy", ["official", "strict"])
-def test_six_steps_are_three_and_three_more(micro_config, tmp_path, policy):
+def test_six_steps_are_three_and_three_more(micro_config, scripted_answers, tmp_path, policy):
     micro_config.game.reward = policy
+    micro_config.game.num_tests = 3
     whole = train(micro_config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(micro_config, tmp_path / "cut", stop_after=4)
     assert read_metrics(RunFolder.existing(str(tmp_path / "cut")).metrics)[-1]["step"] == 4
     resumed = train(micro_config, tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
+    assert_something_happened(whole, tmp_path / "whole")
     assert [row["step"] for row in promised(tmp_path / "whole")] == list(range(7))
     assert (tmp_path / "whole" / "report.png").stat().st_size > 10_000
 
@@ -130,19 +155,21 @@ def test_a_killed_run_goes_on(micro_config, tmp_path):
     command = [sys.executable, "-m", "codea1.train", f"--config={config}", f"--workdir={tmp_path / 'run'}"]
     metrics = tmp_path / "run" / "metrics.jsonl"
     first = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
-        assert first.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    try:
+        deadline = time.monotonic() + 240
+        while not (metrics.exists() and len(metrics.read_text().splitlines()) > 3):
+            assert first.poll() is None, "the run ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=300)
     train(micro_config, tmp_path / "whole")
     assert promised(tmp_path / "run") == promised(tmp_path / "whole")
 
 
-def check_refused(config, tmp_path: Path, *words: str) -> None:
+def check_refused(config, *words: str) -> None:
     with pytest.raises(BadInput) as error:
         assemble(config)
     assert all(word in str(error.value) for word in words)
@@ -150,20 +177,20 @@ def check_refused(config, tmp_path: Path, *words: str) -> None:
 
 def test_bad_parts_are_refused_by_name(micro_config, tmp_path):
     micro_config.code.model = str(tmp_path / "nothing")
-    check_refused(micro_config, tmp_path, str(tmp_path / "nothing"))
+    check_refused(micro_config, str(tmp_path / "nothing"))
 
 
 def test_a_missing_question_file_is_refused(micro_config, tmp_path):
     micro_config.data.train.source = str(tmp_path / "no.parquet")
-    check_refused(micro_config, tmp_path, "no.parquet")
+    check_refused(micro_config, "no.parquet")
 
 
-def test_questions_that_are_all_too_long_are_refused(micro_config, tmp_path):
+def test_questions_that_are_all_too_long_are_refused(micro_config):
     micro_config.code.max_prompt_length = 2
-    check_refused(micro_config, tmp_path)
+    check_refused(micro_config)
 
 
-def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config, tmp_path):
+def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config):
     script = (
         "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.assembly import assemble\n"
         "from codea1.errors import BadInput\n"

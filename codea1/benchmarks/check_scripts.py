@@ -22,6 +22,7 @@ class ScriptScore:
     """A set of programs judged."""
 
     judgements: Sequence[Judgement]  # of the programs that could be judged
+    lost: Sequence[Judgement]  # questions on which the sandbox itself failed: nothing is known
     broken: Sequence[Judgement]  # questions whose script not even the ground truth passes: nobody's fault but the row's
     missing: Sequence[str]  # ids of questions without a program
 
@@ -47,14 +48,16 @@ def judge(
     """
     truths = {question.id: question.ground_truth for question in questions}
     ground = {judgement.question_id: judgement for judgement in _run(questions, truths, grader, seen)}
-    broken = [judgement for judgement in ground.values() if judgement.verdict is not Verdict.PASS]
+    broken = [judgement for judgement in ground.values() if judgement.verdict not in (Verdict.PASS, Verdict.INFRA)]
     sound = [question for question in questions if ground[question.id].verdict is Verdict.PASS]
     given = [question for question in sound if question.id in programs]
     if all(programs[question.id] == question.ground_truth for question in given):
         judgements = [ground[question.id] for question in given]
     else:
         judgements = list(_run(given, programs, grader, seen))
-    return ScriptScore(judgements, broken, [question.id for question in sound if question.id not in programs])
+    lost = [judgement for judgement in [*ground.values(), *judgements] if judgement.verdict is Verdict.INFRA]
+    judged = [judgement for judgement in judgements if judgement.verdict is not Verdict.INFRA]
+    return ScriptScore(judged, lost, broken, [question.id for question in sound if question.id not in programs])
 
 
 def _run(

@@ -5,7 +5,9 @@ truths: it is shown a mutant as the program to break. Every draw has a key of it
 training has come, so two evaluations of one run differ by what was learned and as little as possible by luck.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +16,18 @@ import numpy as np
 from codea1.benchmarks.intervals import bootstrap_interval
 from codea1.benchmarks.pass_at_k import pass_at_k
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
-from codea1.game.ground_truth import MarkedAssert
+from codea1.game.ground_truth import Answer, MarkedAssert
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, OfficialPolicy, StrictPolicy
+from codea1.game.rewards import FAILED, INFRA, OfficialPolicy, StrictPolicy
+from codea1.game.tests import Call, Test
 from codea1.player import Player
 from codea1.rollout.engine import Request
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.verdict import Verdict
 
 PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
+TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
 
 @dataclass(frozen=True)
@@ -56,16 +60,17 @@ def summary(measured: PerQuestion, step: int, split: str) -> dict[str, Any]:
 
 
 def evaluate_code(held_out: HeldOut, player: Player, grader: Grader) -> PerQuestion:
-    """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question."""
+    """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
+
+    NaN where the sandbox failed on one of the question's programs.
+    """
     sampled = _passes(held_out, player, grader, held_out.samples, temperature=1.0)
     greedy = _passes(held_out, player, grader, 1, temperature=0.0)
-    result: PerQuestion = {
-        "code_pass_at_1": sampled.mean(axis=1).tolist(),
-        "code_pass_at_1_greedy": greedy[:, 0].tolist(),
-    }
+    result: PerQuestion = {"code_pass_at_1": sampled.mean(axis=1).tolist()}
+    result["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
     if held_out.samples > 1:
         k = held_out.samples // 2
-        result[f"code_pass_at_{k}"] = [pass_at_k(held_out.samples, int(passes.sum()), k) for passes in sampled]
+        result[f"code_pass_at_{k}"] = [_pass_at(k, passes) for passes in sampled]
     return result
 
 
@@ -75,31 +80,28 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader) -> PerQues
     `test_validity`: right tests among the K asked for, over K. `test_mutation_score`: share of all the question's
     mutants that fail a usable test of the suite, its answers replaced by the ground truth's; `_at_1` looks at the first
     usable test alone. `test_strict_kill`: whether the mutant shown fails a right test. `test_mul`: validity times
-    mutation score, as a pair, because it is the product of the two means over questions.
+    mutation score, as a pair, because it is the product of the two means over questions. A prompt that does not fit
+    counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants.
     """
     suites = _suites(held_out, player)
-    answers = [
-        {call: grader.ground_truth(question.ground_truth, [call]) for call in official.calls(parsed)}
-        for official in [OfficialPolicy(alpha=0.0, num_tests=held_out.num_tests)]
-        for question, _, parsed in suites
-    ]
-    scores = [
-        _score_suite(held_out.num_tests, grader, question, shown, parsed, {c: f.result()[0] for c, f in known.items()})
-        for (question, shown, parsed), known in zip(suites, answers, strict=True)
-    ]
-    result: PerQuestion = {name: [] for name in scores[0]}
-    for question in held_out.questions:
-        rows = [score for (asked, _, _), score in zip(suites, scores, strict=True) if asked.id == question.id]
-        for name, values in result.items():
-            values.append(float(np.mean([row[name] for row in rows])) if rows else float("nan"))
-    result["test_mul"] = [
-        list(pair) for pair in zip(result["test_validity"], result["test_mutation_score"], strict=True)
-    ]
-    return result
+    known = [_ground_truth(held_out, grader, question, parsed) for question, _, parsed in suites]
+    scores: dict[str, list[dict[str, float]]] = {question.id: [] for question in held_out.questions}
+    for (question, shown, parsed), (calls, answers) in zip(suites, known, strict=True):
+        by_call = dict(zip(calls, answers.result(), strict=True))
+        scores[question.id].append(_score_suite(held_out.num_tests, grader, question, shown, parsed, by_call))
+    result: PerQuestion = {
+        name: [float(np.mean([score[name] for score in rows])) if rows else math.nan for rows in scores.values()]
+        for name in TEST_METRICS
+    }
+    factors = zip(result["test_validity"], result["test_mutation_score"], strict=True)
+    return {**result, "test_mul": [list(pair) for pair in factors]}
 
 
 def _passes(held_out: HeldOut, player: Player, grader: Grader, samples: int, temperature: float) -> np.ndarray:
-    """Bool [questions, samples]: the solution passes the check script. A question that does not fit is not passed."""
+    """Float64 [questions, samples]: 1 for a pass, 0 for none, NaN where the sandbox failed.
+
+    A question that does not fit is not passed.
+    """
     requests = []
     for question in held_out.questions:
         prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
@@ -111,10 +113,15 @@ def _passes(held_out: HeldOut, player: Player, grader: Grader, samples: int, tem
         row, question = by_id[sample.question_id]
         program = extract_program(player.tokenizer.decode(sample.token_ids)).source
         pending[row, sample.index] = grader.check(program, question.check_script, question.entry_point)
-    passed = np.zeros((len(held_out.questions), samples), bool)
+    passes = np.zeros((len(held_out.questions), samples))
     for place, future in pending.items():
-        passed[place] = future.result().verdict is Verdict.PASS
-    return passed
+        verdict = future.result().verdict
+        passes[place] = math.nan if verdict is Verdict.INFRA else verdict is Verdict.PASS
+    return passes
+
+
+def _pass_at(k: int, passes: np.ndarray) -> float:
+    return math.nan if np.isnan(passes).any() else pass_at_k(len(passes), int(passes.sum()), k)
 
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
@@ -133,14 +140,24 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
     return list(asked.values())
 
 
+def _ground_truth(
+    held_out: HeldOut, grader: Grader, question: Question, parsed: ParsedSuite
+) -> tuple[list[Call], Future]:
+    calls = OfficialPolicy(alpha=0.0, num_tests=held_out.num_tests).calls(parsed)
+    return calls, grader.ground_truth(question.ground_truth, calls)
+
+
 def _score_suite(
-    num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite, answers: dict
+    num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite, answers: Mapping[Call, Answer]
 ) -> dict[str, float]:
     right = _tests(StrictPolicy(alpha=0.0, num_tests=num_tests).mark(parsed, answers))
     usable = _tests(OfficialPolicy(alpha=0.0, num_tests=num_tests).mark(parsed, answers))[:num_tests]
     strict = grader.grade(shown, right)
-    kills = [grader.grade(mutant, usable) for mutant in question.mutants]
-    verdicts = [future.result().verdicts for future in kills]
+    runs = [grader.grade(mutant, usable) for mutant in question.mutants]
+    verdicts = [run.result().verdicts for run in runs]
+    lost = any(answer.reason == INFRA for answer in answers.values())
+    if lost or any(Verdict.INFRA in row for row in [*verdicts, strict.result().verdicts]):
+        return dict.fromkeys(TEST_METRICS, math.nan)
     return {
         "test_validity": len(right) / num_tests,
         "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
@@ -149,7 +166,7 @@ def _score_suite(
     }
 
 
-def _tests(marked: Sequence[MarkedAssert]) -> list:
+def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:
     return [item.test for item in marked if item.kept]
 
 

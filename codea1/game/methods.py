@@ -17,7 +17,6 @@ class Method:
 
     players: tuple[str, ...]  # who plays and learns, of "code" and "test"
     code_reward: CodeRewardSource
-    test_sees_program: bool  # the Test LLM is white-box: its prompt holds the program it should break
     mistake_book: bool  # old failures of a question are replayed
 
 
@@ -25,13 +24,11 @@ METHODS = {
     "code_a1": Method(
         players=("code", "test"),
         code_reward=CodeRewardSource.GENERATED_TESTS,
-        test_sees_program=True,
         mistake_book=True,
     ),
     "golden": Method(
         players=("code",),
         code_reward=CodeRewardSource.GOLDEN_TESTS,
-        test_sees_program=False,
         mistake_book=False,
     ),
 }

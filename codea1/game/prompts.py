@@ -27,6 +27,7 @@ class PromptTemplates:
 
     code: tuple[Message, ...]  # may hold CODE_PLACEHOLDERS
     test: tuple[Message, ...]  # may hold TEST_PLACEHOLDERS
+    dataset_prompts: bool = False  # a prompt that a row brings along stands in for `code`
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "PromptTemplates":
@@ -48,8 +49,8 @@ class PromptTemplates:
 
 
 def code_messages(templates: PromptTemplates, question: Question) -> list[Message]:
-    """The chat that asks the Code LLM for a program: the dataset's own prompt where it brings one."""
-    if question.prompt is not None:
+    """The chat that asks the Code LLM for a program."""
+    if templates.dataset_prompts and question.prompt is not None:
         return [dict(message) for message in question.prompt]
     return _fill(templates.code, _question_values(question))
 
@@ -149,6 +150,7 @@ DEFAULT = PromptTemplates(
         {"role": "system", "content": "You are a helpful assistant that writes test cases."},
         {"role": "user", "content": _DEFAULT_TEST_TASK},
     ),
+    dataset_prompts=True,
 )
 
 # As few tokens as can be, for policies made from nothing. The Test LLM sees its program as the Code LLM wrote it.

@@ -4,7 +4,7 @@ Every per-token array is aligned with the tokens: the value at t concerns tokens
 tokens before t. Rows are right-padded. Rows and positions that hold nothing have response_mask False and weight 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,14 +60,6 @@ class SupervisedBatch:
     tokens: Array
     response_mask: Array
     loss_weights: Array
-
-
-def choose_length(longest: int, lengths: Iterable[int]) -> int:
-    """The smallest of the static `lengths` (tokens) that holds `longest` tokens; ValueError when none does."""
-    fitting = [length for length in lengths if length >= longest]
-    if not fitting:
-        raise ValueError(f"a sequence of {longest} tokens is longer than every static length {sorted(lengths)}")
-    return min(fitting)
 
 
 def pack_samples(samples: Sequence[TrainSample], *, length: int, num_rows: int, pad_id: int) -> PackedSamples:

@@ -92,6 +92,26 @@ def markdown_table(comparisons: list[Comparison]) -> str:
     return "\n".join(lines)
 
 
+def runs_table(runs: Mapping[str, list[Comparison]]) -> str:
+    """Returns the final tables of several runs, by name, side by side in Markdown: before, after and the difference."""
+    by_metric = {name: {row.metric: row for row in rows} for name, rows in runs.items()}
+    metrics = dict.fromkeys(metric for rows in by_metric.values() for metric in rows)
+    lines = [f"| metric | {' | '.join(runs)} |", f"| :-- |{' --: |' * len(runs)}"]
+    lines += [
+        f"| {label(metric)} | {' | '.join(_change(rows.get(metric)) for rows in by_metric.values())} |"
+        for metric in metrics
+    ]
+    return "\n".join(lines)
+
+
+def _change(row: Comparison | None) -> str:
+    if row is None or row.difference is None:
+        return "-"
+    difference = _shown(row.difference, sign="+")
+    ends = f"{100 * row.before.mean:.1f} → {100 * row.after.mean:.1f}"
+    return f"{ends}, {f'**{difference}**' if row.is_clear else difference}"
+
+
 def _comparison(
     folder: RunFolder, name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> Comparison:

@@ -1,0 +1,107 @@
+"""Held-out evaluation against numbers counted by hand, with players whose answers are known."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from codea1.benchmarks.check_scripts import judge
+from codea1.benchmarks.held_out import HeldOut, evaluate, summary
+from codea1.game.prompts import TINY
+from codea1.game.question import Question
+from codea1.rollout.engine import Request, Sample
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import SandboxPool
+from codea1.sandbox.verdict import Verdict
+
+TRUTH = "def f(x):\n    return x + 1"
+CHECK = "def check(candidate):\n    assert [candidate(x) for x in range(5)] == [1, 2, 3, 4, 5]"
+
+
+def question(name: str, **changes) -> Question:
+    fields = {"check_script": CHECK, "mutants": ("def f(x):\n    return x + 2", "def f(x):\n    return abs(x) + 1")}
+    return Question(name, None, name, name, TRUTH, "f", **{**fields, **changes})
+
+
+class _Texts:
+    """A tokenizer whose tokens are indices of texts."""
+
+    def __init__(self, texts: Sequence[str]):
+        self.texts = texts
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.texts[ids[0]]
+
+
+class _Player:
+    """Sample i of any prompt says text i; the greedy answer is the first text."""
+
+    def __init__(self, *texts: str, longest: int = 100):
+        self.tokenizer, self._longest = _Texts(texts), longest
+
+    def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        return tuple(range(len(messages[0]["content"])))
+
+    def fits(self, prompt_ids: Sequence[int]) -> bool:
+        return len(prompt_ids) <= self._longest
+
+    def generate(self, requests: Sequence[Request], **_: object) -> Iterator[Sample]:
+        for request in reversed(requests):
+            for index in range(request.first_sample, request.first_sample + request.num_samples):
+                yield Sample(request.question_id, index, request.prompt_ids, (index,), np.zeros(1), "stop")
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with SandboxPool(2) as pool:
+        yield Grader(pool)
+
+
+def held_out(*questions: Question, samples: int = 4) -> HeldOut:
+    return HeldOut(questions, TINY, num_tests=2, samples=samples, shown_mutants=2, purpose="test")
+
+
+def test_solutions_are_counted_per_question(grader):
+    wrong = "def f(x):\n    return 1"
+    player = _Player(TRUTH, wrong, wrong, TRUTH)
+    measured = evaluate(held_out(question("q"), question("a much longer name"), samples=4), {"code": player}, grader)
+    assert measured["code_pass_at_1"] == [0.5, 0.5]
+    assert measured["code_pass_at_1_greedy"] == [1.0, 1.0]
+    assert measured["code_pass_at_2"] == [pytest.approx(5 / 6)] * 2  # all but 1 of 6 pairs hold a right one
+
+
+def test_a_question_that_does_not_fit_is_not_passed(grader):
+    player = _Player(TRUTH, TRUTH, longest=5)
+    measured = evaluate(held_out(question("q"), question("too long"), samples=2), {"code": player}, grader)
+    assert measured["code_pass_at_1"] == [1.0, 0.0]
+
+
+def test_suites_are_counted_per_mutant_shown(grader):
+    # Shown x + 2: one right test, which kills it, and a wrong one whose input -1 kills both mutants.
+    # Shown abs(x) + 1: two right tests, neither of which kills it; the other mutant dies of the first already.
+    player = _Player("assert f(1) == 2\nassert f(-1) == 7", "assert f(1) == 2\nassert f(2) == 3")
+    measured = evaluate(held_out(question("q")), {"code": _Player(*[TRUTH] * 4), "test": player}, grader)
+    assert measured["test_validity"] == [pytest.approx((0.5 + 1.0) / 2)]
+    assert measured["test_mutation_score"] == [pytest.approx((1.0 + 0.5) / 2)]
+    assert measured["test_mutation_score_at_1"] == [pytest.approx(0.5)]
+    assert measured["test_strict_kill"] == [pytest.approx((1.0 + 0.0) / 2)]
+    assert measured["test_mul"] == [[pytest.approx(0.75), pytest.approx(0.75)]]
+    metrics = summary(measured, 3, "test")["metrics"]
+    assert metrics["test_mul"]["mean"] == pytest.approx(0.5625)
+
+
+def test_a_question_without_mutants_is_undefined(grader):
+    players = {"code": _Player(*[TRUTH] * 4), "test": _Player("assert f(1) == 2", "")}
+    measured = evaluate(held_out(question("q", mutants=()), question("r")), players, grader)
+    assert np.isnan(measured["test_validity"][0])
+    assert measured["test_validity"][1] == 0.25
+
+
+def test_scripts_judge_programs_and_tell_broken_rows(grader):
+    broken = question("broken", check_script="def check(candidate):\n    [*candidate(1)]")
+    questions = [question("right"), question("wrong"), broken, question("absent")]
+    programs = {"right": TRUTH + "  # again", "wrong": "def f(x):\n    return x", "broken": TRUTH}
+    score = judge(questions, programs, grader, lambda: None)
+    assert [(j.question_id, j.verdict) for j in score.judgements] == [("right", Verdict.PASS), ("wrong", Verdict.FAIL)]
+    assert [judgement.question_id for judgement in score.broken] == ["broken"]
+    assert (score.passed, score.missing, score.lost) == (1, ["absent"], [])

@@ -78,7 +78,7 @@ def default_config() -> ConfigDict:
     c.game.num_solutions = 8  # M: solutions per question
     c.game.num_suites = 8  # N: suites per solution
     c.game.num_tests = 8  # K: tests asked for in a suite
-    c.game.reward = "official"  # "official": the reference's formulas; "strict": only right tests count
+    c.game.reward = "official"  # of codea1.game.rewards: "official", "strict" or "strict_tests"
     c.game.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
     c.game.mistake_book = True  # replay each question's old failures
     c.game.history_size = 8  # tests replayed per question

@@ -28,7 +28,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.num_solutions = 6
     c.game.num_suites = 4
     c.game.num_tests = 4
-    c.game.alpha = 0.7
+    c.game.reward = "strict_tests"
+    c.game.alpha = 0.3
     c.game.trained_solutions = 2
     c.game.prompts = "tiny"
 
@@ -41,10 +42,10 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.micro_batch_size = 12
     c.code.max_prompt_length = 20
     c.code.max_response_length = 28
-    c.code.learning_rate = 2e-4
+    c.code.learning_rate = 4e-4
     c.test.max_prompt_length = 48
     c.test.max_response_length = 68
-    c.test.learning_rate = 3e-4
+    c.test.learning_rate = 2e-4
 
     c.model.dtype = "float32"
     c.model.remat = "none"

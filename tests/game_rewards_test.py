@@ -210,3 +210,14 @@ def test_rewards_stay_within_their_bounds():
             for outcome in outcomes
         )
         assert all(0 <= total <= 1 for total in paid if total is not None)
+
+
+def test_strict_tests_pays_the_code_llm_for_every_input_and_the_test_llm_for_right_ones():
+    # Three usable tests, the second with a wrong answer: its verdict reaches the Code LLM alone.
+    outcome = SuiteOutcome(verdicts("pff"), invalid=1, right=((0, Verdict.PASS), (2, Verdict.FAIL)))
+    graded = SolutionOutcome(True, (outcome,), verdicts("p"))
+    policy = POLICIES["strict_tests"](alpha=0.25, num_tests=4)
+    assert policy.test_reward(graded, outcome).total == 0.25 * 2 / 4 + 0.75 * 1 / 4
+    assert policy.code_reward(graded).total == (1 / 3 + 1) / 2
+    late = SuiteOutcome(verdicts("f"), right=((4, Verdict.FAIL),))
+    assert policy.test_reward(SolutionOutcome(True, (late,)), late).total == 0.0

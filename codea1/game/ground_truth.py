@@ -43,6 +43,11 @@ class MarkedAssert:
     kept: bool = False  # the policy runs the call on the candidate
 
     @property
+    def is_right(self) -> bool:
+        """Whether the assert, as it is written, is unique and states the ground truth's answer with `==`."""
+        return self.mark is Mark.RIGHT and not self.parsed.rejection
+
+    @property
     def test(self) -> Test | None:
         """What runs on the candidate: the call with the ground truth's answer; None when the assert is not kept."""
         return Test(self.parsed.call, self.truth) if self.kept else None

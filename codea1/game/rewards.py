@@ -31,13 +31,16 @@ class SuiteOutcome:
     invalid: int = 0  # asserts that were rejected, unusable, duplicate or stated a wrong answer
     nonprintable_ratio: float = 0.0
     ground_truth_lost: bool = False  # the sandbox failed to run the ground truth on a call of the suite
+    right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
 
     @classmethod
     def of(cls, parsed: ParsedSuite, marked: Sequence[MarkedAssert], verdicts: Sequence[Verdict]) -> "SuiteOutcome":
         """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts."""
         marks = [item.mark for item in marked]
         invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
-        return cls(tuple(verdicts), invalid, parsed.nonprintable_ratio, Mark.INFRA in marks)
+        places = [place for place, item in enumerate(marked) if item.kept]
+        right = tuple((place, v) for place, v in zip(places, verdicts, strict=False) if marked[place].is_right)
+        return cls(tuple(verdicts), invalid, parsed.nonprintable_ratio, Mark.INFRA in marks, right)
 
     @property
     def lost(self) -> bool:
@@ -198,7 +201,23 @@ class StrictPolicy:
         return _code_reward(solution, CodeReward(total, shares, _mean(generated), history))
 
 
-POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {"official": OfficialPolicy, "strict": StrictPolicy}
+@dataclass(frozen=True)
+class StrictTestsPolicy(OfficialPolicy):
+    """The Code LLM is paid as by OfficialPolicy, from every usable input; the Test LLM as by StrictPolicy.
+
+    A wrong answer then still teaches the Code LLM, with the ground truth's value, and earns the Test LLM nothing.
+    """
+
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+        right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
+        return StrictPolicy(self.alpha, self.num_tests).test_reward(solution, replace(suite, verdicts=right))
+
+
+POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {
+    "official": OfficialPolicy,
+    "strict": StrictPolicy,
+    "strict_tests": StrictTestsPolicy,
+}
 
 
 def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> CodeReward:

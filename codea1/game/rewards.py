@@ -210,7 +210,9 @@ class StrictTestsPolicy(OfficialPolicy):
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
-        return StrictPolicy(self.alpha, self.num_tests).test_reward(solution, replace(suite, verdicts=right))
+        return StrictPolicy(self.alpha, self.num_tests).test_reward(
+            solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
+        )
 
 
 POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {

@@ -105,7 +105,7 @@ def default_config() -> ConfigDict:
     c.sandbox = ConfigDict()
     c.sandbox.slots = 0  # gradings at once; 0: one per CPU core
     c.sandbox.cpu_seconds_per_test = 2.0
-    c.sandbox.cpu_seconds_per_suite = 6.0
+    c.sandbox.cpu_seconds_per_suite = 12.0  # all tests of one solution
     c.sandbox.cpu_seconds_per_script = 60.0  # a whole benchmark script; the slowest honest ones take half of it
     c.sandbox.memory_mb = 1024  # MiB of address space
 

@@ -7,6 +7,7 @@ are still being sampled.
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.asserts import Rejected, parse_assert
@@ -48,7 +49,7 @@ class _Pending:
     """What the sandbox still owes a round."""
 
     solutions: list[tuple[SolutionRecord, Sequence[Test], Future]] = field(default_factory=list)
-    suites: list[tuple[SuiteRecord, Future]] = field(default_factory=list)
+    suites: list[tuple[list[SuiteRecord], Future]] = field(default_factory=list)  # of one solution each
 
 
 def play_round(
@@ -139,22 +140,27 @@ def _ask_for_suites(
         answer = _sample_record(player, sample)
         suite = SuiteRecord(n, answer, parse_suite(answer.text, question.entry_point))
         solution.suites.append(suite)
-        pending.suites.append((suite, _grade_suite(question, solution, suite, rules.policy, grader)))
-    for solution in round_.solutions:
-        solution.suites.sort(key=lambda suite: suite.index)
+        if len(solution.suites) == rules.num_suites:
+            solution.suites.sort(key=lambda suite: suite.index)
+            pending.suites.append((solution.suites, _grade_suites(question, solution, rules.policy, grader)))
 
 
-def _grade_suite(
-    question: Question, solution: SolutionRecord, suite: SuiteRecord, policy: RewardPolicy, grader: Grader
-) -> Future:
-    """Asks the ground truth first, then, when its answers are there, the solution."""
-    calls = policy.calls(suite.parsed)
+def _grade_suites(question: Question, solution: SolutionRecord, policy: RewardPolicy, grader: Grader) -> Future:
+    """Asks the ground truth first, then, when its answers are there, the solution: a process each for all suites.
+
+    Which tests share a process depends on the samples alone and never on when they finished, because a program that
+    keeps state between calls can tell.
+    """
+    calls = list(dict.fromkeys(call for suite in solution.suites for call in policy.calls(suite.parsed)))
     done: Future = Future()
 
     def grade(answers: Future) -> None:
         try:
-            suite.marked = policy.mark(suite.parsed, dict(zip(calls, answers.result(), strict=True)))
-            grader.grade(solution.program.source, suite.tests).add_done_callback(finish)
+            known = dict(zip(calls, answers.result(), strict=True))
+            for suite in solution.suites:
+                suite.marked = policy.mark(suite.parsed, known)
+            tests = [test for suite in solution.suites for test in suite.tests]
+            grader.grade(solution.program.source, tests).add_done_callback(finish)
         except BaseException as error:
             done.set_exception(error)
 
@@ -177,8 +183,10 @@ def _collect(pending: _Pending, rules: Rules) -> None:
             solution.golden = graded
         else:
             solution.history = graded
-    for suite, future in pending.suites:
-        suite.verdicts = list(future.result().verdicts)
+    for suites, future in pending.suites:
+        verdicts = iter(future.result().verdicts)
+        for suite in suites:
+            suite.verdicts = list(islice(verdicts, len(suite.tests)))
 
 
 def _pay(round_: Round, rules: Rules) -> None:

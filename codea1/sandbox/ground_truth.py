@@ -8,7 +8,7 @@ from codea1.sandbox.pool import HASH_SEEDS, SandboxPool
 from codea1.sandbox.results import Call, Outcome
 from codea1.sandbox.values import contains_nan, decode_exact, encode_canonical
 
-_CALLS_PER_RUN = 8  # few, so that slots share the work and a slow call delays few others
+_CALLS_PER_RUN = 64  # most solutions' suites fit; more, and one process would keep all others waiting
 
 _REASONS = {
     "error": "raises",

@@ -35,7 +35,7 @@ class Limits:
     """What one grading may use. Time is CPU time; a sleeping process is stopped by a generous wall limit."""
 
     cpu_seconds_per_test: float = 2.0  # of one call, and of loading a program
-    cpu_seconds_per_suite: float = 6.0  # of all calls of one run, loading included
+    cpu_seconds_per_suite: float = 12.0  # of all calls of one run, loading included
     cpu_seconds_per_script: float = 60.0  # of a whole check script, the program's part included
     memory_bytes: int = 512 << 20  # of address space beyond the interpreter's own
     script_memory_bytes: int = 2 << 30  # the same for a check script and for its program

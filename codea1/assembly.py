@@ -50,8 +50,7 @@ def assemble(config: ConfigDict) -> Parts:
         _require_check_scripts(name, questions)
     if rules.golden:
         _require_golden_tests(train)
-    rows = training_rows(config)
-    players = {name: Player(name, config, mesh, tokenizers[name], rows[name]) for name in rules.method.players}
+    players = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.players}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Parts(rules, players, feed, train, dropped, **sets)
 
@@ -112,15 +111,6 @@ def questions_of(config: ConfigDict, name: str) -> list[Question]:
     """The questions of section `name` of config.data, as they are."""
     section = config.data[name]
     return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
-
-
-def training_rows(config: ConfigDict) -> dict[str, int]:
-    """Sequences that each player learns from in one step, at most."""
-    game = config.game
-    return {
-        "code": config.questions_per_step * game.num_solutions,
-        "test": config.questions_per_step * game.trained_solutions * game.num_suites,
-    }
 
 
 def _fitting(

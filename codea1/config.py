@@ -44,7 +44,9 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.max_grad_norm = 1.0  # global norm
 
     c.mini_batches = 2  # optimizer steps per training step
-    c.micro_batch_size = 8  # sequences whose activations are alive at once; does not change the result
+    c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
+    c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
+    c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
     c.advantage_ddof = 1  # 1: unbiased standard deviation of the group
     c.advantage_eps = 1e-6  # added to the group's standard deviation
     c.normalize_by_std = True  # False: only the group's mean is subtracted
@@ -126,6 +128,8 @@ def default_config() -> ConfigDict:
     c.sft.steps = 360
     c.sft.batch_size = 64  # documents
     c.sft.length = 160  # tokens per document
+    c.sft.micro_batch_size = 64  # longest documents whose activations are alive at once
+    c.sft.row_lengths = ()  # tokens: further row lengths, for shorter documents
     c.sft.learning_rate = 2.5e-3  # peak
     c.sft.warmup_steps = 30
     c.sft.adam_b2 = 0.98
@@ -157,7 +161,8 @@ def parse_arg(arg: str | None, **defaults: Any) -> ConfigDict:
 POSITIVE = (
     "steps questions_per_step game.num_solutions game.num_suites game.num_tests game.trained_solutions "
     "rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
-    "checkpoint.every checkpoint.keep_last sft.steps sft.batch_size sft.length sft.learning_rate sft.vocab_size "
+    "checkpoint.every checkpoint.keep_last sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate "
+    "sft.vocab_size "
     "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "
     "model.log_prob_chunk mesh.replica mesh.tensor "
     "{player}.max_prompt_length {player}.max_response_length {player}.temperature {player}.learning_rate "
@@ -179,6 +184,7 @@ CHOICES = {
     "{player}.advantage_ddof": (0, 1),
     "{player}.decay": DECAYS,
     "{player}.kl_estimator": KL_ESTIMATORS,
+    "{player}.old_log_probs": ("trainer", "sampler"),
     "{player}.aggregation": AGGREGATIONS,
 }
 
@@ -211,6 +217,8 @@ def validate(config: ConfigDict) -> None:
 
     for key in _keys(POSITIVE):
         check(key, _value(config, key) > 0, "be greater than 0")
+    for key in _keys("{player}.row_lengths sft.row_lengths"):
+        check(key, all(length > 0 for length in _value(config, key)), "hold numbers greater than 0")
     for key in _keys(NOT_NEGATIVE):
         check(key, _value(config, key) >= 0, "be 0 or greater")
     for key in _keys(FRACTIONS):

@@ -11,8 +11,17 @@ from ml_collections import ConfigDict
 
 from codea1 import sharding
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.learn.batch import PackedSamples, TrainSample, mini_batches, pack_samples, to_mesh
-from codea1.learn.log_probs import make_score, score_rows
+from codea1.learn.batch import (
+    TrainBatch,
+    TrainSample,
+    micro_batches,
+    mini_batches,
+    padding_waste,
+    row_shapes,
+    to_mesh,
+    with_scores,
+)
+from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_update, state_shardings
@@ -28,7 +37,7 @@ Metrics = dict[str, float]
 class Player:
     """The Code LLM or the Test LLM. Starts from a model folder; `state` is all that training changes."""
 
-    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer, num_rows: int):
+    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer):
         """Loads the model and declares its programs; nothing is compiled before the first use.
 
         Args:
@@ -36,7 +45,6 @@ class Player:
           config: the whole config of the run.
           mesh: where it lives.
           tokenizer: the one in its model folder.
-          num_rows: sequences it learns from in one training step, at most.
 
         Raises:
           BadInput: the model folder cannot be read, or the mesh cannot cut the model.
@@ -46,7 +54,12 @@ class Player:
         self._seed = config.seed
         self._config = config[name]
         self._mesh = mesh
-        self._num_rows = num_rows
+        self._row_shapes = row_shapes(
+            self._config.row_lengths,
+            self._config.max_prompt_length + self._config.max_response_length,
+            self._config.micro_batch_size,
+            multiple=mesh.shape["replica"] * mesh.shape["fsdp"],
+        )
         self._model_config, loaded = _load(config, name, mesh)
         graphdef, abstract = qwen2.abstract(self._model_config)
         self._optimizer = _adamw(self._config)
@@ -65,7 +78,7 @@ class Player:
             stop_ids=tokenizer.stop_ids,
             pad_id=tokenizer.pad_id,
         )
-        self._score = make_score(graphdef, config.model.log_prob_chunk)
+        self._score = make_score(graphdef, config.model.log_prob_chunk, mesh)
         self._update = make_update(
             graphdef,
             _objective(self._config),
@@ -113,50 +126,45 @@ class Player:
         )
 
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
-        """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches."""
+        """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
+
+        "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights.
+        """
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
         if not samples:
             return metrics
-        packed, differences = self._with_log_probs(samples)
+        parts = mini_batches(samples, self._config.mini_batches, self._generator(step))
+        laid_out = [self._micro_batches(part) for part in parts]
+        metrics["padding_waste"] = padding_waste([batch for batches in laid_out for batch in batches], samples)
+        # Every mini-batch is scored before the first changes the policy.
+        scored = [[self._with_scores(to_mesh(batch, self._mesh)) for batch in batches] for batches in laid_out]
         reports = []
-        for batch in mini_batches(
-            packed,
-            count=self._config.mini_batches,
-            micro_rows=self._config.micro_batch_size,
+        for batches in scored:
+            self.state, report = self._update(self.state, batches, rate)
+            reports.append(report)
+        metrics |= _sampler_differences(laid_out[0], to_host(reports[0].log_probs))
+        return metrics | _over_mini_batches([report.metrics() for report in reports])
+
+    def _generator(self, step: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, stable_hash(self.name), step])
+
+    def _micro_batches(self, samples: Sequence[TrainSample]) -> list[TrainBatch]:
+        return micro_batches(
+            samples,
+            self._row_shapes,
             aggregation=self._config.aggregation,
             max_response_length=self._config.max_response_length,
-            generator=np.random.default_rng([self._seed, stable_hash(self.name), step]),
-        ):
-            self.state, report = self._update(self.state, to_mesh(batch, self._mesh), rate)
-            reports.append(report)
-        return metrics | differences | _over_mini_batches(to_host(reports))
-
-    def _with_log_probs(self, samples: Sequence[TrainSample]) -> tuple[PackedSamples, Metrics]:
-        # As the reference does, the old log-probs are the trainer's own: the first ratio is 1 whatever the sampler
-        # rounds.
-        length = self._config.max_prompt_length + self._config.max_response_length
-        packed = pack_samples(samples, length=length, num_rows=self._num_rows, pad_id=self.tokenizer.pad_id)
-        old, reference = self._scored(self.state.params, packed), None
-        if self._config.kl_coefficient:
-            reference = self._scored(self._reference, packed)
-        difference = np.abs(old - packed.old_log_probs)[packed.response_mask]
-        metrics = {
-            "sampler_log_prob_difference_mean": float(difference.mean()),
-            "sampler_log_prob_difference_max": float(difference.max()),
-        }
-        return dataclasses.replace(packed, old_log_probs=old, ref_log_probs=reference), metrics
-
-    def _scored(self, params: Params, packed: PackedSamples) -> np.ndarray:
-        log_probs, _ = score_rows(
-            self._score,
-            params,
-            packed.tokens,
-            micro_rows=self._config.micro_batch_size,
-            temperature=self._config.temperature,
-            mesh=self._mesh,
+            pad_id=self.tokenizer.pad_id,
         )
-        return log_probs
+
+    def _with_scores(self, batch: TrainBatch) -> TrainBatch:
+        old, reference = None, None
+        if self._config.old_log_probs == "trainer":
+            old, _ = self._score(self.state.params, batch.tokens, self._config.temperature)
+        if self._config.kl_coefficient:
+            reference, _ = self._score(self._reference, batch.tokens, self._config.temperature)
+        return with_scores(batch, old, reference)
 
 
 def _load(config: ConfigDict, name: str, mesh: Mesh) -> tuple[Qwen2Config, Params]:
@@ -198,7 +206,17 @@ def _schedule(config: ConfigDict, total_steps: int) -> ScheduleConfig:
 _OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
 
 
-def _over_mini_batches(reports: Sequence[dict[str, np.ndarray]]) -> Metrics:
+def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:
+    pairs = zip(batches, log_probs, strict=True)
+    differences = np.concatenate([np.abs(own - b.sampler_log_probs)[b.response_mask] for b, own in pairs])
+    return {
+        "sampler_log_prob_difference_mean": float(differences.mean()),
+        "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
+        "sampler_log_prob_difference_max": float(differences.max()),
+    }
+
+
+def _over_mini_batches(reports: Sequence[Metrics]) -> Metrics:
     return {
         name: float(_OVER_MINI_BATCHES.get(name, np.mean)([report[name] for report in reports])) for name in reports[0]
     }

@@ -19,8 +19,7 @@ from codea1 import program
 from codea1.data.corpus import Recipe, corpus_batch, corpus_texts
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
 from codea1.errors import BadInput
-from codea1.learn.batch import SupervisedBatch, to_mesh
-from codea1.learn.losses import token_weights
+from codea1.learn.batch import SupervisedBatch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
 from codea1.models import huggingface, qwen2, shapes
@@ -32,7 +31,7 @@ from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
 WORKDIR = flags.DEFINE_string("workdir", None, "folder that gets the model")
 CONFIG = program.define_config()
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
-COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "positions_per_second": ("positions/s", "{:,.0f}")}
+COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "tokens_per_second": ("target tokens/s", "{:,.0f}")}
 
 
 def main() -> None:
@@ -80,27 +79,28 @@ def _train(
     update = make_supervised_update(graphdef, optimizer, shardings, log_prob_chunk=config.model.log_prob_chunk)
     progress.note("compiling")
     started = time.monotonic()
+    tokens = 0.0
     for step in range(1, sft.steps + 1):
-        batch = to_mesh(_batch(config, tokenizer, step), mesh)
-        state, report = update(state, batch, learning_rate(step, schedule))
-        row = {name: float(value) for name, value in report.items()}
-        row["positions_per_second"] = step * sft.batch_size * sft.length / (time.monotonic() - started)
+        batches = to_mesh(_batch(config, tokenizer, step), mesh)
+        state, report = update(state, batches, learning_rate(step, schedule))
+        row = report.metrics()
+        tokens += row["tokens"]
+        row["tokens_per_second"] = tokens / (time.monotonic() - started)
         metrics.write(step, row)
         progress.update(step, row)
     return state
 
 
-def _batch(config: ConfigDict, tokenizer: ChatTokenizer, step: int) -> SupervisedBatch:
+def _batch(config: ConfigDict, tokenizer: ChatTokenizer, step: int) -> list[SupervisedBatch]:
     sft = config.sft
     recipe = Recipe(
         misconceptions=sft.misconceptions,
         expert_suites=sft.expert_suites if 2 * step > sft.steps else 0.0,
         num_tests=config.game.num_tests,
     )
-    tokens_BT, mask_BT = corpus_batch(config.seed, step, sft.batch_size, tokenizer, sft.length, recipe)
-    mask_BT = mask_BT > 0
-    weights_BT = token_weights(mask_BT, "token-mean", max_response_length=sft.length)
-    return SupervisedBatch(tokens_BT[None], mask_BT[None], weights_BT[None])
+    documents = corpus_batch(config.seed, step, sft.batch_size, tokenizer, sft.length, recipe)
+    shapes = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size)
+    return supervised_batches(documents, shapes, tokenizer.pad_id)
 
 
 if __name__ == "__main__":

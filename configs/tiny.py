@@ -41,12 +41,15 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.decay = "constant"
         player.adam_b2 = 0.99
         player.weight_decay = 0.01
-        player.micro_batch_size = 12
+        player.micro_batch_size = 8
+        player.old_log_probs = "sampler"  # in float32 they are the trainer's to 1e-5
     c.code.max_prompt_length = 20
     c.code.max_response_length = 28
+    c.code.row_lengths = (32,)
     c.code.learning_rate = 2e-4
     c.test.max_prompt_length = 48
     c.test.max_response_length = 68
+    c.test.row_lengths = (64, 84)
     c.test.learning_rate = 2e-4
 
     c.model.dtype = "float32"
@@ -54,6 +57,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.rollout.slots = 288
 
     c.sft.length = 112
+    c.sft.micro_batch_size = 8
+    c.sft.row_lengths = (64, 80, 96)
     c.validation.every = 16
     c.checkpoint.every = 8
     c.sandbox.memory_mb = 512

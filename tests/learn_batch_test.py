@@ -1,12 +1,26 @@
-"""Packing samples into rows and dealing rows into mini-batches."""
+"""Dealing samples into mini-batches and laying those out as micro-batches."""
 
 import dataclasses
+import math
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from codea1.learn.batch import TrainBatch, TrainSample, mini_batches, pack_samples, to_mesh
+from codea1.learn.batch import (
+    RowShape,
+    TrainBatch,
+    TrainSample,
+    micro_batches,
+    mini_batches,
+    padding_waste,
+    row_shapes,
+    supervised_batches,
+    to_mesh,
+    with_scores,
+)
 from codea1.learn.losses import AGGREGATIONS
 from codea1.sharding import make_mesh
 
@@ -17,87 +31,103 @@ def sample(prompt: list[int], response: list[int], advantage: float = 1.0) -> Tr
     return TrainSample(prompt, response, [-0.25 * (t + 1) for t in range(len(response))], advantage)
 
 
-def packed_rows(num: int, num_rows: int):
-    samples = [sample([1] * (1 + row % 3), [row] * (1 + row % 4), float(row)) for row in range(num)]
-    return pack_samples(samples, length=8, num_rows=num_rows, pad_id=PAD)
+def many(num: int) -> list[TrainSample]:
+    return [sample([1] * (1 + row % 3), [row] * (1 + row % 4), float(row + 1)) for row in range(num)]
 
 
-def cut(packed, count: int = 2, micro_rows: int = 2, aggregation: str = "token-mean", seed: int = 0):
-    return mini_batches(
-        packed,
-        count=count,
-        micro_rows=micro_rows,
-        aggregation=aggregation,
-        max_response_length=4,
-        generator=np.random.default_rng(seed),
-    )
+def lay_out(samples: list[TrainSample], *shapes: RowShape, aggregation: str = "token-mean") -> list[TrainBatch]:
+    shapes = shapes or (RowShape(3, 8),)
+    return micro_batches(samples, shapes, aggregation=aggregation, max_response_length=4, pad_id=PAD)
 
 
 def test_rows_hold_prompt_response_padding():
-    packed = pack_samples([sample([5, 6], [7, 8, 4], 0.5), sample([5], [7])], length=6, num_rows=3, pad_id=PAD)
-    np.testing.assert_array_equal(packed.tokens, [[5, 6, 7, 8, 4, PAD], [5, 7] + [PAD] * 4, [PAD] * 6])
-    np.testing.assert_array_equal(packed.response_mask, [[0, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
-    np.testing.assert_allclose(packed.advantages, [[0, 0, 0.5, 0.5, 0.5, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
-    np.testing.assert_allclose(packed.old_log_probs[0], [0, 0, -0.25, -0.5, -0.75, 0])
+    (batch,) = lay_out([sample([5], [7]), sample([5, 6], [7, 8, 4], 0.5)], RowShape(3, 6))
+    np.testing.assert_array_equal(batch.tokens, [[5, 6, 7, 8, 4, PAD], [5, 7] + [PAD] * 4, [PAD] * 6])
+    np.testing.assert_array_equal(batch.response_mask, [[0, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
+    np.testing.assert_allclose(batch.advantages, [[0, 0, 0.5, 0.5, 0.5, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
+    np.testing.assert_allclose(batch.loss_weights, batch.response_mask / 4)
+    np.testing.assert_allclose(batch.sampler_log_probs[0], [0, 0, -0.25, -0.5, -0.75, 0])
 
 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ([sample([1], [2])] * 4, "4 sequences do not fit into 3 rows"),
-        ([sample([1] * 4, [2] * 3)], "7 tokens"),
-        ([sample([], [2])], "no prompt"),
-        ([sample([1], [2], float("nan"))], "advantage nan"),
-        ([dataclasses.replace(sample([1], [2]), log_probs=[-1.0, -1.0])], "1 tokens but 2 log_probs"),
+        (sample([1] * 4, [2] * 5), "9 tokens"),
+        (sample([], [2]), "no prompt"),
+        (sample([1], [2], float("nan")), "advantage nan"),
+        (dataclasses.replace(sample([1], [2]), log_probs=[-1.0, -1.0]), "1 tokens but 2 log_probs"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(bad: list[TrainSample], message: str):
+def test_what_cannot_be_laid_out_is_refused(bad: TrainSample, message: str):
     with pytest.raises(ValueError, match=message):
-        pack_samples(bad, length=6, num_rows=3, pad_id=PAD)
+        lay_out([sample([1], [2]), bad])
 
 
-@pytest.mark.parametrize(("num", "num_rows", "count", "micro_rows"), [(10, 12, 2, 2), (3, 12, 2, 4), (1, 8, 2, 4)])
-def test_every_real_row_is_dealt_once_and_shapes_do_not_depend_on_their_number(num, num_rows, count, micro_rows):
-    batches = cut(packed_rows(num, num_rows), count, micro_rows)
-    full = cut(packed_rows(num_rows, num_rows), count, micro_rows)
-    assert [batch.tokens.shape for batch in batches] == [batch.tokens.shape for batch in full]
-    dealt = np.concatenate([batch.advantages.max(axis=-1).ravel() for batch in batches])
-    assert sorted(dealt[dealt > 0]) == list(range(1, num))
-    sizes = [batch.response_mask.any(axis=-1).sum() for batch in batches]
-    assert sum(sizes) == num
+@pytest.mark.parametrize(("num", "count"), [(10, 2), (3, 2), (1, 2), (0, 3), (11, 4)])
+def test_every_sample_with_a_response_is_dealt_once(num: int, count: int):
+    empty = sample([1], [])
+    dealt = mini_batches([*many(num), empty], count, np.random.default_rng(0))
+    assert sorted(s.advantage for part in dealt for s in part) == [s.advantage for s in many(num)]
+    sizes = [len(part) for part in dealt]
+    assert len(sizes) == count
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_order_is_a_function_of_the_generator():
+    first, second, other = (mini_batches(many(10), 2, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert first == second
+    assert first != other
+
+
+def test_shapes_hold_about_the_same_number_of_tokens():
+    assert row_shapes((50, 25, 100, 200), 100, 8) == (RowShape(32, 25), RowShape(16, 50), RowShape(8, 100))
+    assert row_shapes((), 48, 8) == (RowShape(8, 48),)
+    for shape in row_shapes((7, 30), 64, 8, multiple=4):
+        assert shape.rows % 4 == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), max_size=30),
+    st.sets(st.integers(2, 7)),
+    st.integers(1, 5),
+)
+def test_every_sample_has_a_row_in_a_known_shape(sizes: list, lengths: set[int], max_rows: int):
+    samples = [sample([1] * p, [2] * r, float(i + 1)) for i, (p, r) in enumerate(sizes)]
+    shapes = row_shapes(sorted(lengths), 8, max_rows)
+    batches = lay_out(samples, *shapes)
+    assert all(RowShape(*batch.tokens.shape) in shapes for batch in batches)
+    rows = [row for batch in batches for row in batch.advantages.max(axis=1, initial=0.0) if row > 0]
+    assert sorted(rows) == [s.advantage for s in samples]
+    positions = sum(batch.tokens.size for batch in batches)
+    tokens = sum(p + r for p, r in sizes)
+    assert padding_waste(batches, samples) == pytest.approx(1 - tokens / positions if positions else 1.0)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_the_loss_of_a_mini_batch_does_not_depend_on_the_cut(aggregation: str):
-    packed = packed_rows(11, 12)
+    def loss(*shapes: RowShape) -> float:
+        return sum(
+            float(np.sum(batch.loss_weights.astype(np.float64) * batch.advantages * batch.sampler_log_probs))
+            for batch in lay_out(many(11), *shapes, aggregation=aggregation)
+        )
 
-    def losses(micro_rows: int) -> list[float]:
-        return [
-            float(np.sum(batch.loss_weights.astype(np.float64) * batch.advantages * batch.old_log_probs))
-            for batch in cut(packed, count=2, micro_rows=micro_rows, aggregation=aggregation)
-        ]
-
-    np.testing.assert_allclose(losses(1), losses(6), rtol=1e-12)
-    np.testing.assert_allclose(losses(4), losses(6), rtol=1e-12)
-
-
-def test_order_is_a_function_of_the_generator():
-    packed = packed_rows(10, 10)
-    first, second, other = (cut(packed, seed=seed)[0].tokens for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
+    whole = loss(RowShape(11, 8))
+    assert loss(RowShape(1, 8)) == pytest.approx(whole, rel=1e-12)
+    assert loss(RowShape(2, 4), RowShape(3, 6), RowShape(4, 8)) == pytest.approx(whole, rel=1e-12)
 
 
-def test_reference_log_probs_travel_with_their_rows():
-    packed = packed_rows(6, 8)
-    assert cut(packed)[0].ref_log_probs is None
-    for batch in cut(dataclasses.replace(packed, ref_log_probs=2 * packed.old_log_probs)):
-        np.testing.assert_array_equal(batch.ref_log_probs, 2 * batch.old_log_probs)
+def test_documents_weigh_each_target_alike():
+    documents = [([5, 6, 7], [0, 1, 1]), ([5, 6, 7, 8, 9], [0, 0, 0, 1, 1]), ([4], [0])]
+    batches = supervised_batches(documents, (RowShape(2, 3), RowShape(1, 5)), PAD)
+    assert [batch.tokens.tolist() for batch in batches] == [[[5, 6, 7, 8, 9]], [[5, 6, 7], [4, PAD, PAD]]]
+    assert math.isclose(sum(batch.loss_weights.sum() for batch in batches), 1.0)
+    for batch in batches:
+        np.testing.assert_array_equal(batch.loss_weights > 0, batch.response_mask)
 
 
 def test_batches_are_pytrees_that_reach_the_mesh_unchanged():
-    batch = cut(packed_rows(4, 4))[0]
+    batch = with_scores(lay_out(many(3))[0], None, np.ones((3, 8), np.float32))
     placed = to_mesh(batch, make_mesh(1, 1, 1, jax.devices()[:1]))
     assert isinstance(placed, TrainBatch)
+    assert placed.old_log_probs is None
     jax.tree.map(np.testing.assert_array_equal, batch, placed)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.learn.log_probs import make_score, score_rows, token_log_probs
+from codea1.learn.log_probs import make_score, token_log_probs
 from tests.tiny_policy import make_policy
 
 B, T, D, V = 3, 8, 4, 11
@@ -31,7 +31,7 @@ def reference(hidden, head, tokens, temperature: float) -> tuple[np.ndarray, np.
 @pytest.fixture(scope="module")
 def policy():
     policy = make_policy()
-    policy.score = make_score(policy.graphdef, 512)
+    policy.score = make_score(policy.graphdef, 512, policy.mesh)
     return policy
 
 
@@ -80,14 +80,3 @@ def test_a_token_is_scored_from_the_tokens_before_it_alone(policy):
     np.testing.assert_array_equal(other_log_probs[:, :6], log_probs[:, :6])
     np.testing.assert_array_equal(other_entropy[:, :7], entropy[:, :7])
     assert (np.abs(other_log_probs - log_probs)[:, 6:] > 1e-4).all()
-
-
-def test_rows_are_scored_in_any_number(policy):
-    tokens = np.random.default_rng(0).integers(0, policy.config.vocab_size, (5, 12))
-    log_probs, entropy = score_rows(
-        policy.score, policy.params, tokens, micro_rows=2, temperature=0.8, mesh=policy.mesh
-    )
-    for row in range(5):
-        expected = policy.score(policy.params, np.repeat(tokens[row : row + 1], 2, axis=0), 0.8)
-        np.testing.assert_allclose(log_probs[row], expected[0][0], atol=1e-5)
-        np.testing.assert_allclose(entropy[row], expected[1][0], atol=1e-5)

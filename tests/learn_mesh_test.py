@@ -1,6 +1,5 @@
 """Scores, updates and generation on eight virtual devices against one; run as a program, prints what it computed."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 
 from codea1.errors import BadInput
-from codea1.learn.batch import TrainSample, mini_batches, pack_samples, to_mesh
-from codea1.learn.log_probs import make_score, score_rows
+from codea1.learn.batch import TrainBatch, TrainSample, micro_batches, row_shapes, to_mesh, with_scores
+from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import init_state, make_update, state_shardings
@@ -32,17 +31,17 @@ def compute(fsdp: int, tensor: int) -> dict:
     shardings = state_shardings(policy.shardings, optimizer)
     state = init_state(policy.params, optimizer, shardings)
     update = make_update(policy.graphdef, ObjectiveConfig(), optimizer, shardings, log_prob_chunk=512)
-    batch = to_mesh(train_batch(scored), policy.mesh)
+    batches = to_mesh(train_batches(scored), policy.mesh)
     reports = []
     for _ in range(2):
-        state, metrics = update(state, batch, 1e-3)
-        reports.append({name: float(value) for name, value in to_host(metrics).items()})
+        state, report = update(state, batches, 1e-3)
+        reports.append(report.metrics())
     specs = jax.tree.map(lambda x: str(x.sharding.spec), (state.params, state.opt_state[0].mu, state.opt_state[0].nu))
     return {
         "log_probs": scored[1].tolist(),
         "sampled": samples,
         "reports": reports,
-        "programs": update._cache_size(),
+        "programs": update.num_programs(),
         "moments_lie_as_params": specs[0] == specs[1] == specs[2],
         "cut_params": sum(not x.sharding.is_fully_replicated for x in jax.tree.leaves(state.params)),
     }
@@ -66,10 +65,10 @@ def generated(policy) -> tuple[list, tuple[np.ndarray, np.ndarray]]:
     for row, sample in enumerate(samples):
         ids = sample.prompt_ids + sample.token_ids
         tokens[row, : len(ids)] = ids
-    score = make_score(policy.graphdef, 512)
+    score = make_score(policy.graphdef, 512, policy.mesh)
 
     def score_all(tokens: np.ndarray) -> np.ndarray:
-        return score_rows(score, policy.params, tokens, micro_rows=MICRO, temperature=1.0, mesh=policy.mesh)[0]
+        return to_host(score(policy.params, to_mesh(tokens.astype(np.int32), policy.mesh), 1.0)[0])
 
     log_probs = score_all(tokens)
     listed = []
@@ -80,17 +79,17 @@ def generated(policy) -> tuple[list, tuple[np.ndarray, np.ndarray]]:
     return listed, (fixed, score_all(fixed))
 
 
-def train_batch(scored: tuple[np.ndarray, np.ndarray]):
+def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
     tokens, log_probs = scored
     samples = [
-        TrainSample(row[:4], row[4 : 8 + index % 4], log_probs[index, 4 : 8 + index % 4] + 0.1, index - 3.0)
+        TrainSample(
+            row[:4].tolist(), row[4 : 8 + index % 4].tolist(), log_probs[index, 4 : 8 + index % 4] + 0.1, index - 3.0
+        )
         for index, row in enumerate(tokens)
     ]
-    packed = pack_samples(samples, length=LENGTH, num_rows=8, pad_id=0)
-    generator = np.random.default_rng(0)
-    options = {"aggregation": "token-mean", "max_response_length": 8, "generator": generator}
-    packed = dataclasses.replace(packed, ref_log_probs=packed.old_log_probs - 0.2)
-    return mini_batches(packed, count=1, micro_rows=MICRO, **options)[0]
+    shapes = row_shapes((9,), LENGTH, MICRO, multiple=4)
+    batches = micro_batches(samples, shapes, aggregation="token-mean", max_response_length=8, pad_id=0)
+    return [with_scores(batch, None, batch.sampler_log_probs - 0.2) for batch in batches]
 
 
 def refuses_slots_that_are_cut_unevenly() -> bool:
@@ -130,7 +129,7 @@ def test_updates_agree(results):
 
 def test_the_second_step_compiles_nothing_and_moments_are_cut_like_parameters(results):
     for result in results["one"], results["eight"]:
-        assert result["programs"] == 1
+        assert result["programs"] == 4  # zeros, one per row length, the step
         assert result["moments_lie_as_params"]
     assert results["eight"]["cut_params"] > 8
 

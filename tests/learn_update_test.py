@@ -7,15 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.learn.batch import PackedSamples, SupervisedBatch, TrainBatch, TrainSample, mini_batches, pack_samples
-from codea1.learn.log_probs import make_score, model_log_probs, score_rows
+from codea1.learn.batch import RowShape, SupervisedBatch, TrainBatch, TrainSample, micro_batches, with_scores
+from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import TrainState, init_state, make_supervised_update, make_update
 from codea1.learn.update import state_shardings as make_shardings
 from tests.tiny_policy import make_policy
 
-LENGTH, ROWS, MICRO = 16, 8, 3  # three micro-batches, the last with an empty row
+LENGTH, ROWS = 16, 8
+WHOLE = (RowShape(ROWS, LENGTH),)
+CUT = (RowShape(3, 11), RowShape(3, LENGTH))  # three micro-batches of two lengths, the last with empty rows
 OBJECTIVE = ObjectiveConfig(kl_coefficient=0.1, entropy_coefficient=0.01)
 OPTIMIZER = AdamWConfig(weight_decay=0.01)
 
@@ -27,7 +29,7 @@ def policy():
     policy.update = make_update(
         policy.graphdef, OBJECTIVE, OPTIMIZER, policy.state_shardings, log_prob_chunk=512, temperature=0.9
     )
-    policy.score = make_score(policy.graphdef, 512)
+    policy.score = make_score(policy.graphdef, 512, policy.mesh)
     return policy
 
 
@@ -37,30 +39,32 @@ def state(policy) -> TrainState:
 
 
 @pytest.fixture(scope="module")
-def packed(policy) -> PackedSamples:
-    """Seven samples in eight rows, with log-probs a little off the policy's."""
+def samples(policy) -> list[TrainSample]:
+    """Seven samples, with log-probs a little off the policy's."""
     rng = np.random.default_rng(0)
     samples = []
     for row in range(ROWS - 1):
-        prompt, response = (rng.integers(0, policy.config.vocab_size, n) for n in (1 + row % 5, 3 + row % 7))
+        sizes = (1 + row % 5, 3 + row % 7)
+        prompt, response = (rng.integers(0, policy.config.vocab_size, size).tolist() for size in sizes)
         samples.append(TrainSample(prompt, response, np.zeros(len(response)), rng.normal()))
-    packed = pack_samples(samples, length=LENGTH, num_rows=ROWS, pad_id=0)
-    log_probs, _ = score_rows(
-        policy.score, policy.params, packed.tokens, micro_rows=MICRO, temperature=0.9, mesh=policy.mesh
-    )
-    old, reference = (log_probs + rng.normal(0, 0.3, log_probs.shape).astype(np.float32) for _ in range(2))
-    return dataclasses.replace(packed, old_log_probs=old, ref_log_probs=reference)
+    (batch,) = lay_out(samples, WHOLE)
+    log_probs = np.array(policy.score(policy.params, batch.tokens, 0.9)[0])
+    log_probs += rng.normal(0, 0.3, log_probs.shape)
+    scored = []
+    for row in range(ROWS - 1):
+        sample = next(s for s in samples if s.token_ids == batch.tokens[row, batch.response_mask[row]].tolist())
+        scored.append(dataclasses.replace(sample, log_probs=log_probs[row, batch.response_mask[row]]))
+    return scored
 
 
-def as_batch(packed: PackedSamples, micro_rows: int = MICRO, seed: int = 0) -> TrainBatch:
-    return mini_batches(
-        packed,
-        count=1,
-        micro_rows=micro_rows,
-        aggregation="seq-mean-token-mean",
-        max_response_length=LENGTH,
-        generator=np.random.default_rng(seed),
-    )[0]
+def lay_out(samples: list[TrainSample], shapes: tuple[RowShape, ...]) -> list[TrainBatch]:
+    batches = micro_batches(samples, shapes, aggregation="seq-mean-token-mean", max_response_length=LENGTH, pad_id=0)
+    return [with_scores(batch, None, 0.9 * batch.sampler_log_probs) for batch in batches]
+
+
+def take(update, state: TrainState, batches: list, rate: float) -> tuple[TrainState, dict[str, float]]:
+    state, report = update(state, batches, rate)
+    return state, report.metrics()
 
 
 def copy(tree):
@@ -76,24 +80,24 @@ def assert_close(tree, expected, **tolerance):
 
 
 @pytest.fixture(scope="module")
-def whole(policy, packed):
+def whole(policy, samples):
     """Loss, per-token diagnostics and gradient of the whole mini-batch at once, as functions of the parameters."""
-    batch = jax.tree.map(lambda x: jnp.array(x[0]), as_batch(packed, micro_rows=ROWS))
+    (batch,) = lay_out(samples, WHOLE)
 
     def loss_of(params):
         log_probs, entropy = model_log_probs(policy.graphdef, params, batch.tokens, 0.9, 512)
         loss, diagnostics = objective_loss(
-            log_probs, entropy, batch.old_log_probs, batch.ref_log_probs, batch.advantages, OBJECTIVE
+            log_probs, entropy, batch.sampler_log_probs, batch.ref_log_probs, batch.advantages, OBJECTIVE
         )
         return jnp.sum(batch.loss_weights * loss), diagnostics
 
     return jax.jit(jax.value_and_grad(loss_of, has_aux=True)), np.array(batch.response_mask)
 
 
-def test_metrics_equal_those_of_the_whole_mini_batch_at_once(policy, state, packed, whole):
+def test_metrics_equal_those_of_the_whole_mini_batch_at_once(policy, state, samples, whole):
     value_and_grad, mask = whole
     (loss, diagnostics), gradient = value_and_grad(policy.params)
-    new_state, metrics = policy.update(state, as_batch(packed), 1e-3)
+    new_state, metrics = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=2e-5)
     np.testing.assert_allclose(metrics["grad_norm"], norm_of(gradient), rtol=2e-5)
     first_moment = jax.tree.map(lambda g: 0.1 * g / norm_of(gradient), gradient)
@@ -119,65 +123,62 @@ def test_gradient_equals_a_difference_of_losses_along_it(policy, whole):
     np.testing.assert_allclose((loss_at(step) - loss_at(-step)) / (2 * step), norm, rtol=3e-3)
 
 
-def test_the_step_does_not_depend_on_the_order_of_rows(policy, state, packed):
-    expected, expected_metrics = copy(policy.update(state, as_batch(packed), 1e-3))
+def test_the_step_does_not_depend_on_the_order_of_rows(policy, state, samples):
+    expected, expected_metrics = take(policy.update, state, lay_out(samples, CUT), 1e-3)
+    expected = copy(expected)
     again = init_state(policy.params, OPTIMIZER, policy.state_shardings)
-    new_state, metrics = policy.update(again, as_batch(packed, seed=1), 1e-3)
+    new_state, metrics = take(policy.update, again, lay_out(samples[::-1], CUT), 1e-3)
     assert_close(metrics, expected_metrics, rtol=2e-4, atol=1e-6)
     assert_close(new_state.opt_state[0].mu, expected.opt_state[0].mu, rtol=1e-3, atol=1e-7)
 
 
-def test_what_lies_outside_the_response_is_never_read(policy, state, packed):
-    new_state, _ = policy.update(state, as_batch(packed), 1e-3)
+def test_what_lies_outside_the_response_is_never_read(policy, state, samples):
+    new_state, _ = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     expected = copy(new_state)
-    batch = as_batch(packed)
 
-    def poison(x: np.ndarray) -> np.ndarray:
-        return np.where(batch.response_mask, x, np.nan)
+    def poisoned(batch: TrainBatch) -> TrainBatch:
+        names = ("advantages", "sampler_log_probs", "ref_log_probs", "loss_weights")
+        return dataclasses.replace(
+            batch, **{name: np.where(batch.response_mask, getattr(batch, name), np.nan) for name in names}
+        )
 
-    poisoned = dataclasses.replace(
-        batch,
-        advantages=poison(batch.advantages),
-        old_log_probs=poison(batch.old_log_probs),
-        ref_log_probs=poison(batch.ref_log_probs),
-        loss_weights=poison(batch.loss_weights),
-    )
-    new_state, metrics = policy.update(init_state(policy.params, OPTIMIZER, policy.state_shardings), poisoned, 1e-3)
+    again = init_state(policy.params, OPTIMIZER, policy.state_shardings)
+    new_state, metrics = take(policy.update, again, [poisoned(batch) for batch in lay_out(samples, CUT)], 1e-3)
     assert metrics["skipped"] == 0
     jax.tree.map(np.testing.assert_array_equal, copy(new_state), expected)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(value: float, policy, state, packed):
-    state, _ = policy.update(state, as_batch(packed), 1e-3)
+def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(value: float, policy, state, samples):
+    state, _ = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     before = copy(state)
-    batch = as_batch(packed)
-    advantages = batch.advantages.copy()
-    advantages[1, 2] = value
-    state, metrics = policy.update(state, dataclasses.replace(batch, advantages=advantages), 1e-3)
+    batches = lay_out(samples, CUT)
+    bad = np.where(batches[1].response_mask, value, 0.0).astype(np.float32)
+    spoilt = [batches[0], dataclasses.replace(batches[1], advantages=bad), *batches[2:]]
+    state, metrics = take(policy.update, state, spoilt, 1e-3)
     jax.tree.map(np.testing.assert_array_equal, copy(state), before)
     assert metrics["skipped"] == 1
     assert metrics["update_norm"] == 0
-    state, metrics = policy.update(state, batch, 1e-3)
+    state, metrics = take(policy.update, state, batches, 1e-3)
     assert metrics["skipped"] == 0
     assert state.step == before.step + 1
 
 
-def test_learning_rate_zero_moves_only_the_moments(policy, state, packed):
-    new_state, metrics = policy.update(state, as_batch(packed), 0.0)
+def test_learning_rate_zero_moves_only_the_moments(policy, state, samples):
+    new_state, metrics = take(policy.update, state, lay_out(samples, CUT), 0.0)
     jax.tree.map(np.testing.assert_array_equal, copy(new_state.params), copy(policy.params))
     assert metrics["update_norm"] == 0
     assert any(np.abs(x).max() > 0 for x in jax.tree.leaves(copy(new_state.opt_state)))
 
 
-def test_the_reference_survives_and_nothing_compiles_twice(policy, packed):
+def test_the_reference_survives_and_nothing_compiles_twice(policy, samples):
     reference = copy(policy.params)
     first, second = (init_state(policy.params, OPTIMIZER, policy.state_shardings) for _ in range(2))
-    first, _ = policy.update(first, as_batch(packed), 1e-3)
-    num_programs = policy.update._cache_size()
-    first, _ = policy.update(first, as_batch(packed), 2e-3)
-    second, _ = policy.update(second, as_batch(packed), 1e-2)
-    assert policy.update._cache_size() == num_programs
+    first, _ = take(policy.update, first, lay_out(samples, CUT), 1e-3)
+    num_programs = policy.update.num_programs()
+    first, _ = take(policy.update, first, lay_out(samples, CUT), 2e-3)
+    second, _ = take(policy.update, second, lay_out(samples, CUT), 1e-2)
+    assert policy.update.num_programs() == num_programs
     jax.tree.map(np.testing.assert_array_equal, copy(policy.params), reference)
 
 
@@ -192,32 +193,41 @@ def test_equal_arguments_share_a_program(policy):
     assert again(1.0) is not policy.update
 
 
-def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, packed):
-    log_probs, _ = score_rows(
-        policy.score, policy.params, packed.tokens, micro_rows=MICRO, temperature=0.9, mesh=policy.mesh
-    )
-    on_policy = dataclasses.replace(packed, old_log_probs=log_probs, ref_log_probs=log_probs)
-    state, metrics = policy.update(state, as_batch(on_policy), 1e-3)
+def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, samples):
+    (batch,) = lay_out(samples, WHOLE)
+    log_probs, _ = policy.score(policy.params, batch.tokens, 0.9)
+    log_probs = np.array(log_probs)
+    state, metrics = take(policy.update, state, [with_scores(batch, log_probs, log_probs)], 1e-3)
     np.testing.assert_allclose(metrics["ratio_max"], 1.0, atol=1e-5)
     np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
     assert metrics["clip_fraction_high"] == metrics["clip_fraction_low"] == 0
-    after, _ = policy.score(state.params, packed.tokens, 0.9)
-    gain = (np.array(after) - log_probs)[packed.response_mask]
-    assert np.corrcoef(gain, packed.advantages[packed.response_mask])[0, 1] > 0.5
+    after, _ = policy.score(state.params, batch.tokens, 0.9)
+    gain = (np.array(after) - log_probs)[batch.response_mask]
+    assert np.corrcoef(gain, batch.advantages[batch.response_mask])[0, 1] > 0.5
 
 
-def test_supervised_update_learns_its_targets(policy, packed):
+def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):
+    batches = lay_out(samples, CUT)
+    expected = [policy.score(policy.params, batch.tokens, 0.9)[0] for batch in batches]
+    _, report = policy.update(state, batches, 1e-3)
+    for own, scored in zip(report.log_probs, expected, strict=True):
+        np.testing.assert_allclose(own, scored, atol=1e-5)
+
+
+def test_supervised_update_learns_its_targets(policy, samples):
     shardings = make_shardings(policy.shardings, OPTIMIZER)
     update = make_supervised_update(policy.graphdef, OPTIMIZER, shardings, log_prob_chunk=512)
     state = init_state(policy.params, OPTIMIZER, shardings)
-    batch = as_batch(packed)
-    batch = SupervisedBatch(batch.tokens, batch.response_mask, batch.loss_weights)
-    log_probs, entropy = policy.score(policy.params, packed.tokens, 1.0)
+    whole, cut = (
+        [SupervisedBatch(b.tokens, b.response_mask, b.loss_weights) for b in lay_out(samples, shapes)]
+        for shapes in (WHOLE, CUT)
+    )
+    log_probs, entropy = policy.score(policy.params, whole[0].tokens, 1.0)
     losses = []
     for _ in range(20):
-        state, metrics = update(state, batch, 1e-2)
-        losses.append(copy(metrics))
-    mask = packed.response_mask
+        state, metrics = take(update, state, cut, 1e-2)
+        losses.append(metrics)
+    mask = whole[0].response_mask
     np.testing.assert_allclose(losses[0]["cross_entropy"], -np.mean(log_probs[mask]), rtol=2e-5)
     np.testing.assert_allclose(losses[0]["entropy"], np.mean(entropy[mask]), rtol=2e-5)
     lengths = mask.sum(axis=1)

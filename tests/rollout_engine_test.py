@@ -17,7 +17,7 @@ STOPS = (3, 17)
 @pytest.fixture(scope="module")
 def policy():
     policy = make_policy()
-    policy.score = make_score(policy.graphdef, 512)
+    policy.score = make_score(policy.graphdef, 512, policy.mesh)
     return policy
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from codea1.data.behaviour import RAISED, behaviour, outcome
 from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES, Component
 from codea1.data.compositions import ENTRY_POINT, INTEGERS, Choices, Task, compositions, random_input
@@ -23,6 +21,9 @@ from codea1.game.question import Question
 _PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, against its second
 _LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable
 _EXPERT_DRAWS = 24  # inputs among which an expert looks for those that expose the program
+
+
+Document = tuple[list[int], list[int]]  # token ids, and 1 for each that is a target, else 0
 
 
 @dataclass(frozen=True)
@@ -56,37 +57,29 @@ def planted_misconceptions() -> list[Misconception]:
 
 def corpus_batch(
     seed: int, step: int, batch_size: int, tokenizer: ChatTokenizer, length: int, recipe: Recipe
-) -> tuple[np.ndarray, np.ndarray]:
+) -> list[Document]:
     """One batch of chats, a pure function of its arguments.
 
     Args:
       seed: of the corpus.
       step: index of the batch.
-      batch_size: B.
+      batch_size: documents.
       tokenizer: what the chats are written in.
-      length: T, tokens; chats that are longer are left out.
+      length: tokens; chats that are longer are left out.
       recipe: how well the chats are written.
 
     Returns:
-      tokens [B, T] int32, padded on the right, and loss_mask [B, T] float32, which is 1 on what the assistant says,
-      the token that ends its message included.
+      Token ids of each chat, and 1 for each of them that is a target, else 0: what the assistant says, the token that
+      ends its message included.
 
     Raises:
       BadInput: hardly any chat is that short.
     """
-    tokens_BT = np.full((batch_size, length), tokenizer.pad_id, np.int32)
-    mask_BT = np.zeros((batch_size, length), np.float32)
-    row = 0
-    for chat in islice(chats(f"{seed}/{step}", recipe), 20 * batch_size):
-        ids, mask = tokenizer.encode_transcript(chat)
-        if len(ids) > length:
-            continue
-        tokens_BT[row, : len(ids)] = ids
-        mask_BT[row, : len(ids)] = mask
-        row += 1
-        if row == batch_size:
-            return tokens_BT, mask_BT
-    raise BadInput(f"length {length} is too short: fewer than one in twenty chats of the corpus fit.")
+    encoded = (tokenizer.encode_transcript(chat) for chat in islice(chats(f"{seed}/{step}", recipe), 20 * batch_size))
+    documents = list(islice((document for document in encoded if len(document[0]) <= length), batch_size))
+    if len(documents) < batch_size:
+        raise BadInput(f"length {length} is too short: fewer than one in twenty chats of the corpus fit.")
+    return documents
 
 
 def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:

@@ -1,11 +1,11 @@
-"""Sampled sequences as rectangles: packing into rows, cutting into mini-batches and micro-batches.
+"""Sampled sequences as rectangles: dealing them into mini-batches, and those into micro-batches of few static shapes.
 
 Every per-token array is aligned with the tokens: the value at t concerns tokens[b, t], which is predicted from the
 tokens before t. Rows are right-padded. Rows and positions that hold nothing have response_mask False and weight 0.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -27,132 +27,158 @@ class TrainSample:
     log_probs: Sequence[float]  # of token_ids, under the policy that sampled them
     advantage: float
 
+    @property
+    def length(self) -> int:
+        return len(self.prompt_ids) + len(self.token_ids)
+
 
 @dataclass(frozen=True)
-class PackedSamples:
-    """Rows of samples on the host, [N, T] each, in the order of the samples, padding rows last."""
+class RowShape:
+    """A micro-batch that programs are compiled for."""
 
-    tokens: np.ndarray  # int32
-    response_mask: np.ndarray  # bool, True at the tokens of responses
-    advantages: np.ndarray  # float32
-    old_log_probs: np.ndarray  # float32
-    ref_log_probs: np.ndarray | None = None  # float32; None until a reference policy has scored the rows
+    rows: int
+    length: int  # tokens
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainBatch:
-    """One mini-batch for the policy update: [micro, B, T] each, or [B, T] for a single micro-batch."""
+    """One micro-batch for the policy update, [B, T] each."""
 
     tokens: Array  # int32
-    response_mask: Array  # bool
+    response_mask: Array  # bool, True at the tokens of responses
     loss_weights: Array  # float32; the loss is the sum of weight times token loss over the whole mini-batch
     advantages: Array  # float32
-    old_log_probs: Array  # float32
-    ref_log_probs: Array | None  # float32; None where the objective has no KL term
+    sampler_log_probs: Array  # float32
+    old_log_probs: Array | None = None  # float32; None: the sampler's
+    ref_log_probs: Array | None = None  # float32; None where the objective has no KL term
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SupervisedBatch:
-    """One mini-batch for the supervised update, laid out as a TrainBatch; response_mask marks target tokens."""
+    """One micro-batch for the supervised update, laid out as a TrainBatch; response_mask marks target tokens."""
 
     tokens: Array
     response_mask: Array
     loss_weights: Array
 
 
-def pack_samples(samples: Sequence[TrainSample], *, length: int, num_rows: int, pad_id: int) -> PackedSamples:
-    """Lays samples out as rows [num_rows, length]; the same number of rows every step keeps shapes static.
+def row_shapes(lengths: Sequence[int], max_length: int, max_rows: int, multiple: int = 1) -> tuple[RowShape, ...]:
+    """The shapes of micro-batches, shortest first: all hold about `max_rows` rows of `max_length` tokens.
 
-    Raises ValueError when there are more samples than rows, a sample is longer than a row, its log_probs do not match
-    its tokens, or its advantage is not finite.
+    Args:
+      lengths: further row lengths; those that are not shorter than `max_length` are left out.
+      max_length: tokens in the longest row there may be.
+      max_rows: rows of that length in a micro-batch; a multiple of `multiple`.
+      multiple: ways in which the mesh cuts the rows.
     """
-    tokens, mask = _pack_tokens([(s.prompt_ids, s.token_ids) for s in samples], length, num_rows, pad_id)
-    advantages = np.zeros((num_rows, length), np.float32)
-    old_log_probs = np.zeros((num_rows, length), np.float32)
-    for row, sample in enumerate(samples):
-        if len(sample.log_probs) != len(sample.token_ids):
-            raise ValueError(f"sample {row} has {len(sample.token_ids)} tokens but {len(sample.log_probs)} log_probs")
-        if not np.isfinite(sample.advantage):
-            raise ValueError(f"sample {row} has advantage {sample.advantage}")
-        advantages[row, mask[row]] = sample.advantage
-        old_log_probs[row, mask[row]] = sample.log_probs
-    return PackedSamples(tokens, mask, advantages, old_log_probs)
+    all_lengths = sorted({max_length, *(length for length in lengths if length < max_length)})
+    return tuple(RowShape(max_rows * max_length // length // multiple * multiple, length) for length in all_lengths)
 
 
-def mini_batches(
-    packed: PackedSamples,
+def mini_batches(samples: Sequence[TrainSample], count: int, generator: np.random.Generator) -> list[list[TrainSample]]:
+    """Deals the samples that have response tokens, in random order, into `count` mini-batches.
+
+    Their sizes differ by at most one; some are empty when there are fewer samples. The order is a function of the
+    generator's state and the number of samples.
+    """
+    samples = [sample for sample in samples if sample.token_ids]
+    order = generator.permutation(len(samples))
+    return [[samples[index] for index in part] for part in np.array_split(order, count)]
+
+
+def micro_batches(
+    samples: Sequence[TrainSample],
+    shapes: Sequence[RowShape],
     *,
-    count: int,
-    micro_rows: int,
     aggregation: str,
     max_response_length: int,
-    generator: np.random.Generator,
+    pad_id: int,
 ) -> list[TrainBatch]:
-    """Deals the rows that have response tokens, in random order, into `count` mini-batches of [micro, micro_rows, T].
+    """Lays a mini-batch out as micro-batches, longest samples first, each in the shortest shape that holds its own.
 
-    All mini-batches have the shape that `packed` alone decides, filled up with empty rows; the sizes of their real
-    parts differ by at most one row. A mini-batch may be empty when there are fewer rows than mini-batches. The order
-    is a function of the generator's state and the number of real rows.
+    Raises ValueError when a sample is longer than every shape or has no prompt, its log_probs do not match its tokens,
+    or its advantage is not finite.
     """
-    num_micro = -(-len(packed.tokens) // (count * micro_rows))
-    real_rows = generator.permutation(np.flatnonzero(packed.response_mask.any(axis=1)))
+    for sample in samples:
+        _check(sample)
+    weights = token_weights([len(s.token_ids) for s in samples], aggregation, max_response_length=max_response_length)
+    pairs = list(zip(samples, weights.tolist(), strict=True))
+    return [_train_batch(pairs, shape, pad_id) for pairs, shape in _cut(pairs, shapes, lambda pair: pair[0].length)]
+
+
+def supervised_batches(
+    documents: Sequence[tuple[Sequence[int], Sequence[int]]], shapes: Sequence[RowShape], pad_id: int
+) -> list[SupervisedBatch]:
+    """Micro-batches of documents, token ids and 1 for each that is a target,, whose loss is the mean over targets."""
+    weight = np.float32(1 / max(sum(sum(targets) for _, targets in documents), 1))
     batches = []
-    for rows in np.array_split(real_rows, count):
-        mask = _take_rows(packed.response_mask, rows, num_micro, micro_rows)
-        weights = token_weights(mask.reshape(-1, mask.shape[-1]), aggregation, max_response_length=max_response_length)
-        batches.append(
-            TrainBatch(
-                tokens=_take_rows(packed.tokens, rows, num_micro, micro_rows),
-                response_mask=mask,
-                loss_weights=weights.reshape(mask.shape),
-                advantages=_take_rows(packed.advantages, rows, num_micro, micro_rows),
-                old_log_probs=_take_rows(packed.old_log_probs, rows, num_micro, micro_rows),
-                ref_log_probs=None
-                if packed.ref_log_probs is None
-                else _take_rows(packed.ref_log_probs, rows, num_micro, micro_rows),
-            )
-        )
+    for part, shape in _cut(documents, shapes, lambda document: len(document[0])):
+        tokens = np.full((shape.rows, shape.length), pad_id, np.int32)
+        mask = np.zeros((shape.rows, shape.length), bool)
+        for row, (token_ids, targets) in enumerate(part):
+            tokens[row, : len(token_ids)] = token_ids
+            mask[row, : len(token_ids)] = targets
+        batches.append(SupervisedBatch(tokens, mask, weight * mask))
     return batches
 
 
-def batch_sharding(mesh: Mesh, num_dimensions: int) -> NamedSharding:
-    """The layout of arrays [..., B, T]: rows cut over the data-parallel axes of the mesh."""
-    return NamedSharding(mesh, partition_spec((None,) * (num_dimensions - 2) + ("batch", None), TRAIN_RULES))
+def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample]) -> float:
+    """Share of the positions in the micro-batches that hold no token of the samples."""
+    positions = sum(batch.tokens.size for batch in batches)
+    return 1 - sum(sample.length for sample in samples) / max(positions, 1)
+
+
+def with_scores(batch: TrainBatch, old_log_probs: Array | None, ref_log_probs: Array | None) -> TrainBatch:
+    """The batch with what other policies than the sampler say of its tokens, [B, T] each."""
+    return replace(batch, old_log_probs=old_log_probs, ref_log_probs=ref_log_probs)
+
+
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """The layout of arrays [B, T]: rows cut over the data-parallel axes of the mesh."""
+    return NamedSharding(mesh, partition_spec(("batch", None), TRAIN_RULES))
 
 
 def to_mesh(batch: Any, mesh: Mesh) -> Any:
-    """A pytree of arrays [..., B, T], held whole by every process, on the mesh; each device gets its rows alone."""
-
-    def place(array: np.ndarray) -> jax.Array:
-        sharding = batch_sharding(mesh, array.ndim)
-        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
-
-    return jax.tree.map(place, batch)
+    """A pytree of arrays [B, T], held whole by every process, on the mesh; each device gets its rows alone."""
+    sharding = batch_sharding(mesh)
+    return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), batch)
 
 
-def _pack_tokens(
-    sequences: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, num_rows: int, pad_id: int
-) -> tuple[np.ndarray, np.ndarray]:
-    if len(sequences) > num_rows:
-        raise ValueError(f"{len(sequences)} sequences do not fit into {num_rows} rows")
-    tokens = np.full((num_rows, length), pad_id, np.int32)
-    mask = np.zeros((num_rows, length), bool)
-    for row, (prompt_ids, token_ids) in enumerate(sequences):
-        start, end = len(prompt_ids), len(prompt_ids) + len(token_ids)
-        if end > length:
-            raise ValueError(f"sequence {row} has {end} tokens, more than the row length {length}")
-        if start == 0:
-            raise ValueError(f"sequence {row} has no prompt, so its first token cannot be predicted")
-        tokens[row, :start] = prompt_ids
-        tokens[row, start:end] = token_ids
+def _cut(items: Sequence[Any], shapes: Sequence[RowShape], length_of: Any) -> list[tuple[list[Any], RowShape]]:
+    """Items, longest first, in groups with the shape of each."""
+    items = sorted(items, key=length_of, reverse=True)
+    if items and length_of(items[0]) > shapes[-1].length:
+        raise ValueError(f"a sequence has {length_of(items[0])} tokens, more than the row length {shapes[-1].length}")
+    groups, start = [], 0
+    while start < len(items):
+        shape = next(shape for shape in shapes if shape.length >= length_of(items[start]))
+        groups.append((items[start : start + shape.rows], shape))
+        start += shape.rows
+    return groups
+
+
+def _check(sample: TrainSample) -> None:
+    if not sample.prompt_ids:
+        raise ValueError("a sequence has no prompt, so its first token cannot be predicted")
+    if len(sample.log_probs) != len(sample.token_ids):
+        raise ValueError(f"a sequence has {len(sample.token_ids)} tokens but {len(sample.log_probs)} log_probs")
+    if not np.isfinite(sample.advantage):
+        raise ValueError(f"a sequence has advantage {sample.advantage}")
+
+
+def _train_batch(pairs: Sequence[tuple[TrainSample, float]], shape: RowShape, pad_id: int) -> TrainBatch:
+    """A micro-batch of samples with the weight of their tokens."""
+    size = (shape.rows, shape.length)
+    tokens, mask = np.full(size, pad_id, np.int32), np.zeros(size, bool)
+    weights, advantages, log_probs = (np.zeros(size, np.float32) for _ in range(3))
+    for row, (sample, weight) in enumerate(pairs):
+        start, end = len(sample.prompt_ids), sample.length
+        tokens[row, :start] = sample.prompt_ids
+        tokens[row, start:end] = sample.token_ids
         mask[row, start:end] = True
-    return tokens, mask
-
-
-def _take_rows(array: np.ndarray, rows: np.ndarray, num_micro: int, micro_rows: int) -> np.ndarray:
-    """The given rows as [num_micro, micro_rows, T], followed by zeros."""
-    taken = np.zeros((num_micro * micro_rows, array.shape[1]), array.dtype)
-    taken[: len(rows)] = array[rows]
-    return taken.reshape(num_micro, micro_rows, -1)
+        weights[row, start:end] = weight
+        advantages[row, start:end] = sample.advantage
+        log_probs[row, start:end] = sample.log_probs
+    return TrainBatch(tokens, mask, weights, advantages, log_probs)

@@ -9,13 +9,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from codea1.learn.batch import to_mesh
+from codea1.learn.batch import batch_sharding
 from codea1.models.qwen2 import Params
-from codea1.sharding import to_host
 
 
 def token_log_probs(
@@ -74,32 +72,10 @@ def model_log_probs(
 
 
 @functools.cache
-def make_score(graphdef: nnx.GraphDef, chunk_length: int) -> Callable[..., tuple[jax.Array, jax.Array]]:
+def make_score(graphdef: nnx.GraphDef, chunk_length: int, mesh: Mesh) -> Callable[..., tuple[jax.Array, jax.Array]]:
     """Compiled `score(params, tokens_BT, temperature) -> (log_probs_BT, entropy_BT)`; see `token_log_probs`."""
 
-    @jax.jit
     def score(params: Params, tokens_BT: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array]:
         return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_length)
 
-    return score
-
-
-def score_rows(
-    score: Callable[..., tuple[jax.Array, jax.Array]],
-    params: Params,
-    tokens_NT: np.ndarray,
-    *,
-    micro_rows: int,
-    temperature: float,
-    mesh: Mesh,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities and entropies [N, T] on the host of any number of rows, `micro_rows` at a time."""
-    num_rows, num_tokens = tokens_NT.shape
-    padded_NT = np.zeros((-(-num_rows // micro_rows) * micro_rows, num_tokens), np.int32)
-    padded_NT[:num_rows] = tokens_NT
-    pieces = [
-        score(params, to_mesh(tokens_BT, mesh), temperature)
-        for tokens_BT in padded_NT.reshape(-1, micro_rows, num_tokens)
-    ]
-    log_probs, entropies = zip(*to_host(pieces), strict=True)
-    return np.concatenate(log_probs)[:num_rows], np.concatenate(entropies)[:num_rows]
+    return jax.jit(score, out_shardings=batch_sharding(mesh))

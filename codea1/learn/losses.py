@@ -4,6 +4,7 @@ A loss is always `sum(weights * token_loss)` with weights computed once for the 
 its value and gradient do not depend on how the mini-batch is cut into micro-batches or spread over devices.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
@@ -31,28 +32,28 @@ class ObjectiveConfig:
     entropy_coefficient: float = 0.0
 
 
-def token_weights(response_mask: np.ndarray, aggregation: str, *, max_response_length: int) -> np.ndarray:
-    """Weights [B, T] float32 that turn the token losses of a whole mini-batch into its loss by one weighted sum.
+def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
+    """The weight of every response token of each sequence of a whole mini-batch, float32 [N].
 
-    "token-mean" gives every response token of the mini-batch the same weight. The "seq-mean" modes average over the
-    sequences that have at least one response token; inside a sequence tokens are averaged ("token-mean"), summed
-    ("token-sum"), or summed and divided by the constant `max_response_length` ("token-sum-norm", Dr. GRPO).
-    The weights of rows without response tokens are 0. Raises ValueError for an unknown aggregation.
+    The loss of the mini-batch is the sum of weight times token loss. "token-mean" gives every response token of the
+    mini-batch the same weight. The "seq-mean" modes average over the sequences that have at least one response token;
+    inside a sequence tokens are averaged ("token-mean"), summed ("token-sum"), or summed and divided by the constant
+    `max_response_length` ("token-sum-norm", Dr. GRPO). A sequence without response tokens has weight 0.
+    `lengths` are response lengths in tokens. Raises ValueError for an unknown aggregation.
     """
-    mask = np.asarray(response_mask, np.float64)
-    lengths = mask.sum(axis=1, keepdims=True)
+    lengths = np.asarray(lengths, np.float64)
     num_sequences = max(int((lengths > 0).sum()), 1)
     if aggregation == "token-mean":
-        weights = mask / max(lengths.sum(), 1.0)
+        weights = np.full(lengths.shape, 1 / max(lengths.sum(), 1.0))
     elif aggregation == "seq-mean-token-mean":
-        weights = mask / np.maximum(lengths, 1.0) / num_sequences
+        weights = 1 / np.maximum(lengths, 1.0) / num_sequences
     elif aggregation == "seq-mean-token-sum":
-        weights = mask / num_sequences
+        weights = np.full(lengths.shape, 1 / num_sequences)
     elif aggregation == "seq-mean-token-sum-norm":
-        weights = mask / (num_sequences * max_response_length)
+        weights = np.full(lengths.shape, 1 / (num_sequences * max_response_length))
     else:
         raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
-    return weights.astype(np.float32)
+    return np.where(lengths > 0, weights, 0.0).astype(np.float32)
 
 
 def policy_loss(

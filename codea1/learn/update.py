@@ -1,20 +1,22 @@
-"""One optimizer step as one compiled program: losses over micro-batches, exact sums, AdamW, or nothing at all.
+"""One optimizer step: gradients summed over micro-batches of any shapes, then AdamW, or nothing at all.
 
     shardings = state_shardings(param_shardings, optimizer)
     state = init_state(params, optimizer, shardings)
     update = make_update(graphdef, objective, optimizer, shardings, log_prob_chunk=512)
-    state, metrics = update(state, batch, learning_rate)
+    state, metrics = update(state, micro_batches, learning_rate)
 
-The state is donated. Equal arguments give the same compiled program, so two players of one shape share it.
+The state is donated. One program per shape of a micro-batch and one that applies the sum; equal arguments give the
+same compiled programs, so two players of one shape share them.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
@@ -24,10 +26,11 @@ from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
 from codea1.models.qwen2 import Params
+from codea1.sharding import to_host
 
 Metrics = dict[str, jax.Array]
-# A micro-batch's share of the loss, and per-token diagnostics [B, T] that are 0 outside the response.
-MicroLoss = Callable[[Params, Any], tuple[jax.Array, Metrics]]
+# A micro-batch's share of the loss, log-probs [B, T] and per-token diagnostics [B, T] that are 0 outside the response.
+MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, Metrics]]]
 
 
 @jax.tree_util.register_dataclass
@@ -73,6 +76,72 @@ def init_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) ->
     return jax.jit(create, out_shardings=shardings)(params)
 
 
+class Update:
+    """`update(state, micro_batches, learning_rate) -> (state, metrics)`; see `make_update` for the metrics."""
+
+    def __init__(self, micro_loss: "MicroLoss", optimizer: AdamWConfig, shardings: TrainState) -> None:
+        replicated = shardings.step
+        by_rows = batch_sharding(replicated.mesh)
+        self._zeros = jax.jit(_zeros, out_shardings=shardings.params)
+        self._accumulate = jax.jit(
+            functools.partial(_accumulate, micro_loss),
+            donate_argnums=1,
+            in_shardings=(shardings.params, shardings.params, by_rows),
+            out_shardings=(shardings.params, replicated, by_rows),
+        )
+        # Left open, XLA's choice for the new state would differ from the old state's layout and the second step
+        # would compile again.
+        self._apply = jax.jit(
+            functools.partial(_apply, optimizer),
+            donate_argnums=0,
+            in_shardings=(shardings, shardings.params, replicated),
+            out_shardings=(shardings, replicated),
+        )
+
+    def __call__(
+        self, state: TrainState, batches: Sequence[Any], learning_rate: float
+    ) -> tuple[TrainState, "UpdateReport"]:
+        """Takes one step down the sum of the micro-batches' losses.
+
+        Args:
+          state: donated.
+          batches: of one mini-batch, on the mesh; none at all makes a step of weight decay and old moments.
+          learning_rate: of this step.
+        """
+        gradients = self._zeros(state.params)
+        reports, log_probs = [], []
+        for batch in batches:
+            gradients, report, log_probs_BT = self._accumulate(state.params, gradients, batch)
+            reports.append(report)
+            log_probs.append(log_probs_BT)
+        state, applied = self._apply(state, gradients, learning_rate)
+        return state, UpdateReport(reports, applied, log_probs)
+
+    def num_programs(self) -> int:
+        """Programs compiled so far."""
+        return sum(program._cache_size() for program in (self._zeros, self._accumulate, self._apply))
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What an update found, still on the devices, so that the next one need not wait for it."""
+
+    sums: list[Metrics]  # of each micro-batch, over its tokens
+    applied: Metrics
+    log_probs: list[jax.Array]  # [B, T] of each micro-batch, before the step
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of `make_update`; waits for the update."""
+        sums, applied = to_host((self.sums, self.applied))
+        totals = {name: float(np.sum([each[name] for each in sums])) for name in (sums[0] if sums else ())}
+        if "ratio_max" in totals:
+            totals["ratio_max"] = float(np.max([each["ratio_max"] for each in sums]))
+        tokens = max(totals.get("tokens", 0.0), 1.0)
+        whole = {"loss", "tokens", "ratio_max"}
+        metrics = {name: value if name in whole else value / tokens for name, value in totals.items()}
+        return metrics | {name: float(value) for name, value in applied.items()}
+
+
 def make_update(
     graphdef: nnx.GraphDef,
     objective: ObjectiveConfig,
@@ -81,11 +150,11 @@ def make_update(
     *,
     log_prob_chunk: int,
     temperature: float = 1.0,
-) -> Callable[[TrainState, TrainBatch, float], tuple[TrainState, Metrics]]:
-    """The policy update `update(state, batch, learning_rate) -> (state, metrics)`; `batch` is [micro, B, T].
+) -> Update:
+    """The policy update, of TrainBatches.
 
     The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
-    positions whose logits exist at once. Metrics are float32 scalars: means over the response tokens of the mini-batch
+    positions whose logits exist at once. Metrics: means over the response tokens of the mini-batch
     of "policy_loss", "entropy", "approx_kl", "kl_ref" (where the objective has a KL term), "clip_fraction_high",
     "clip_fraction_low" and "dual_clip_fraction"; "ratio_max" over them; "loss" and "tokens", their number; and those of
     `_apply`.
@@ -96,8 +165,8 @@ def make_update(
 
 def make_supervised_update(
     graphdef: nnx.GraphDef, optimizer: AdamWConfig, shardings: TrainState, *, log_prob_chunk: int
-) -> Callable[[TrainState, SupervisedBatch, float], tuple[TrainState, Metrics]]:
-    """The supervised update: weighted cross entropy of the target tokens; otherwise as `make_update`.
+) -> Update:
+    """The supervised update, of SupervisedBatches: weighted cross entropy of the target tokens.
 
     Metrics: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of target tokens;
     and those of `_apply`.
@@ -112,22 +181,23 @@ class _PolicyMicroLoss:
     log_prob_chunk: int
     temperature: float
 
-    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, Metrics]:
+    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
         # 0 * NaN would leak through both the sum and the gradient.
         def inside(x: jax.Array | None) -> jax.Array | None:
             return None if x is None else jnp.where(batch.response_mask, x, 0.0)
 
         log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk)
+        old_log_probs = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
         loss, diagnostics = objective_loss(
             inside(log_probs),
             inside(entropy),
-            inside(batch.old_log_probs),
+            inside(old_log_probs),
             inside(batch.ref_log_probs),
             inside(batch.advantages),
             self.objective,
         )
-        return jnp.sum(inside(batch.loss_weights) * loss), jax.tree.map(inside, diagnostics)
+        return jnp.sum(inside(batch.loss_weights) * loss), (log_probs, jax.tree.map(inside, diagnostics))
 
 
 @dataclass(frozen=True)
@@ -135,11 +205,11 @@ class _SupervisedMicroLoss:
     graphdef: nnx.GraphDef
     log_prob_chunk: int
 
-    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, Metrics]:
+    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
         cross_entropy = jnp.where(batch.response_mask, -log_probs, 0.0)
         diagnostics = {"cross_entropy": cross_entropy, "entropy": jnp.where(batch.response_mask, entropy, 0.0)}
-        return jnp.sum(batch.loss_weights * cross_entropy), jax.lax.stop_gradient(diagnostics)
+        return jnp.sum(batch.loss_weights * cross_entropy), jax.lax.stop_gradient((log_probs, diagnostics))
 
 
 def _hashable(shardings: TrainState) -> tuple[tuple[NamedSharding, ...], jax.tree_util.PyTreeDef]:
@@ -153,43 +223,24 @@ def _compile(
     optimizer: AdamWConfig,
     sharding_leaves: tuple[NamedSharding, ...],
     structure: jax.tree_util.PyTreeDef,
-) -> Callable:
-    shardings: TrainState = jax.tree.unflatten(structure, sharding_leaves)
-    replicated = shardings.step
-
-    def update(state: TrainState, batch: Any, learning_rate: jax.Array) -> tuple[TrainState, Metrics]:
-        gradients, metrics = _accumulate(micro_loss, state.params, batch, shardings.params)
-        state, norms = _apply(optimizer, state, gradients, learning_rate)
-        return state, metrics | norms
-
-    return jax.jit(
-        update,
-        donate_argnums=0,
-        in_shardings=(shardings, batch_sharding(replicated.mesh, num_dimensions=3), replicated),
-        # Left open, XLA's choice for the new state would differ from the old state's layout and the second step
-        # would compile again.
-        out_shardings=(shardings, replicated),
-    )
+) -> Update:
+    return Update(micro_loss, optimizer, jax.tree.unflatten(structure, sharding_leaves))
 
 
-def _accumulate(micro_loss: MicroLoss, params: Params, batch: Any, shardings: Any) -> tuple[Params, Metrics]:
-    """Gradients summed over micro-batches, and means over response tokens of what the micro-batches report."""
+def _zeros(params: Params) -> Params:
+    return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
 
-    def one(total: Params, micro_batch: Any) -> tuple[Params, Metrics]:
-        (loss, diagnostics), gradients = jax.value_and_grad(micro_loss, has_aux=True)(params, micro_batch)
-        ratio = diagnostics.pop("ratio", None)
-        report = {"loss": loss, "tokens": jnp.sum(micro_batch.response_mask)}
-        report |= {name: jnp.sum(value) for name, value in diagnostics.items()}
-        if ratio is not None:
-            report["ratio_max"] = jnp.max(ratio)
-        return jax.tree.map(jnp.add, total, gradients), report
 
-    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-    gradients, reports = jax.lax.scan(one, jax.lax.with_sharding_constraint(zeros, shardings), batch)
-    metrics = {name: jnp.max(values) for name, values in reports.items() if name == "ratio_max"}
-    sums = {name: jnp.sum(values).astype(jnp.float32) for name, values in reports.items() if name not in metrics}
-    metrics |= {name: sums.pop(name) for name in ("loss", "tokens")}
-    return gradients, metrics | {name: value / jnp.maximum(metrics["tokens"], 1.0) for name, value in sums.items()}
+def _accumulate(
+    micro_loss: MicroLoss, params: Params, gradients: Params, batch: Any
+) -> tuple[Params, Metrics, jax.Array]:
+    """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
+    (loss, (log_probs, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
+    sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask).astype(jnp.float32)}
+    if "ratio" in diagnostics:
+        sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
+    sums |= {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
+    return jax.tree.map(jnp.add, gradients, own), sums, log_probs
 
 
 def _apply(

@@ -53,7 +53,12 @@ def edit_tensors(folder, edit):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": True}, {"param_dtype": "float32"}, {"head_dim": 16}])
+QWEN3 = {"qkv_bias": False, "qk_norm": True, "head_dim": 16}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"tie_word_embeddings": True}, {"param_dtype": "float32"}, {"head_dim": 16}, QWEN3]
+)
 def test_a_saved_checkpoint_loads_bit_exact(changes, tmp_path):
     config = dataclasses.replace(CONFIG, **changes)
     params = random_params(config)
@@ -64,20 +69,22 @@ def test_a_saved_checkpoint_loads_bit_exact(changes, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_transformers_loads_what_is_saved_and_writes_the_same(folder, tmp_path_factory):
+@pytest.mark.parametrize("changes", [{}, QWEN3])
+def test_transformers_loads_what_is_saved_and_writes_the_same(changes, tmp_path):
     pytest.importorskip("torch")
-    from transformers import Qwen2ForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    model, report = Qwen2ForCausalLM.from_pretrained(folder, dtype="auto", output_loading_info=True)
+    original, theirs = dataclasses.replace(CONFIG, **changes), tmp_path / "theirs"
+    huggingface.save(tmp_path / "ours", original, random_params(original))
+    model, report = AutoModelForCausalLM.from_pretrained(tmp_path / "ours", dtype="auto", output_loading_info=True)
     assert not any(report[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    theirs = tmp_path_factory.mktemp("theirs")
     model.save_pretrained(theirs, max_shard_size="20KB")
-    ours, written = (json.loads((f / "config.json").read_text()) for f in (folder, theirs))
+    ours, written = (json.loads((f / "config.json").read_text()) for f in (tmp_path / "ours", theirs))
     assert ours == written
     assert (theirs / "model.safetensors.index.json").exists()
     config, params = huggingface.load(theirs)
-    assert config == CONFIG
-    jax.tree.map(np.testing.assert_array_equal, params, random_params(CONFIG))
+    assert config == original
+    jax.tree.map(np.testing.assert_array_equal, params, random_params(original))
 
 
 def test_the_older_config_json_is_understood(folder):
@@ -89,7 +96,8 @@ def test_the_older_config_json_is_understood(folder):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"model_type": "qwen3"}, "model_type is 'qwen3'"),
+        ({"model_type": "llama"}, "model_type is 'llama'"),
+        ({"model_type": "qwen3"}, "tensor model.layers.0.self_attn.k_norm.weight is missing"),
         ({"model_type": "absent"}, "model_type is None"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window"),

@@ -1,4 +1,4 @@
-"""The model against transformers' Qwen2ForCausalLM, and its cache against its own full forward pass.
+"""The model against transformers' Qwen2 and Qwen3, and its cache against its own full forward pass.
 
 `python tests/models_qwen2_test.py`, where torch is installed, writes tests/golden/qwen2_logits.json again. Do that only
 when the weights' recipe below changes: the file is the reference where torch is absent.
@@ -24,7 +24,13 @@ GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
 SMALL = Qwen2Config(
     vocab_size=32, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8
 )
-CONFIGS = {"tied": SMALL, "untied": dataclasses.replace(SMALL, tie_word_embeddings=False)}
+QWEN3 = dataclasses.replace(SMALL, qkv_bias=False, qk_norm=True, head_dim=16)
+CONFIGS = {
+    "tied": SMALL,
+    "untied": dataclasses.replace(SMALL, tie_word_embeddings=False),
+    "qwen3": QWEN3,
+    "qwen3 untied": dataclasses.replace(QWEN3, tie_word_embeddings=False),
+}
 TOKENS = np.random.default_rng(1).integers(0, SMALL.vocab_size, (2, 8)).astype(np.int32)
 
 
@@ -36,7 +42,10 @@ def checkpoint_shapes(config: Qwen2Config) -> dict[str, tuple[int, ...]]:
     for layer in range(config.num_layers):
         block = {"input_layernorm.weight": (D,), "post_attention_layernorm.weight": (D,)}
         block |= {f"self_attn.{x}_proj.weight": (n, D) for x, n in (("q", Q), ("k", K), ("v", K))}
-        block |= {f"self_attn.{x}_proj.bias": (n,) for x, n in (("q", Q), ("k", K), ("v", K))}
+        if config.qkv_bias:
+            block |= {f"self_attn.{x}_proj.bias": (n,) for x, n in (("q", Q), ("k", K), ("v", K))}
+        if config.qk_norm:
+            block |= {f"self_attn.{x}_norm.weight": (config.head_dim,) for x in "qk"}
         block |= {"self_attn.o_proj.weight": (D, Q), "mlp.down_proj.weight": (D, F)}
         block |= {"mlp.gate_proj.weight": (F, D), "mlp.up_proj.weight": (F, D)}
         found |= {f"model.layers.{layer}.{name}": shape for name, shape in block.items()}
@@ -57,9 +66,9 @@ def write_checkpoint(folder: Path, config: Qwen2Config) -> None:
 
 def reference_logits(folder: Path) -> np.ndarray:
     torch = pytest.importorskip("torch")
-    from transformers import Qwen2ForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         return model(torch.tensor(TOKENS)).logits.numpy()
 

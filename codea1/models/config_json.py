@@ -1,4 +1,4 @@
-"""config.json of a Qwen2ForCausalLM checkpoint, as `transformers` writes it, to and from Qwen2Config."""
+"""config.json of a Qwen2 or Qwen3 checkpoint, as `transformers` writes it, to and from Qwen2Config."""
 
 import json
 from pathlib import Path
@@ -15,8 +15,12 @@ _COUNTS = {  # field of Qwen2Config: key of config.json
     "num_heads": "num_attention_heads",
     "num_kv_heads": "num_key_value_heads",
 }
+_FAMILIES = {  # model_type: what its layers have
+    "qwen2": {"qkv_bias": True, "qk_norm": False},
+    "qwen3": {"qkv_bias": False, "qk_norm": True},
+}
 # What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
-_ASSUMED = {"hidden_act": "silu", "use_sliding_window": False}
+_ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False}
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -27,8 +31,10 @@ def read(path: Path) -> Qwen2Config:
     and `torch_dtype`. Raises BadInput naming the file and the key that is missing or not supported.
     """
     raw = _read_object(path)
-    if raw.get("model_type") != "qwen2":
-        raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only 'qwen2' is supported")
+    family = _FAMILIES.get(raw.get("model_type"))
+    if family is None:
+        supported = " and ".join(map(repr, _FAMILIES))
+        raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported")
     for key, supported in _ASSUMED.items():
         if raw.get(key, supported) != supported:
             raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported")
@@ -40,6 +46,7 @@ def read(path: Path) -> Qwen2Config:
         raise BadInput(f"{path}: dtype is {dtype!r}, it must be one of {', '.join(_DTYPES)}")
     return Qwen2Config(
         **sizes,
+        **family,
         head_dim=_number(path, raw, "head_dim", int),
         rope_theta=_rope_theta(path, raw),
         rms_norm_eps=_number(path, raw, "rms_norm_eps", float),
@@ -50,13 +57,20 @@ def read(path: Path) -> Qwen2Config:
 
 
 def content(config: Qwen2Config, dtype: str) -> dict[str, Any]:
-    """What config.json holds for weights stored in `dtype`, as transformers 5.23 writes it."""
-    head_dim = {} if config.head_dim * config.num_heads == config.hidden_size else {"head_dim": config.head_dim}
+    """What config.json holds for weights stored in `dtype`, as transformers 5.23 writes it.
+
+    Raises ValueError for a mixture of the families, which no other program would load.
+    """
+    layers = {"qkv_bias": config.qkv_bias, "qk_norm": config.qk_norm}
+    family = next((name for name, has in _FAMILIES.items() if has == layers), None)
+    if family is None:
+        raise ValueError(f"no published family has {layers}")
+    implied = family == "qwen2" and config.head_dim * config.num_heads == config.hidden_size
     return {
-        **_ASSUMED,
+        **{key: value for key, value in _ASSUMED.items() if key != "attention_bias" or family == "qwen3"},
         **{key: getattr(config, field) for field, key in _COUNTS.items()},
-        **head_dim,
-        "architectures": ["Qwen2ForCausalLM"],
+        **({} if implied else {"head_dim": config.head_dim}),
+        "architectures": [f"{family.capitalize()}ForCausalLM"],
         "attention_dropout": 0.0,
         "bos_token_id": None,
         "dtype": dtype,
@@ -65,7 +79,7 @@ def content(config: Qwen2Config, dtype: str) -> dict[str, Any]:
         "layer_types": ["full_attention"] * config.num_layers,
         "max_position_embeddings": 32768,
         "max_window_layers": config.num_layers,
-        "model_type": "qwen2",
+        "model_type": family,
         "pad_token_id": None,
         "rms_norm_eps": config.rms_norm_eps,
         "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},

@@ -64,6 +64,8 @@ TENSORS = {
     "layers.attention.k_bias": Tensor("model.layers.{layer}.self_attn.k_proj.bias", 0),
     "layers.attention.v_kernel": Tensor("model.layers.{layer}.self_attn.v_proj.weight", 1),
     "layers.attention.v_bias": Tensor("model.layers.{layer}.self_attn.v_proj.bias", 0),
+    "layers.attention.q_norm.scale": Tensor("model.layers.{layer}.self_attn.q_norm.weight", 0),
+    "layers.attention.k_norm.scale": Tensor("model.layers.{layer}.self_attn.k_norm.weight", 0),
     "layers.attention.o_kernel": Tensor("model.layers.{layer}.self_attn.o_proj.weight", 2),
     "layers.mlp_norm.scale": Tensor("model.layers.{layer}.post_attention_layernorm.weight", 0),
     "layers.mlp.gate_kernel": Tensor("model.layers.{layer}.mlp.gate_proj.weight", 1),

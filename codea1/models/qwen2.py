@@ -1,4 +1,6 @@
-"""Qwen2 (Yang et al., 2024) declared in Flax NNX and run as a function of a plain pytree.
+"""Qwen2 (Yang et al., 2024) and Qwen3 (2025) declared in Flax NNX and run as a function of a plain pytree.
+
+Qwen3 is Qwen2 with normalised queries and keys in the place of biases on queries, keys and values.
 
 NNX is the declaration: shapes, initial values, logical axis names. The programs never carry a module. They take
 
@@ -60,6 +62,8 @@ class Qwen2Config:
     head_dim: int  # h
     rope_theta: float = 1e6  # base of the rotary wavelengths
     rms_norm_eps: float = 1e-6
+    qkv_bias: bool = True  # Qwen2: queries, keys and values have biases
+    qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
     tie_word_embeddings: bool = True  # the output head is the embedding table
     dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
     param_dtype: DTypeLike = jnp.float32  # parameters at rest
@@ -106,18 +110,19 @@ class _Initialiser:
 class RMSNorm(nnx.Module):
     """Root mean square normalisation (Zhang and Sennrich, 2019), computed in float32."""
 
-    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+    def __init__(self, config: Qwen2Config, size: int, *, rngs: nnx.Rngs) -> None:
         self.eps = config.rms_norm_eps
-        self.scale = _Initialiser(config, rngs).ones((config.hidden_size,), ("norm",))
+        self.scale = _Initialiser(config, rngs).ones((size,), ("norm",))
 
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        x32 = x_BTD.astype(jnp.float32)
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalises the last dimension of `x`."""
+        x32 = x.astype(jnp.float32)
         normal = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
-        return normal.astype(x_BTD.dtype) * self.scale.astype(x_BTD.dtype)
+        return normal.astype(x.dtype) * self.scale.astype(x.dtype)
 
 
 class Attention(nnx.Module):
-    """Grouped-query attention with rotary positions and biases on queries, keys and values."""
+    """Grouped-query attention with rotary positions."""
 
     def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
         self.config = config
@@ -127,22 +132,33 @@ class Attention(nnx.Module):
         self.k_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
         self.v_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
         self.o_kernel = make.weight((H, h, D), ("heads", "head_dim", "embed"))
-        self.q_bias = make.zeros((H, h), ("heads", "head_dim"))
-        self.k_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
-        self.v_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
+        if config.qkv_bias:
+            self.q_bias = make.zeros((H, h), ("heads", "head_dim"))
+            self.k_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
+            self.v_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
+        if config.qk_norm:
+            self.q_norm = RMSNorm(config, h, rngs=rngs)
+            self.k_norm = RMSNorm(config, h, rngs=rngs)
 
     def __call__(
         self, x_BTD: jax.Array, positions_BT: jax.Array, cache: KVCache | None, layer: jax.Array
     ) -> tuple[jax.Array, KVCache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
-        def project(kernel: nnx.Param, bias: nnx.Param, heads: str) -> jax.Array:
-            y_BTHh = jnp.einsum("BTD,DHh->BTHh", x_BTD, kernel.astype(dtype)) + bias.astype(dtype)
+        def project(name: str, heads: str) -> jax.Array:
+            y_BTHh = jnp.einsum("BTD,DHh->BTHh", x_BTD, getattr(self, f"{name}_kernel").astype(dtype))
+            if self.config.qkv_bias:
+                y_BTHh += getattr(self, f"{name}_bias").astype(dtype)
             return constrain(y_BTHh, "batch", None, heads, "head_dim")
 
-        q_BTHh = rope(project(self.q_kernel, self.q_bias, "heads"), positions_BT, theta)
-        k_BTKh = rope(project(self.k_kernel, self.k_bias, "kv_heads"), positions_BT, theta)
-        v_BTKh = project(self.v_kernel, self.v_bias, "kv_heads")
+        def rotate(y_BTHh: jax.Array, name: str) -> jax.Array:
+            if self.config.qk_norm:
+                y_BTHh = getattr(self, f"{name}_norm")(y_BTHh)
+            return rope(y_BTHh, positions_BT, theta)
+
+        q_BTHh = rotate(project("q", "heads"), "q")
+        k_BTKh = rotate(project("k", "kv_heads"), "k")
+        v_BTKh = project("v", "kv_heads")
         if cache is None:
             index_BT = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), positions_BT.shape)
             y_BTHh = attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=index_BT)
@@ -174,9 +190,9 @@ class Layer(nnx.Module):
     """One pre-norm transformer block."""
 
     def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
-        self.attention_norm = RMSNorm(config, rngs=rngs)
+        self.attention_norm = RMSNorm(config, config.hidden_size, rngs=rngs)
         self.attention = Attention(config, rngs=rngs)
-        self.mlp_norm = RMSNorm(config, rngs=rngs)
+        self.mlp_norm = RMSNorm(config, config.hidden_size, rngs=rngs)
         self.mlp = MLP(config, rngs=rngs)
 
     def __call__(
@@ -197,7 +213,7 @@ class Qwen2(nnx.Module):
         self.embedding = make.weight(table, axes)
         stack = nnx.vmap(lambda rngs: Layer(config, rngs=rngs), transform_metadata={nnx.PARTITION_NAME: "layers"})
         self.layers = stack(rngs.split(config.num_layers))
-        self.norm = RMSNorm(config, rngs=rngs)
+        self.norm = RMSNorm(config, config.hidden_size, rngs=rngs)
         if not config.tie_word_embeddings:
             self.lm_head = make.weight(table, axes)
 

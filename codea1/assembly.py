@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.benchmarks.held_out import HeldOut
+from codea1.config import default_config, validate
 from codea1.data.feed import QuestionFeed, filter_by_length
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
@@ -18,6 +19,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import POLICIES
 from codea1.play import Rules, golden_tests
 from codea1.player import Player
+from codea1.runs.folder import RunFolder
 from codea1.sandbox.pool import Limits
 from codea1.sharding import make_mesh
 
@@ -53,6 +55,15 @@ def assemble(config: ConfigDict) -> Parts:
     players = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.players}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Parts(rules, players, feed, train, dropped, **sets)
+
+
+def config_of(folder: RunFolder) -> ConfigDict:
+    """The config of a training run. Raises BadInput for another kind of run, or one of another version."""
+    if set(folder.config) != set(default_config()):
+        raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
+    config = ConfigDict(folder.config)
+    validate(config)
+    return config
 
 
 def game_rules(config: ConfigDict) -> Rules:

@@ -10,17 +10,16 @@ comparison or arithmetic operator flipped (`flipped_ground_truth`), which shows 
 from collections.abc import Mapping, Sequence
 
 from absl import flags
-from ml_collections import ConfigDict
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from codea1 import program
-from codea1.assembly import assemble, held_out, sandbox_limits
+from codea1.assembly import assemble, config_of, held_out, sandbox_limits
 from codea1.benchmarks.check_scripts import ScriptScore, judge
 from codea1.benchmarks.held_out import evaluate, summary
 from codea1.benchmarks.operator_flip import flip_one_operator
-from codea1.config import default_config, validate
+from codea1.config import default_config
 from codea1.data.loader import load_questions
 from codea1.errors import BadInput
 from codea1.game.question import Question
@@ -51,10 +50,10 @@ def main() -> None:
 
 def evaluate_run(folder: RunFolder, step: str, split: str) -> None:
     """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/."""
-    config = _config_of(folder)
+    config = config_of(folder)
     parts = assemble(config)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
-    number = _checkpoint_step(checkpoints, folder, step)
+    number = checkpoints.named(step)
     abstract = {name: player.abstract_state for name, player in parts.players.items()}
     number, states, _ = checkpoints.restore(number, abstract)
     for name, player in parts.players.items():
@@ -80,22 +79,6 @@ def evaluate_programs(path: str, completions: str) -> None:
         score = judge(questions, programs, Grader(sandbox), lambda: progress.advance(task))
         progress.update(task, completed=runs)
     _print_score(score, len(questions))
-
-
-def _config_of(folder: RunFolder) -> ConfigDict:
-    if set(folder.config) != set(default_config()):
-        raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
-    config = ConfigDict(folder.config)
-    validate(config)
-    return config
-
-
-def _checkpoint_step(checkpoints: Checkpoints, folder: RunFolder, step: str) -> int:
-    steps = checkpoints.steps()
-    number = {"last": steps[-1] if steps else None, "best": checkpoints.best_step()}.get(step, step)
-    if number is None or not str(number).isdecimal() or int(number) not in steps:
-        raise BadInput(f"{folder.checkpoints} has no step {step}; it has {', '.join(map(str, steps)) or 'none'}.")
-    return int(number)
 
 
 def _programs(questions: Sequence[Question], completions: str) -> Mapping[str, str]:

@@ -60,13 +60,15 @@ class Player:
             self._config.micro_batch_size,
             multiple=mesh.shape["replica"] * mesh.shape["fsdp"],
         )
-        self._model_config, loaded = _load(config, name, mesh)
-        graphdef, abstract = qwen2.abstract(self._model_config)
         self._optimizer = _adamw(self._config)
         self._schedule = _schedule(self._config, config.steps)
-        shardings = param_shardings(abstract, mesh, TRAIN_RULES)
+        with huggingface.opened(self._config.model) as checkpoint:
+            self._model_config = model_config(config, checkpoint.config)
+            sharding.validate(self._model_config, mesh)
+            graphdef, abstract = qwen2.abstract(self._model_config)
+            shardings = param_shardings(abstract, mesh, TRAIN_RULES)
+            self._reference: Params = checkpoint.place(shardings, self._model_config.param_dtype)
         self._shardings = state_shardings(shardings, self._optimizer)
-        self._reference: Params = jax.device_put(loaded, shardings)
         self.state = init_state(self._reference, self._optimizer, self._shardings)
         self._engine = Engine(
             graphdef,
@@ -167,13 +169,11 @@ class Player:
         return with_scores(batch, old, reference)
 
 
-def _load(config: ConfigDict, name: str, mesh: Mesh) -> tuple[Qwen2Config, Params]:
-    model_config, params = huggingface.load(config[name].model)
-    model_config = dataclasses.replace(
-        model_config, dtype=config.model.dtype, param_dtype=config.model.param_dtype, remat=config.model.remat
+def model_config(config: ConfigDict, stored: Qwen2Config) -> Qwen2Config:
+    """The model of a folder as a run computes it."""
+    return dataclasses.replace(
+        stored, dtype=config.model.dtype, param_dtype=config.model.param_dtype, remat=config.model.remat
     )
-    sharding.validate(model_config, mesh)
-    return model_config, jax.tree.map(lambda x: x.astype(model_config.param_dtype), params)
 
 
 def _objective(config: ConfigDict) -> ObjectiveConfig:

@@ -23,6 +23,7 @@ from codea1.learn.batch import SupervisedBatch, row_shapes, supervised_batches, 
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
 from codea1.models import huggingface, qwen2, shapes
+from codea1.models.config_json import SpecialIds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.progress import Progress
@@ -58,7 +59,8 @@ def main() -> None:
 def _publish(model: Path, shape: qwen2.Qwen2Config, state: TrainState, tokenizer: ChatTokenizer) -> None:
     partial = model.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    huggingface.save(partial, shape, state.params)
+    ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+    huggingface.save(partial, shape, state.params, ids=ids)
     tokenizer.save(partial)
     partial.rename(model)
 

@@ -1,6 +1,7 @@
 """config.json of a Qwen2 or Qwen3 checkpoint, as `transformers` writes it, to and from Qwen2Config."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,26 @@ def read(path: Path) -> Qwen2Config:
     )
 
 
-def content(config: Qwen2Config, dtype: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SpecialIds:
+    """Token ids that are not text."""
+
+    stop_ids: tuple[int, ...]  # any of them ends an answer
+    pad_id: int
+
+
+def generation_content(ids: SpecialIds) -> dict[str, Any]:
+    """What generation_config.json holds: sampling as the policy was trained, until one of its stop ids."""
+    return {
+        "do_sample": True,
+        "eos_token_id": list(ids.stop_ids),
+        "pad_token_id": ids.pad_id,
+        "temperature": 1.0,
+        "transformers_version": "5.23.0",
+    }
+
+
+def content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = None) -> dict[str, Any]:
     """What config.json holds for weights stored in `dtype`, as transformers 5.23 writes it.
 
     Raises ValueError for a mixture of the families, which no other program would load.
@@ -74,13 +94,13 @@ def content(config: Qwen2Config, dtype: str) -> dict[str, Any]:
         "attention_dropout": 0.0,
         "bos_token_id": None,
         "dtype": dtype,
-        "eos_token_id": None,
+        "eos_token_id": ids.stop_ids[0] if ids else None,
         "initializer_range": 0.02,
         "layer_types": ["full_attention"] * config.num_layers,
         "max_position_embeddings": 32768,
         "max_window_layers": config.num_layers,
         "model_type": family,
-        "pad_token_id": None,
+        "pad_token_id": ids.pad_id if ids else None,
         "rms_norm_eps": config.rms_norm_eps,
         "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
         "sliding_window": None,

@@ -13,11 +13,13 @@ import jax
 import numpy as np
 from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.typing import DTypeLike
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from codea1.errors import BadInput
 from codea1.models import config_json
+from codea1.models.config_json import SpecialIds
 from codea1.models.qwen2 import Params, Qwen2Config, abstract
 from codea1.sharding import to_host
 
@@ -76,12 +78,50 @@ TENSORS = {
 }
 
 
-def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
-    """Reads a Qwen2 checkpoint: config.json and one safetensors file, or several with an index.
+class Checkpoint:
+    """A checkpoint whose files are open and hold exactly the tensors that its config.json asks for."""
 
-    Returns the configuration (`param_dtype` is what the files hold, `dtype` what config.json asks for) and numpy arrays
-    on the host, shaped as `qwen2.abstract(config)` says; `jax.device_put(params, shardings)` places them.
-    Raises BadInput naming the file, key or tensor that is missing, left over, malformed or not Qwen2's.
+    def __init__(self, folder: Path, config: Qwen2Config, shapes: dict[str, Shape], files: dict[str, Any]) -> None:
+        self.folder = folder
+        self.config = config  # `param_dtype` is what the files hold, `dtype` what config.json asks for
+        self._shapes = shapes
+        self._files = files
+
+    def params(self) -> Params:
+        """The parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
+        whole = {path: self._read(path, (slice(None),) * len(shape)) for path, shape in self._shapes.items()}
+        return unflatten_dict(whole, sep=".")
+
+    def place(self, shardings: Any, dtype: DTypeLike) -> Params:
+        """The parameters on the devices of `shardings`, shaped like them, in `dtype`.
+
+        Reads for each device the layers it holds, a tensor at a time: no host ever holds more than its devices' shards
+        and one tensor.
+        """
+
+        def one(path: str, sharding: jax.sharding.Sharding) -> jax.Array:
+            return jax.make_array_from_callback(
+                self._shapes[path], sharding, lambda index: self._read(path, index).astype(dtype)
+            )
+
+        placed = {path: one(path, sharding) for path, sharding in flatten_dict(shardings, sep=".").items()}
+        return unflatten_dict(placed, sep=".")
+
+    def _read(self, path: str, index: tuple[slice, ...]) -> np.ndarray:
+        tensor, shape = TENSORS[path], self._shapes[path]
+        if not tensor.stacked:
+            return tensor.from_stored(self._files[tensor.name].get_tensor(tensor.name), shape)[index]
+        names = [tensor.name.format(layer=layer) for layer in range(shape[0])[index[0]]]
+        return np.stack(
+            [tensor.from_stored(self._files[name].get_tensor(name), shape[1:])[index[1:]] for name in names]
+        )
+
+
+@contextlib.contextmanager
+def opened(folder: str | os.PathLike[str]) -> Iterator[Checkpoint]:
+    """A Qwen2 or Qwen3 checkpoint: config.json and one safetensors file, or several with an index.
+
+    Raises BadInput naming the file, key or tensor that is missing, left over, malformed or of another family.
     """
     folder = Path(folder)
     with contextlib.ExitStack() as stack:
@@ -90,32 +130,100 @@ def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
         config = dataclasses.replace(config, param_dtype=_dtype(folder, files))
         shapes = _shapes(config)
         _check(folder, files, shapes)
-        params = {path: _assemble(TENSORS[path], shape, files) for path, shape in shapes.items()}
-    return config, unflatten_dict(params, sep=".")
+        yield Checkpoint(folder, config, shapes, files)
 
 
-def save(folder: str | os.PathLike[str], config: Qwen2Config, params: Params) -> None:
-    """Writes config.json and model.safetensors, bit for bit as the parameters are, in their own dtype.
+def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
+    """The configuration of a checkpoint and all its parameters on the host; see `opened` and `Checkpoint`."""
+    with opened(folder) as checkpoint:
+        return checkpoint.config, checkpoint.params()
 
-    Each file appears whole or not at all, config.json last. Gathers parameters that are cut across processes: every
-    process must call this, and the first one writes.
+
+def save(
+    folder: str | os.PathLike[str],
+    config: Qwen2Config,
+    params: Params,
+    *,
+    ids: SpecialIds | None = None,
+    max_shard_bytes: int = 5 << 30,
+) -> None:
+    """Writes a checkpoint, bit for bit as the parameters are, in their own dtype.
+
+    config.json, and model.safetensors or, where that would be larger than `max_shard_bytes`, several numbered files
+    with an index; with `ids` generation_config.json, which says where an answer ends. config.json is written last.
+    Gathers parameters that are cut across processes, a tensor at a time: every process must call this, and the first
+    one writes. Raises BadInput, before anything is written, for a folder that holds something.
     """
-    arrays = flatten_dict(to_host(params), sep=".")
-    if jax.process_index() != 0:
+    folder = Path(folder)
+    arrays = flatten_dict(params, sep=".")
+    shards = _shards(arrays, max_shard_bytes)
+    writes = jax.process_index() == 0
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder is not empty")
+    if writes:
+        folder.mkdir(parents=True, exist_ok=True)
+    names = [_shard_name(number, len(shards)) for number in range(1, len(shards) + 1)]
+    for name, shard in zip(names, shards, strict=True):
+        tensors = {stored: _stored(path, arrays[path], layer) for stored, (path, layer) in shard.items()}
+        if writes:
+            # transformers refuses a file that does not say which framework's layout it has.
+            save_file(tensors, folder / name, metadata={"format": "pt"})
+    if not writes:
         return
-    tensors = {}
+    if len(shards) > 1:
+        weight_map = {stored: name for name, shard in zip(names, shards, strict=True) for stored in shard}
+        total = sum(array.nbytes for array in arrays.values())
+        _write_json(
+            folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map}
+        )
+    if ids is not None:
+        _write_json(folder / "generation_config.json", config_json.generation_content(ids))
+    dtype = str(arrays["embedding"].dtype)
+    _write_json(folder / "config.json", config_json.content(config, dtype, ids))
+
+
+def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
+    """Names of stored tensors, with the parameter and layer of each, dealt in order into files."""
+    shards: list[dict[str, tuple[str, int]]] = [{}]
+    size = 0
+    for stored, path, layer, nbytes in sorted(_stored_tensors(arrays), key=lambda each: _natural(each[0])):
+        if shards[-1] and size + nbytes > max_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][stored] = (path, layer)
+        size += nbytes
+    return shards
+
+
+def _stored_tensors(arrays: dict[str, jax.Array]) -> Iterator[tuple[str, str, int, int]]:
     for path, array in arrays.items():
         tensor = TENSORS[path]
-        for layer, piece in enumerate(array) if tensor.stacked else [(0, array)]:
-            tensors[tensor.name.format(layer=layer)] = tensor.to_stored(piece)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _replacing(folder / "model.safetensors") as temporary:
-        # transformers refuses a file that does not say which framework's layout it has.
-        save_file(tensors, temporary, metadata={"format": "pt"})
-    with _replacing(folder / "config.json") as temporary:
-        content = config_json.content(config, dtype=str(arrays["embedding"].dtype))
-        temporary.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        layers = array.shape[0] if tensor.stacked else 1
+        for layer in range(layers):
+            yield tensor.name.format(layer=layer), path, layer, array.nbytes // layers
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sorts layer 2 before layer 10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
+
+
+def _shard_name(number: int, count: int) -> str:
+    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
+
+
+def _stored(path: str, array: jax.Array, layer: int) -> np.ndarray:
+    piece = _layer(array, layer) if TENSORS[path].stacked else array
+    return TENSORS[path].to_stored(to_host(piece))
+
+
+@jax.jit
+def _layer(array: jax.Array, layer: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _shapes(config: Qwen2Config) -> dict[str, Shape]:
@@ -179,24 +287,3 @@ def _check(folder: Path, files: dict[str, Any], shapes: dict[str, Shape]) -> Non
         found = tuple(files[name].get_slice(name).get_shape())
         if found != shape:
             raise BadInput(f"{folder}: tensor {name} has shape {found}, config.json makes it {shape}")
-
-
-def _assemble(tensor: Tensor, shape: Shape, files: dict[str, Any]) -> np.ndarray:
-    def read(layer: int, shape: Shape) -> np.ndarray:
-        name = tensor.name.format(layer=layer)
-        return tensor.from_stored(files[name].get_tensor(name), shape)
-
-    if not tensor.stacked:
-        return read(0, shape)
-    return np.stack([read(layer, shape[1:]) for layer in range(shape[0])])
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well and is removed otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -119,14 +119,42 @@ class Checkpoints:
           BadInput: the step is not there.
           ValueError: the saved arrays have other names or shapes.
         """
-        steps = self.steps()
-        if step not in steps:
-            raise BadInput(f"{self._directory} has no complete step {step}; it has {steps or 'none'}.")
+        self._require(step)
         restored = self._manager.restore(
             step,
             args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
         )
         return step, restored.arrays, restored.state
+
+    def restore_part(self, step: int, abstract_part: PyTree) -> PyTree:
+        """Returns those arrays of a step that are named in `abstract_part`, nested dicts of jax.ShapeDtypeStruct.
+
+        Nothing else is read: the parameters of one player need not share memory with what trained them.
+        Raises BadInput: the step is not there.
+        """
+        self._require(step)
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+            return reader.restore(
+                self._directory / str(step) / "arrays",
+                args=ocp.args.PyTreeRestore(
+                    item=abstract_part,
+                    restore_args=ocp.checkpoint_utils.construct_restore_args(abstract_part),
+                    partial_restore=True,
+                ),
+            )
+
+    def named(self, step: str) -> int:
+        """The complete step that a person means by "last", "best" or a number. Raises BadInput where there is none."""
+        steps = self.steps()
+        number = {"last": steps[-1] if steps else None, "best": self.best_step()}.get(step, step)
+        if number is None or not str(number).isdecimal() or int(number) not in steps:
+            raise BadInput(f"{self._directory} has no step {step}; it has {', '.join(map(str, steps)) or 'none'}.")
+        return int(number)
+
+    def _require(self, step: int) -> None:
+        steps = self.steps()
+        if step not in steps:
+            raise BadInput(f"{self._directory} has no complete step {step}; it has {steps or 'none'}.")
 
     def _delete_superseded(self) -> None:
         steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already

@@ -105,8 +105,8 @@ def test_prefill_and_decode_with_rollout_weights_equal_one_device(params, logits
     np.testing.assert_allclose(found, logits[:, :5], atol=2e-6)
     found, cache = forward(*on_mesh(params, "rollout", slice(5, 6)), cache)
     np.testing.assert_allclose(found[:, 0], logits[:, 5], atol=2e-6)
-    spec = sharding.partition_spec(kv_cache.AXES, sharding.ACTIVATION_RULES)
-    assert cache.k_LBSKh.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
+    spec = sharding.partition_spec(kv_cache.KEY_AXES, sharding.ACTIVATION_RULES)
+    assert cache.k_LBKhS.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
 
 
 def test_decoding_with_rollout_weights_moves_no_weights_and_no_cache(params):

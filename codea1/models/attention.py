@@ -28,3 +28,28 @@ def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, last_slot_BT
     score_BKGTS = jnp.where(visible_BTS[:, None, None], score_BKGTS, jnp.finfo(jnp.float32).min)
     weight_BKGTS = jax.nn.softmax(score_BKGTS, axis=-1).astype(v_BSKh.dtype)
     return jnp.einsum("BKGTS,BSKh->BTKGh", weight_BKGTS, v_BSKh).reshape(B, T, H, h)
+
+
+def attend_cached(
+    q_BHh: jax.Array, k_BKhS: jax.Array, v_BKSh: jax.Array, last_slot_B: jax.Array, platform: str
+) -> jax.Array:
+    """`attend` of one query per row, for keys and values as a cache stores them. Returns [B, H, h].
+
+    The arithmetic is the same on every `platform`, its form is not: XLA for CPU would copy the slice of the cache to
+    multiply it as matrices, and reads it in place when the products are written out.
+    """
+    B, H, h = q_BHh.shape
+    K, S = v_BKSh.shape[1:3]
+    q_BKGh = q_BHh.reshape(B, K, H // K, h)
+    if platform == "cpu":
+        score_BKGS = jnp.sum(q_BKGh[..., None] * k_BKhS[:, :, None], axis=3, dtype=jnp.float32)
+    else:
+        score_BKGS = jnp.einsum("BKGh,BKhS->BKGS", q_BKGh, k_BKhS, preferred_element_type=jnp.float32)
+    is_visible_BS = jnp.arange(S) <= last_slot_B[:, None]
+    score_BKGS = jnp.where(is_visible_BS[:, None, None], score_BKGS * h**-0.5, jnp.finfo(jnp.float32).min)
+    weight_BKGS = jax.nn.softmax(score_BKGS, axis=-1).astype(v_BKSh.dtype)
+    if platform == "cpu":
+        y_BKGh = jnp.sum(weight_BKGS[..., None] * v_BKSh[:, :, None], axis=3)
+    else:
+        y_BKGh = jnp.einsum("BKGS,BKSh->BKGh", weight_BKGS, v_BKSh)
+    return y_BKGh.reshape(B, H, h)

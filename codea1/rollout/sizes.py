@@ -1,0 +1,51 @@
+"""The static sizes that generation programs are compiled for, and which of them holds what there is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from jax.sharding import Mesh
+
+from codea1.errors import BadInput
+
+SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """All ascending."""
+
+    slots: tuple[int, ...]  # sequences that decode at once; the largest, and smaller ones for the last stragglers
+    prompts: tuple[int, ...]  # prompts of one prefill
+    inserted: int  # slots that one insertion fills
+    prompt_lengths: tuple[int, ...]  # tokens
+    spans: tuple[int, ...]  # positions that attention reads; the largest is the length of the cache
+
+    @classmethod
+    def of(
+        cls, mesh: Mesh, *, slots: int, prompt_lengths: Sequence[int], max_prompt_length: int, max_response_length: int
+    ) -> Self:
+        """The sizes of an engine.
+
+        Halving the slots halves the time of a decode step on a CPU. An accelerator spends it on reading the weights,
+        whatever the number of slots, until there are many: there one smaller size is enough.
+        Raises BadInput when the mesh does not cut the slots evenly.
+        """
+        ways = mesh.shape["replica"] * mesh.shape["fsdp"]
+        if slots % ways:
+            raise BadInput(f"rollout slots {slots} must be a multiple of replica x fsdp, which is {ways}")
+        parts = (1, 2, 4, 8) if mesh.devices.flat[0].platform == "cpu" else (1, 4)
+        length = max_prompt_length + max_response_length - 1  # the last token of a response is never attended to
+        spans = {max(length * eighths // 8, SHORTEST_SPAN) for eighths in (1, 2, 4, 6)}
+        return cls(
+            slots=tuple(sorted(slots // part for part in parts if slots % (part * ways) == 0)),
+            prompts=tuple(sorted({-(-max(slots // part, 1) // ways) * ways for part in (8, 32)})),
+            inserted=max(slots // 8, 1),
+            prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
+            spans=(*sorted(span for span in spans if span < length), length),
+        )
+
+
+def smallest(sizes: Sequence[int], count: int) -> int:
+    """The smallest of ascending `sizes` that holds `count`, or else the largest."""
+    return next((size for size in sizes if size >= count), sizes[-1])

@@ -31,7 +31,7 @@ class DecodingConfig:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Rows:
-    """What is in the slots, [B] each. The next query of a slot is `token` at `position`: first a prompt's last token."""
+    """What is in the slots, [B] each. A slot's next query is `token` at `position`: first a prompt's last token."""
 
     token: np.ndarray  # int32
     position: np.ndarray  # int32

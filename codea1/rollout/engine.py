@@ -1,9 +1,9 @@
 """Generation: requests in, samples out.
 
-A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode together,
-a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots are given to
-the next samples. When nobody waits any more, the last samples move to fewer slots. What a sample says depends on the
-parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
+A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode
+together, a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots
+are given to the next samples. When nobody waits any more, the last samples move to fewer slots. What a sample says
+depends on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
 """
 
 import dataclasses
@@ -18,12 +18,13 @@ from jax.sharding import Mesh
 from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params, Qwen2Config
 from codea1.rollout import sampling
-from codea1.rollout.decoding import DecodingConfig
-from codea1.rollout.programs import Programs
+from codea1.rollout.decoding import Chunk, DecodingConfig
+from codea1.rollout.programs import Compilation, Programs
 from codea1.rollout.request import Request, Sample
 from codea1.rollout.sampling import Restriction
 from codea1.rollout.scheduler import Draw, Queue, Slots
 from codea1.rollout.sizes import Sizes, smallest
+from codea1.rollout.statistics import Statistics
 from codea1.sharding import to_host
 
 __all__ = ["Engine", "Request", "Sample"]
@@ -51,8 +52,8 @@ class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
     At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
-    `max_prompt_length` that holds them. Every program has static sizes, see `sizes`, and is compiled when it first
-    runs. Parameters are cast to the dtype of the model's activations for generation.
+    `max_prompt_length` that holds them. Every program has static sizes, see `sizes`; `warm_up` compiles them all.
+    Parameters are cast to the dtype of the model's activations for generation.
     """
 
     def __init__(
@@ -80,6 +81,55 @@ class Engine:
         self._chunk = min(chunk, max_response_length)
         self._pad_id = pad_id
         self._programs = Programs(DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id), graphdef, mesh)
+        self._num_warm: int | None = None  # compilations at the end of warm-up
+        self._late_reported = 0
+        self._statistics = Statistics()
+
+    def publish(self, params: Params) -> Params:
+        """Training parameters in the layout and dtype of generation: one all-gather over the axis that cuts them."""
+        return self._programs.publish(params)
+
+    def warm_up(self, params: Params, *, restricted: bool = False) -> list[Compilation]:
+        """Runs every program once, on nobody, and returns those that had to be compiled, with their times.
+
+        Generation with a `restriction` has programs of its own, compiled when `restricted`.
+        """
+        known = len(self._programs.compilations)
+        phase = _Phase(self.publish(params), np.zeros(2, np.uint32), np.float32(1), None)
+        prefills = [
+            self._programs.prefill(phase.params, np.full((num_prompts, length), self._pad_id, np.int32))
+            for length in self._sizes.prompt_lengths
+            for num_prompts in self._sizes.prompts
+        ]
+        for size in self._sizes.slots:
+            self._warm_up_slots(phase, prefills, size, restricted)
+        self._num_warm = len(self._programs.compilations)
+        return self._programs.compilations[known:]
+
+    @property
+    def late_compilations(self) -> list[Compilation]:
+        """What was compiled after warm-up; there should be nothing."""
+        return [] if self._num_warm is None else self._programs.compilations[self._num_warm :]
+
+    def take_statistics(self) -> dict[str, float]:
+        """Metrics of what was generated since the last call; see `Statistics`."""
+        statistics, self._statistics = self._statistics, Statistics()
+        statistics.late_compilations = len(self.late_compilations) - self._late_reported
+        self._late_reported = len(self.late_compilations)
+        return statistics.metrics()
+
+    def _warm_up_slots(self, phase: _Phase, prefills: Sequence[KVCache], size: int, restricted: bool) -> None:
+        slots = Slots(size, self._max_response_length)
+        cache = self._programs.empty(size, self._sizes.spans[-1])
+        nobody = np.zeros(self._sizes.inserted, np.int32), np.full(self._sizes.inserted, size, np.int32)
+        for prompts in prefills:
+            cache = self._programs.insert(cache, prompts, *nobody)
+        for span in self._sizes.spans_of(size):
+            for restriction in (None, Restriction()) if restricted else (None,):
+                phase = dataclasses.replace(phase, restriction=restriction)
+                cache, _ = self._decode(phase, span, cache, slots, leave_at=0)
+        if fewer := self._sizes.fewer_slots(size):
+            jax.block_until_ready(self._programs.take_slots(cache, slots.keep(fewer)))
 
     def generate(
         self,
@@ -95,21 +145,23 @@ class Engine:
         """Yields the samples of all requests as they finish; greedy when temperature is 0.
 
         Draws are functions of (seed, player, step, question_id, sample index, position in the response) alone.
-        `restriction` is for evaluation: draws are from a part of the vocabulary, while log-probabilities are still those
-        of the whole. An iterator of requests is asked for the next ones while the earlier ones decode. Every process of
-        a multi-process run must make the same call and exhaust the iterator that it returns.
+        `restriction` is for evaluation: draws are from a part of the vocabulary, while log-probabilities are still
+        those of the whole. An iterator of requests is asked for the next ones while the earlier ones decode. Every
+        process of a multi-process run must make the same call and exhaust the iterator that it returns.
 
-        Raises ValueError for a prompt that is empty or longer than max_prompt_length, for a limit that is not positive
-        and for a negative temperature: before anything runs, unless requests are an iterator.
+        Raises ValueError for a prompt that is empty or longer than max_prompt_length, a limit that is not positive, a
+        negative temperature and a restriction that cannot be: before anything runs, but for what an iterator yields.
         """
         if isinstance(requests, Sequence):
             for request in requests:
                 self._check(request)
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
+        if restriction:
+            restriction.check()
         key_data = np.asarray(jax.random.key_data(sampling.phase_key(seed, player, step)))
         queue = Queue(requests, self._sizes, self._check)
-        phase = _Phase(self._programs.publish(params), key_data, np.float32(temperature), restriction)
+        phase = _Phase(self.publish(params), key_data, np.float32(temperature), restriction)
         return self._run(phase, queue)
 
     def _check(self, request: Request) -> None:
@@ -134,23 +186,25 @@ class Engine:
                 break
             cache, size = self._compact(slots, cache, size)
             someone_waits = bool(prefilled.waiting) or queue.num_draws(enough=1) > 0
-            cache, chunk = self._programs.decode(
-                smallest(self._sizes.spans, slots.last_position(self._chunk) + 1),
-                phase.params,
-                cache,
-                slots.rows,
-                phase.key_data,
-                phase.temperature,
-                self._leave_at(size, someone_waits),
-                phase.restriction,
-            )
+            span = self._sizes.span(size, slots.last_position(self._chunk) + 1)
+            cache, chunk = self._decode(phase, span, cache, slots, self._leave_at(size, someone_waits))
             yield from finished
-            finished = slots.take(to_host(chunk))
+            finished = self._take(slots, to_host(chunk))
         yield from finished
 
-    def _refill(
-        self, phase: _Phase, queue: Queue, prefilled: _Prefilled, slots: Slots, cache: KVCache
-    ) -> KVCache:
+    def _take(self, slots: Slots, chunk: Chunk) -> list[Sample]:
+        self._statistics.slot_steps += int(chunk.steps) * len(slots.rows.live)
+        self._statistics.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
+        finished = slots.take(chunk)
+        for sample in finished:
+            self._statistics.see(sample)
+        return finished
+
+    def _decode(self, phase: _Phase, span: int, cache: KVCache, slots: Slots, leave_at: int) -> tuple[KVCache, Chunk]:
+        common = phase.key_data, phase.temperature
+        return self._programs.decode(span, phase.params, cache, slots.rows, *common, leave_at, phase.restriction)
+
+    def _refill(self, phase: _Phase, queue: Queue, prefilled: _Prefilled, slots: Slots, cache: KVCache) -> KVCache:
         """Gives the free slots to samples that wait, as long as there are both."""
         free = deque(slots.free())
         while free:
@@ -173,17 +227,16 @@ class Engine:
         for row, (prompt_ids, draws) in enumerate(prompts.items()):
             tokens_PT[row, : len(prompt_ids)] = prompt_ids
             prefilled.waiting.extend((row, draw) for draw in draws)
+        self._statistics.prompts += len(prompts)
+        self._statistics.prefill_rows += len(tokens_PT)
         prefilled.cache = self._programs.prefill(phase.params, tokens_PT)
 
     def _compact(self, slots: Slots, cache: KVCache, size: int) -> tuple[KVCache, int]:
         """Moves to the smallest number of slots that holds the live ones, from size to next smaller size."""
-        while (smaller := self._next_smaller(size)) and slots.num_live <= smaller:
+        while (smaller := self._sizes.fewer_slots(size)) and slots.num_live <= smaller:
             cache, size = self._programs.take_slots(cache, slots.keep(smaller)), smaller
         return cache, size
 
     def _leave_at(self, size: int, someone_waits: bool) -> int:
         """How few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
-        return size - self._sizes.inserted if someone_waits else self._next_smaller(size)
-
-    def _next_smaller(self, size: int) -> int:
-        return max((smaller for smaller in self._sizes.slots if smaller < size), default=0)
+        return size - self._sizes.inserted if someone_waits else self._sizes.fewer_slots(size)

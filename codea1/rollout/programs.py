@@ -72,6 +72,9 @@ class Programs:
     ) -> tuple[KVCache, Chunk]:
         """See `decoding.decode_chunk`; uses `cache` up."""
         name = f"decode {len(rows.live)} slots, span {span}" + (", restricted" if restriction else "")
+        if restriction:
+            top_k, top_p, min_p = restriction.top_k, restriction.top_p, restriction.min_p
+            restriction = Restriction(np.int32(top_k), np.float32(top_p), np.float32(min_p))
         arguments = (span, params, cache, rows, key_data, temperature, np.int32(leave_at), restriction)
         return self._call("decode", name, *arguments)
 

@@ -24,6 +24,11 @@ class Restriction:
     top_p: float = 1.0
     min_p: float = 0.0
 
+    def check(self) -> None:
+        """Raises ValueError for values outside top_k >= 1, 0 < top_p <= 1, 0 <= min_p <= 1."""
+        if not (self.top_k >= 1 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1):
+            raise ValueError(f"{self} must have top_k >= 1, 0 < top_p <= 1 and 0 <= min_p <= 1")
+
 
 def stable_hash(text: str) -> int:
     """32 bits of BLAKE2b: the same in every process, unlike Python's `hash`."""
@@ -86,14 +91,16 @@ def restrict(scaled_BV: jax.Array, restriction: Restriction) -> jax.Array:
     """The tempered logits with -inf for the tokens that a restriction leaves out.
 
     A token stays when it is among the `top_k` likeliest, and the likelier ones together have less than `top_p` of the
-    probability (Holtzman et al., 2020), and it has at least `min_p` of the likeliest token's probability (Nguyen et al.,
-    2024). Each is judged on the whole distribution; tokens as likely as the last one kept stay; the likeliest always
-    stays.
+    probability (Holtzman et al., 2020), and it has at least `min_p` of the likeliest token's probability (Nguyen et
+    al., 2024). Each is judged on the whole distribution; tokens as likely as the last one kept stay; the likeliest
+    always stays.
     """
     descending_BV = -jnp.sort(-scaled_BV, axis=-1)
     rank_V = jnp.arange(scaled_BV.shape[-1])
     prob_BV = jax.nn.softmax(descending_BV, axis=-1)
-    stays_BV = (rank_V < restriction.top_k) & (jnp.cumsum(prob_BV, axis=-1) - prob_BV < restriction.top_p)
+    likelier_BV = jnp.cumsum(prob_BV, axis=-1) - prob_BV
+    # With top_p 1, rounding of the sum must not leave out the unlikeliest.
+    stays_BV = (rank_V < restriction.top_k) & ((likelier_BV < restriction.top_p) | (restriction.top_p >= 1))
     stays_BV &= prob_BV >= restriction.min_p * prob_BV[:, :1]
     lowest_B1 = jnp.min(jnp.where(stays_BV | (rank_V == 0), descending_BV, jnp.inf), axis=-1, keepdims=True)
     return jnp.where(scaled_BV >= lowest_B1, scaled_BV, -jnp.inf)

@@ -28,6 +28,7 @@ from codea1.learn.update import TrainState, init_state, make_update, state_shard
 from codea1.models import huggingface, qwen2
 from codea1.models.qwen2 import Params, Qwen2Config
 from codea1.rollout.engine import Engine, Request, Sample
+from codea1.rollout.programs import Compilation
 from codea1.rollout.sampling import stable_hash
 from codea1.sharding import TRAIN_RULES, param_shardings, to_host
 
@@ -125,6 +126,14 @@ class Player:
             self.state.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
         )
 
+    def warm_up(self) -> list[Compilation]:
+        """Compiles every program of generation, and returns those that were not yet compiled, with their times."""
+        return self._engine.warm_up(self.state.params)
+
+    def take_rollout_metrics(self) -> Metrics:
+        """How generation went since the last call; see `codea1.rollout.statistics`."""
+        return {f"rollout_{name}": value for name, value in self._engine.take_statistics().items()}
+
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
 
@@ -170,7 +179,11 @@ class Player:
 def _load(config: ConfigDict, name: str, mesh: Mesh) -> tuple[Qwen2Config, Params]:
     model_config, params = huggingface.load(config[name].model)
     model_config = dataclasses.replace(
-        model_config, dtype=config.model.dtype, param_dtype=config.model.param_dtype, remat=config.model.remat
+        model_config,
+        dtype=config.model.dtype,
+        param_dtype=config.model.param_dtype,
+        remat=config.model.remat,
+        platform=mesh.devices.flat[0].platform,
     )
     sharding.validate(model_config, mesh)
     return model_config, jax.tree.map(lambda x: x.astype(model_config.param_dtype), params)

@@ -109,8 +109,16 @@ def kept_by(logits, top_k: int = 10**9, top_p: float = 1.0, min_p: float = 0.0) 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"top_k": 1}, {"top_k": 7}, {"top_p": 0.3}, {"top_p": 0.9}, {"min_p": 0.1}, {"min_p": 1.0}]
-    + [{"top_k": 5, "top_p": 0.8, "min_p": 0.05}],
+    [
+        {},
+        {"top_k": 1},
+        {"top_k": 7},
+        {"top_p": 0.3},
+        {"top_p": 0.9},
+        {"min_p": 0.1},
+        {"min_p": 1.0},
+        {"top_k": 5, "top_p": 0.8, "min_p": 0.05},
+    ],
 )
 def test_a_restriction_keeps_what_its_definition_says(options: dict):
     logits_BV = np.random.default_rng(1).normal(size=(20, 30)).astype(np.float32) * 2

@@ -48,18 +48,19 @@ class Queue:
         """The prompts of the next prefill with the samples wanted of each, and their static length.
 
         They are those that wait longest among prompts of one static length: enough for `num_free` slots where there are
-        so many, and no more than one prefill holds. There must be one.
+        so many, and no more than one prefill holds. Requests of the same prompt, if next to each other, come together.
+        There must be one.
         """
         self.num_draws(enough=num_free)
         length = min((waits[0], length) for length, waits in self._arrivals.items() if waits)[1]
         waiting, arrivals = self._waiting[length], self._arrivals[length]
         prompts: dict[tuple[int, ...], list[Draw]] = {}
         num_taken = 0
-        while waiting and num_taken < num_free:
-            request = waiting[0]
-            if request.prompt_ids not in prompts and len(prompts) == self._sizes.prompts[-1]:
+        while waiting:
+            is_enough = num_taken >= num_free or len(prompts) == self._sizes.prompts[-1]
+            if is_enough and waiting[0].prompt_ids not in prompts:
                 break
-            waiting.popleft()
+            request = waiting.popleft()
             arrivals.popleft()
             indices = range(request.first_sample, request.first_sample + request.num_samples)
             prompts.setdefault(request.prompt_ids, []).extend(Draw(request, index) for index in indices)

@@ -83,6 +83,8 @@ class Trainer:
 
     def _step(self, step: int) -> Metrics:
         watch = Stopwatch()
+        for player in self._players.values():
+            player.take_rollout_metrics()  # of the last validation
         with watch.phase("total"):
             with watch.phase("round"):
                 questions = self._parts.feed.batch(step - 1)

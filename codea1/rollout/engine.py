@@ -82,7 +82,6 @@ class Engine:
         self._pad_id = pad_id
         self._programs = Programs(DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id), graphdef, mesh)
         self._num_warm: int | None = None  # compilations at the end of warm-up
-        self._late_reported = 0
         self._statistics = Statistics()
 
     def publish(self, params: Params) -> Params:
@@ -114,8 +113,7 @@ class Engine:
     def take_statistics(self) -> dict[str, float]:
         """Metrics of what was generated since the last call; see `Statistics`."""
         statistics, self._statistics = self._statistics, Statistics()
-        statistics.late_compilations = len(self.late_compilations) - self._late_reported
-        self._late_reported = len(self.late_compilations)
+        statistics.late_compilations = len(self.late_compilations)
         return statistics.metrics()
 
     def _warm_up_slots(self, phase: _Phase, prefills: Sequence[KVCache], size: int, restricted: bool) -> None:

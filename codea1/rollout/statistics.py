@@ -16,7 +16,7 @@ class Statistics:
     prefill_rows: int = 0  # including those that filled up a prefill's static size
     tokens: int = 0  # drawn
     slot_steps: int = 0  # decode steps, each times the slots there were
-    late_compilations: int = 0
+    late_compilations: int = 0  # of all time
 
     def see(self, sample: Sample) -> None:
         """Counts a finished sample."""

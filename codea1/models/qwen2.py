@@ -27,7 +27,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from codea1.errors import BadInput
-from codea1.models.attention import attend, attend_cached, rope
+from codea1.models.attention import attend_cached, attend_causally, rope
 from codea1.models.kv_cache import KVCache
 from codea1.sharding import constrain
 
@@ -150,8 +150,7 @@ class Attention(nnx.Module):
             y_BHh = attend_cached(q_BTHh[:, 0], *cache.read(layer), position_B, self.config.platform)
             y_BTHh = y_BHh[:, None]
         else:
-            index_BT = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), positions_BT.shape)
-            y_BTHh = attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=index_BT)
+            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
         return jnp.einsum("BTHh,HhD->BTD", y_BTHh.astype(dtype), self.o_kernel.astype(dtype)), cache
 

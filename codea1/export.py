@@ -52,13 +52,14 @@ def export(run: RunFolder, player: str, step: str, output: Path, dtype: str) -> 
     checkpoints = Checkpoints(run.checkpoints, keep_last=1, keep_best=0, read_only=True)
     number = checkpoints.named(step)
     tokenizer = load_tokenizer(config[player].model)
+    mesh = device_mesh(config)
     with huggingface.opened(config[player].model) as started_from:
-        shape = model_config(config, started_from.config)
+        shape = model_config(config, started_from.config, mesh)
     _, abstract = qwen2.abstract(shape)
     wanted = jax.tree.map(
         lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
         nnx.to_pure_dict(abstract),
-        param_shardings(abstract, device_mesh(config), TRAIN_RULES),
+        param_shardings(abstract, mesh, TRAIN_RULES),
     )
     params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
     partial = output.with_name(f"{output.name}.partial")

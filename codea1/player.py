@@ -28,6 +28,7 @@ from codea1.learn.update import TrainState, init_state, make_update, state_shard
 from codea1.models import huggingface, qwen2
 from codea1.models.qwen2 import Params, Qwen2Config
 from codea1.rollout.engine import Engine, Request, Sample
+from codea1.rollout.programs import Compilation
 from codea1.rollout.sampling import stable_hash
 from codea1.sharding import TRAIN_RULES, param_shardings, to_host
 
@@ -63,7 +64,7 @@ class Player:
         self._optimizer = _adamw(self._config)
         self._schedule = _schedule(self._config, config.steps)
         with huggingface.opened(self._config.model) as checkpoint:
-            self._model_config = model_config(config, checkpoint.config)
+            self._model_config = model_config(config, checkpoint.config, mesh)
             sharding.validate(self._model_config, mesh)
             graphdef, abstract = qwen2.abstract(self._model_config)
             shardings = param_shardings(abstract, mesh, TRAIN_RULES)
@@ -127,6 +128,14 @@ class Player:
             self.state.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
         )
 
+    def warm_up(self) -> list[Compilation]:
+        """Compiles every program of generation, and returns those that were not yet compiled, with their times."""
+        return self._engine.warm_up(self.state.params)
+
+    def take_rollout_metrics(self) -> Metrics:
+        """How generation went since the last call; see `codea1.rollout.statistics`."""
+        return {f"rollout_{name}": value for name, value in self._engine.take_statistics().items()}
+
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
 
@@ -169,10 +178,14 @@ class Player:
         return with_scores(batch, old, reference)
 
 
-def model_config(config: ConfigDict, stored: Qwen2Config) -> Qwen2Config:
-    """The model of a folder as a run computes it."""
+def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+    """The model of a folder as a run computes it on a mesh."""
     return dataclasses.replace(
-        stored, dtype=config.model.dtype, param_dtype=config.model.param_dtype, remat=config.model.remat
+        stored,
+        dtype=config.model.dtype,
+        param_dtype=config.model.param_dtype,
+        remat=config.model.remat,
+        platform=mesh.devices.flat[0].platform,
     )
 
 

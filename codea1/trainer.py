@@ -66,6 +66,7 @@ class Trainer:
             metrics.truncate_after(done)
             self._samples.remove_after(done)
             self._announce(done)
+            self._warm_up()
             self._evaluate_once("before", step=0, due=done < 0)
             if done < 0:
                 metrics.write(0, self._validate(0))
@@ -82,6 +83,8 @@ class Trainer:
 
     def _step(self, step: int) -> Metrics:
         watch = Stopwatch()
+        for player in self._players.values():
+            player.take_rollout_metrics()  # of the last validation
         with watch.phase("total"):
             with watch.phase("round"):
                 questions = self._parts.feed.batch(step - 1)
@@ -93,6 +96,8 @@ class Trainer:
             self._samples.write(step, rows(round_))
         metrics |= {f"time/{name}": seconds for name, seconds in watch.seconds.items()}
         metrics |= {f"sandbox/{name}": float(value) for name, value in self._grader.take_stats().items()}
+        for name, player in self._players.items():
+            metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
         metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
         if step == self._config.steps or step % self._config.validation.every == 0:
             metrics |= self._validate(step)
@@ -151,6 +156,15 @@ class Trainer:
         self._book = MistakeBook.from_json(state["book"])
         self._best = Best(**state["best"])
         return step
+
+    def _warm_up(self) -> None:
+        for name, player in self._players.items():
+            self._progress.note(f"compiling the generation of the {name} player")
+            compiled = player.warm_up()
+            seconds = sum(compilation.seconds for compilation in compiled)
+            self._progress.print(f"{name}: compiled {len(compiled)} programs of generation in {seconds:.1f} s")
+            for compilation in sorted(compiled, key=lambda compilation: -compilation.seconds)[:3]:
+                self._progress.print(f"  {compilation.seconds:6.1f} s  {compilation.name}")
 
     def _announce(self, done: int) -> None:
         parts = self._parts

@@ -198,7 +198,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters(small):
     hidden, _ = jax.eval_shape(lambda p: nnx.merge(graphdef, p)(TOKENS, positions(TOKENS)), params)
     assert hidden.dtype == jnp.bfloat16
     cache = jax.eval_shape(lambda: KVCache.zeros(dataclasses.replace(SMALL, dtype="bfloat16"), 2, 8))
-    assert cache.k_LBSKh.dtype == jnp.bfloat16
+    assert cache.k_LBKhS.dtype == jnp.bfloat16
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codea1.rollout import sampling
-from codea1.rollout.sampling import phase_key, stable_hash
+from codea1.rollout.sampling import Restriction, phase_key, restrict, stable_hash
 
 sample_keys, sample_tokens = jax.jit(sampling.sample_keys), jax.jit(sampling.sample_tokens)
 LOGITS = jnp.array([2.0, 0.5, -1.0, 0.0, 1.0])
@@ -19,6 +19,17 @@ LOGITS = jnp.array([2.0, 0.5, -1.0, 0.0, 1.0])
 
 def row_keys(num: int, seed: int = 0) -> jax.Array:
     return sample_keys(phase_key(seed, "code", 1), jnp.zeros(num, jnp.uint32), jnp.arange(num))
+
+
+def draw(logits_V, num: int, temperature: float, restriction: Restriction | None = None):
+    """`num` tokens after one context, each with a key of its own, and their log-probabilities."""
+    return sample_tokens(jnp.tile(logits_V, (num, 1)), row_keys(num), jnp.zeros(num, int), temperature, restriction)
+
+
+def chi_square(tokens, probabilities) -> float:
+    expected = len(tokens) * np.asarray(probabilities)
+    counts = np.bincount(tokens, minlength=len(expected))
+    return float(np.sum((counts - expected) ** 2 / expected))
 
 
 def key_of(seed: int, player: str, step: int, question: str, sample: int) -> tuple[int, ...]:
@@ -45,18 +56,18 @@ def test_every_part_of_a_key_counts():
 
 def test_rows_are_drawn_as_if_alone():
     keys, logits = row_keys(6), jnp.tile(LOGITS, (6, 1)) * jnp.arange(6)[:, None]
-    together = sample_tokens(logits, keys, 3, 0.7)
+    together = sample_tokens(logits, keys, jnp.full(6, 3), 0.7)
     order = np.array([4, 0, 5, 2, 1, 3])
-    shuffled = sample_tokens(logits[order], keys[order], 3, 0.7)
+    shuffled = sample_tokens(logits[order], keys[order], jnp.full(6, 3), 0.7)
     for whole, part in zip(together, shuffled, strict=True):
         np.testing.assert_array_equal(whole[order], part)
-    alone = [sample_tokens(logits[row : row + 1], keys[row : row + 1], 3, 0.7)[0][0] for row in range(6)]
+    alone = [sample_tokens(logits[row : row + 1], keys[row : row + 1], jnp.full(1, 3), 0.7)[0][0] for row in range(6)]
     np.testing.assert_array_equal(together[0], alone)
 
 
 def test_positions_draw_independently():
     keys = row_keys(2000)
-    first, second = (sample_tokens(jnp.zeros((2000, 2)), keys, position, 1.0)[0] for position in (0, 1))
+    first, second = (sample_tokens(jnp.zeros((2000, 2)), keys, jnp.full(2000, position), 1.0)[0] for position in (0, 1))
     # 2000 pairs of fair coins: agreement is 1000 with deviation 22.
     assert abs(int(jnp.sum(first == second)) - 1000) < 90
 
@@ -64,15 +75,70 @@ def test_positions_draw_independently():
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_tokens_follow_the_tempered_softmax(temperature: float):
     num = 20_000
-    tokens, log_probs = sample_tokens(jnp.tile(LOGITS, (num, 1)), row_keys(num), 0, temperature)
+    tokens, log_probs = draw(LOGITS, num, temperature)
     expected = jax.nn.log_softmax(LOGITS / temperature)
-    counts = np.bincount(tokens, minlength=5)
-    chi_square = np.sum((counts - num * np.exp(expected)) ** 2 / (num * np.exp(expected)))
-    assert chi_square < 18.5  # 4 degrees of freedom: exceeded once in 1000 seeds
+    assert chi_square(tokens, np.exp(expected)) < 18.5  # 4 degrees of freedom: exceeded once in 1000 seeds
     np.testing.assert_allclose(log_probs, expected[tokens], atol=1e-6)
 
 
 def test_temperature_zero_takes_the_likeliest_under_temperature_one():
-    tokens, log_probs = sample_tokens(jnp.stack([LOGITS, -LOGITS]), row_keys(2), 0, 0.0)
+    tokens, log_probs = sample_tokens(jnp.stack([LOGITS, -LOGITS]), row_keys(2), jnp.zeros(2, int), 0.0)
     np.testing.assert_array_equal(tokens, [0, 2])
     np.testing.assert_allclose(log_probs, [jax.nn.log_softmax(LOGITS)[0], jax.nn.log_softmax(-LOGITS)[2]], atol=1e-6)
+
+
+def test_tokens_follow_the_softmax_over_many_blocks():
+    logits = 2 * np.random.default_rng(0).normal(size=24)  # drawn as four blocks of six
+    tokens, log_probs = draw(logits, 40_000, 1.0)
+    expected = jax.nn.log_softmax(jnp.array(logits, jnp.float32))
+    assert chi_square(tokens, np.exp(expected)) < 49.8  # 23 degrees of freedom: exceeded once in 1000 seeds
+    np.testing.assert_allclose(log_probs, expected[tokens], atol=1e-6)
+
+
+def kept_by(logits, top_k: int = 10**9, top_p: float = 1.0, min_p: float = 0.0) -> set[int]:
+    """The tokens that the definitions of top-k, top-p and min-p keep, one after another in order of probability."""
+    probabilities = np.exp(logits - np.max(logits)) / np.sum(np.exp(logits - np.max(logits)))
+    kept, before = set(), 0.0
+    for rank, token in enumerate(np.argsort(-probabilities)):
+        if rank and (rank >= top_k or before >= top_p or probabilities[token] < min_p * probabilities.max()):
+            break
+        kept.add(int(token))
+        before += probabilities[token]
+    return kept
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"top_k": 1},
+        {"top_k": 7},
+        {"top_p": 0.3},
+        {"top_p": 0.9},
+        {"min_p": 0.1},
+        {"min_p": 1.0},
+        {"top_k": 5, "top_p": 0.8, "min_p": 0.05},
+    ],
+)
+def test_a_restriction_keeps_what_its_definition_says(options: dict):
+    logits_BV = np.random.default_rng(1).normal(size=(20, 30)).astype(np.float32) * 2
+    restricted_BV = np.asarray(restrict(jnp.array(logits_BV), Restriction(**options)))
+    for logits, restricted in zip(logits_BV, restricted_BV, strict=True):
+        assert set(np.flatnonzero(np.isfinite(restricted)).tolist()) == kept_by(logits.astype(np.float64), **options)
+        np.testing.assert_array_equal(restricted[np.isfinite(restricted)], logits[np.isfinite(restricted)])
+
+
+def test_restricted_draws_follow_what_is_kept_with_log_probs_of_the_whole():
+    tokens, log_probs = draw(LOGITS, 20_000, 0.5, Restriction(top_k=3))
+    whole = jax.nn.log_softmax(LOGITS / 0.5)
+    kept = np.array([0, 1, 4])
+    assert set(np.unique(tokens)) == set(kept.tolist())
+    renormalised = np.exp(whole[kept]) / np.exp(whole[kept]).sum()
+    assert chi_square(np.searchsorted(kept, tokens), renormalised) < 13.8  # 2 degrees of freedom
+    np.testing.assert_allclose(log_probs, whole[tokens], atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}, {"min_p": -0.1}, {"min_p": 2.0}])
+def test_a_restriction_that_cannot_be_is_refused(options: dict):
+    with pytest.raises(ValueError, match="must have top_k >= 1"):
+        Restriction(**options).check()

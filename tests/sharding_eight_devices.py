@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from codea1 import sharding
-from codea1.models import kv_cache, qwen2, shapes
+from codea1.models import attention, kv_cache, qwen2, shapes
 from codea1.models.kv_cache import KVCache
 
 CONFIG = dataclasses.replace(shapes.tiny(vocab_size=64), num_layers=2, tie_word_embeddings=False, remat="full")
@@ -105,8 +105,8 @@ def test_prefill_and_decode_with_rollout_weights_equal_one_device(params, logits
     np.testing.assert_allclose(found, logits[:, :5], atol=2e-6)
     found, cache = forward(*on_mesh(params, "rollout", slice(5, 6)), cache)
     np.testing.assert_allclose(found[:, 0], logits[:, 5], atol=2e-6)
-    spec = sharding.partition_spec(kv_cache.AXES, sharding.ACTIVATION_RULES)
-    assert cache.k_LBSKh.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
+    spec = sharding.partition_spec(kv_cache.KEY_AXES, sharding.ACTIVATION_RULES)
+    assert cache.k_LBKhS.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
 
 
 def test_decoding_with_rollout_weights_moves_no_weights_and_no_cache(params):
@@ -139,3 +139,14 @@ def test_constrain_refuses_names_it_cannot_place():
             sharding.constrain(jnp.ones((8, 4)), "batch")
         with pytest.raises(KeyError, match="embed"):
             sharding.constrain(jnp.ones((8, 4)), "batch", "embed")
+
+
+def test_splash_attention_stays_on_its_device_and_equals_dense():
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(4, 128, heads, 32)).astype(np.float32) for heads in (4, 2, 2)]
+    cut = NamedSharding(mesh, P("fsdp", None, "tensor", None))
+    splash = jax.jit(lambda q, k, v: attention.splash_attend(q, k, v, interpret=True))
+    found = splash(*jax.device_put(arrays, cut))
+    np.testing.assert_allclose(found, attention.attend_causally(*map(jnp.array, arrays), "cpu"), atol=1e-5)
+    assert found.sharding.is_equivalent_to(cut, ndim=4)
+    assert not collectives(splash.lower(*jax.device_put(arrays, cut)).compile())

@@ -1,7 +1,17 @@
 """Rotary positions and attention: the only place that knows how queries meet keys."""
 
+import math
+from functools import partial
+
 import jax
 import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+
+from codea1.sharding import ACTIVATION_RULES, partition_spec
+
+SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
+SPLASH_LARGEST_BLOCK = 512
+SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
 
 
 def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
@@ -28,3 +38,76 @@ def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, last_slot_BT
     score_BKGTS = jnp.where(visible_BTS[:, None, None], score_BKGTS, jnp.finfo(jnp.float32).min)
     weight_BKGTS = jax.nn.softmax(score_BKGTS, axis=-1).astype(v_BSKh.dtype)
     return jnp.einsum("BKGTS,BSKh->BTKGh", weight_BKGTS, v_BSKh).reshape(B, T, H, h)
+
+
+def attend_causally(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, platform: str) -> jax.Array:
+    """`attend` of whole sequences, in which token t sees tokens 0..t; on TPU without holding the scores [T, T]."""
+    if platform == "tpu":
+        return splash_attend(q_BTHh, k_BTKh, v_BTKh)
+    B, T = q_BTHh.shape[:2]
+    return attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=jnp.broadcast_to(jnp.arange(T), (B, T)))
+
+
+def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, interpret: bool = False) -> jax.Array:
+    """`attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
+
+    Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    mesh = jax.typeof(q_BTHh).sharding.mesh if mesh.empty else mesh
+    local = partial(_splash_on_one_device, interpret=interpret)
+    if mesh.empty:
+        return local(q_BTHh, k_BTKh, v_BTKh)
+    q_spec, kv_spec = (
+        partition_spec(("batch", None, heads, None), ACTIVATION_RULES) for heads in ("heads", "kv_heads")
+    )
+    # The kernel says nothing of how its results vary over the mesh, so that is not checked.
+    return jax.shard_map(local, mesh=mesh, in_specs=(q_spec, kv_spec, kv_spec), out_specs=q_spec, check_vma=False)(
+        q_BTHh, k_BTKh, v_BTKh
+    )
+
+
+def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, interpret: bool) -> jax.Array:
+    B, T, H, h = q_BTHh.shape
+    K = k_BTKh.shape[2]
+    padded = -(-T // SPLASH_BLOCK) * SPLASH_BLOCK  # at the end, where no real query looks
+
+    def heads_first(x_BTHh: jax.Array) -> jax.Array:
+        return jnp.pad(jnp.swapaxes(x_BTHh, 1, 2), ((0, 0), (0, 0), (0, padded - T), (0, 0)))
+
+    block = math.gcd(padded, SPLASH_LARGEST_BLOCK)
+    sizes = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), block)
+    mask = splash_attention_mask.MultiHeadMask(
+        [splash_attention_mask.CausalMask((padded, padded)) for _ in range(H // K)]
+    )
+    kernel = splash_attention_kernel.make_splash_mqa_single_device(
+        mask, block_sizes=splash_attention_kernel.BlockSizes(**sizes), interpret=interpret
+    )
+    q_BKGTh = heads_first(q_BTHh * h**-0.5).reshape(B, K, H // K, padded, h)
+    y_BKGTh = jax.vmap(jax.vmap(kernel))(q_BKGTh, heads_first(k_BTKh), heads_first(v_BTKh))
+    return jnp.swapaxes(y_BKGTh.reshape(B, H, padded, h), 1, 2)[:, :T]
+
+
+def attend_cached(
+    q_BHh: jax.Array, k_BKhS: jax.Array, v_BKSh: jax.Array, last_slot_B: jax.Array, platform: str
+) -> jax.Array:
+    """`attend` of one query per row, for keys and values as a cache stores them. Returns [B, H, h].
+
+    The arithmetic is the same on every `platform`, its form is not: XLA for CPU would copy the slice of the cache to
+    multiply it as matrices, and reads it in place when the products are written out.
+    """
+    B, H, h = q_BHh.shape
+    K, S = v_BKSh.shape[1:3]
+    q_BKGh = q_BHh.reshape(B, K, H // K, h)
+    if platform == "cpu":
+        score_BKGS = jnp.sum(q_BKGh[..., None] * k_BKhS[:, :, None], axis=3, dtype=jnp.float32)
+    else:
+        score_BKGS = jnp.einsum("BKGh,BKhS->BKGS", q_BKGh, k_BKhS, preferred_element_type=jnp.float32)
+    is_visible_BS = jnp.arange(S) <= last_slot_B[:, None]
+    score_BKGS = jnp.where(is_visible_BS[:, None, None], score_BKGS * h**-0.5, jnp.finfo(jnp.float32).min)
+    weight_BKGS = jax.nn.softmax(score_BKGS, axis=-1).astype(v_BKSh.dtype)
+    if platform == "cpu":
+        y_BKGh = jnp.sum(weight_BKGS[..., None] * v_BKSh[:, :, None], axis=3)
+    else:
+        y_BKGh = jnp.einsum("BKGS,BKSh->BKGh", weight_BKGS, v_BKSh)
+    return y_BKGh.reshape(B, H, h)

@@ -1,4 +1,8 @@
-"""The keys and values of past tokens, one slot per position."""
+"""The keys and values of past tokens, one slot per position.
+
+Keys are stored with positions last, values with head dimensions last. So each of the two reductions of attention runs
+over contiguous memory, and nothing of the cache is transposed or copied at a decode step.
+"""
 
 import dataclasses
 from typing import TYPE_CHECKING, Self
@@ -12,18 +16,21 @@ from codea1.sharding import constrain
 if TYPE_CHECKING:
     from codea1.models.qwen2 import Qwen2Config
 
-AXES = ("layers", "batch", None, "kv_heads", "head_dim")
+KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
+VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
 
-# Updates [B, T, K, h] go to (layer, position) of their own row. Rows are a batching dimension, which tells the
-# partitioner that they are independent: a cache cut over its rows is written in place, without communication.
-# (Indexing with `.at[layer, rows, positions]` gathers all updates on all devices; `jax.vmap` transposes the cache.)
-_ROW_SCATTER = jax.lax.ScatterDimensionNumbers(
-    update_window_dims=(2, 3),
-    inserted_window_dims=(0, 2),
-    scatter_dims_to_operand_dims=(0, 2),
-    operand_batching_dims=(1,),
-    scatter_indices_batching_dims=(0,),
-)
+
+def _row_scatter(position_axis: int) -> jax.lax.ScatterDimensionNumbers:
+    # Updates [B, K, h] go to (layer, position) of their own row. Rows are a batching dimension, which tells the
+    # partitioner that they are independent: a cache cut over its rows is written in place, without communication.
+    # (Indexing with `.at[layer, rows, positions]` gathers all updates on all devices; `jax.vmap` transposes the cache.)
+    return jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(1, 2),
+        inserted_window_dims=(0, position_axis),
+        scatter_dims_to_operand_dims=(0, position_axis),
+        operand_batching_dims=(1,),
+        scatter_indices_batching_dims=(0,),
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -35,34 +42,54 @@ class KVCache:
     reads it before it is written, because a query at position p attends slots 0..p alone.
     """
 
-    k_LBSKh: jax.Array
-    v_LBSKh: jax.Array
+    k_LBKhS: jax.Array
+    v_LBKSh: jax.Array
+    # Slots that queries read, the first `span` of them; None is all. A query's position must be below it.
+    span: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
     def zeros(cls, config: "Qwen2Config", batch: int, length: int, dtype: DTypeLike | None = None) -> Self:
         """An empty cache of `length` slots per row, sharded as activations are; `dtype` is config.dtype by default."""
-        shape = (config.num_layers, batch, length, config.num_kv_heads, config.head_dim)
-        return cls(*(constrain(jnp.zeros(shape, dtype or config.dtype), *AXES) for _ in range(2)))
+        outer, dtype = (config.num_layers, batch, config.num_kv_heads), dtype or config.dtype
+        return cls(
+            constrain(jnp.zeros((*outer, config.head_dim, length), dtype), *KEY_AXES),
+            constrain(jnp.zeros((*outer, length, config.head_dim), dtype), *VALUE_AXES),
+        )
 
     @property
     def length(self) -> int:
         """S, the number of slots per row."""
-        return self.k_LBSKh.shape[2]
+        return self.k_LBKhS.shape[-1]
 
-    def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
-        """The cache with the keys and values of one layer put at their positions; those outside 0..S-1 are dropped.
+    def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+        """The cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
-        Positions within the cache must not repeat within a row.
-        """
-        index_BT2 = jnp.stack([jnp.full_like(positions_BT, layer), positions_BT], axis=-1)
+        def put(cache: jax.Array, update: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+            start = (layer, 0, 0, 0, 0)
+            return constrain(jax.lax.dynamic_update_slice(cache, update[None].astype(cache.dtype), start), *axes)
 
-        def put(cache_LBSKh: jax.Array, update_BTKh: jax.Array) -> jax.Array:
-            update_BTKh = update_BTKh.astype(cache_LBSKh.dtype)
-            written = jax.lax.scatter(cache_LBSKh, index_BT2, update_BTKh, _ROW_SCATTER, mode="drop")
-            return constrain(written, *AXES)
+        return dataclasses.replace(
+            self,
+            k_LBKhS=put(self.k_LBKhS, jnp.einsum("BTKh->BKhT", k_BTKh), KEY_AXES),
+            v_LBKSh=put(self.v_LBKSh, jnp.einsum("BTKh->BKTh", v_BTKh), VALUE_AXES),
+        )
 
-        return type(self)(put(self.k_LBSKh, k_BTKh), put(self.v_LBSKh, v_BTKh))
+    def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
+        """The cache with the keys and values of one token per row at its position; those outside 0..S-1 are dropped."""
+        index_B2 = jnp.stack([jnp.full_like(positions_B, layer), positions_B], axis=-1)
+
+        def put(cache: jax.Array, update_BKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+            update_BKh = update_BKh.astype(cache.dtype)
+            written = jax.lax.scatter(cache, index_B2, update_BKh, _row_scatter(axes.index(None)), mode="drop")
+            return constrain(written, *axes)
+
+        return dataclasses.replace(
+            self,
+            k_LBKhS=put(self.k_LBKhS, k_BKh, KEY_AXES),
+            v_LBKSh=put(self.v_LBKSh, v_BKh, VALUE_AXES),
+        )
 
     def read(self, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Keys and values of one layer, [B, S, K, h] each."""
-        return self.k_LBSKh[layer], self.v_LBSKh[layer]
+        """Keys [B, K, h, span] and values [B, K, span, h] of one layer."""
+        span = self.span or self.length
+        return self.k_LBKhS[layer, ..., :span], self.v_LBKSh[layer, ..., :span, :]

@@ -29,7 +29,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from codea1.errors import BadInput
-from codea1.models.attention import attend, rope
+from codea1.models.attention import attend_cached, attend_causally, rope
 from codea1.models.kv_cache import KVCache
 from codea1.sharding import constrain
 
@@ -68,6 +68,7 @@ class Qwen2Config:
     dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
     param_dtype: DTypeLike = jnp.float32  # parameters at rest
     remat: str = "none"  # one of REMAT_POLICIES
+    platform: str = "cpu"  # of the mesh the programs are for: chooses between forms of the same attention
 
     def __post_init__(self) -> None:
         # One spelling per dtype, so that equal configurations hash alike and share compiled programs.
@@ -159,12 +160,14 @@ class Attention(nnx.Module):
         q_BTHh = rotate(project("q", "heads"), "q")
         k_BTKh = rotate(project("k", "kv_heads"), "k")
         v_BTKh = project("v", "kv_heads")
-        if cache is None:
-            index_BT = jnp.broadcast_to(jnp.arange(x_BTD.shape[1]), positions_BT.shape)
-            y_BTHh = attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=index_BT)
+        if cache is not None and x_BTD.shape[1] == 1:
+            position_B = positions_BT[:, 0]
+            cache = cache.write(layer, position_B, k_BTKh[:, 0], v_BTKh[:, 0])
+            y_BHh = attend_cached(q_BTHh[:, 0], *cache.read(layer), position_B, self.config.platform)
+            y_BTHh = y_BHh[:, None]
         else:
-            cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
-            y_BTHh = attend(q_BTHh, *cache.read(layer), last_slot_BT=positions_BT)
+            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
+            cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
         return jnp.einsum("BTHh,HhD->BTD", y_BTHh.astype(dtype), self.o_kernel.astype(dtype)), cache
 
 
@@ -225,10 +228,10 @@ class Qwen2(nnx.Module):
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
 
-        With a cache, keys and values go to the slot of their position and a query at position p sees slots 0..p.
-        That serves a prefill (positions 0..T-1, prompts padded on the right: the padding's slots are overwritten before
-        any query reaches them) and a decode step ([B, 1], each row at its own position). A row whose position is
-        beyond the cache writes nothing.
+        With a cache, more than one token per row is a prefill: as without, and keys and values go to slots 0..T-1
+        (prompts are padded on the right: the padding's slots are overwritten before any query reaches them). One token
+        per row is a decode step, each row at its own position: its keys and values go to the slot of that position p,
+        and its query sees slots 0..p. A row whose position is beyond the cache writes nothing.
         """
         x_BTD = constrain(self._table(self.embedding)[tokens_BT], "batch", None, None)
 

@@ -1,145 +1,144 @@
-"""The compiled parts of generation: one prefill per prompt, fanned out to its samples, then a decode loop.
+"""What runs on the devices: prompts into caches, caches into slots, and slots decoding in chunks.
 
-They are three programs because the number of prompts and the number of samples vary separately.
+The devices hold the cache alone. Everything else about a slot is a few numbers, which the host passes to each chunk and
+learns again from its small outputs: who is in which slot is decided in one place, `scheduler`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from codea1.models import kv_cache
 from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params, Qwen2Config
-from codea1.rollout.sampling import sample_keys, sample_tokens
+from codea1.rollout.sampling import Restriction, sample_keys, sample_tokens
 from codea1.sharding import constrain
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """What is static in a generation program besides its array shapes."""
+    """What is static in the programs besides array shapes."""
 
     model: Qwen2Config
-    max_response_length: int  # R, tokens
-    stop_ids: tuple[int, ...]  # a row is finished once it has drawn one of these
+    chunk: int  # C, most tokens that a slot draws in one chunk
+    stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Contexts:
-    """What the first token after each of B prompts is drawn from, and what the next ones attend to."""
-
-    logits: jax.Array  # float32 [B, V]
-    cache: KVCache
-    lengths: jax.Array  # int32 [B], tokens in the cache
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Rows:
-    """The samples to draw, [B] each."""
+    """What is in the slots, [B] each. A slot's next query is `token` at `position`: first a prompt's last token."""
 
-    question_hash: jax.Array  # uint32, `stable_hash` of the question id
-    sample_index: jax.Array  # int32
-    live: jax.Array  # bool; False fills up the batch, and decoding never waits for it
+    token: np.ndarray  # int32
+    position: np.ndarray  # int32
+    drawn: np.ndarray  # int32, tokens of the response so far
+    limit: np.ndarray  # int32, the response ends when it has this many
+    question_hash: np.ndarray  # uint32, `stable_hash` of the question id
+    sample_index: np.ndarray  # int32
+    live: np.ndarray  # bool; the others draw nothing
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Responses:
-    """What the rows have drawn so far; R is the longest response."""
+class Chunk:
+    """What the slots drew in one chunk."""
 
-    tokens: jax.Array  # int32 [B, R], pad_id after the response
-    log_probs: jax.Array  # float32 [B, R], 0 after the response
-    lengths: jax.Array  # int32 [B], tokens drawn; a final stop id counts
-    stopped: jax.Array  # bool [B]
-
-
-def prefill(
-    config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array, lengths_B: jax.Array
-) -> Contexts:
-    """Contexts of prompts that are padded on the right."""
-    model = nnx.merge(graphdef, params)
-    cache = KVCache.zeros(config.model, *tokens_BT.shape)
-    positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
-    hidden_BTD, cache = model(tokens_BT, positions_BT, cache)
-    last_B1D = jnp.take_along_axis(hidden_BTD, (lengths_B - 1)[:, None, None], axis=1)
-    return Contexts(model.logits(last_B1D)[:, 0], cache, lengths_B)
+    tokens: jax.Array  # int32 [B, C], pad_id where nothing was drawn
+    log_probs: jax.Array  # float32 [B, C], 0 where nothing was drawn
+    drawn: jax.Array  # int32 [B], tokens of the response including these
+    stopped: jax.Array  # bool [B], whether the last token drawn is a stop id
+    steps: jax.Array  # int32, decode steps of the chunk
 
 
-def fan_out(config: DecodingConfig, prompts: Contexts, prompt_B: jax.Array) -> Contexts:
-    """Contexts of B samples, of which sample b continues prompt prompt_B[b], with room for their responses."""
-
-    def take(x_LPSKh: jax.Array) -> jax.Array:
-        # The last token of a response is never attended to.
-        room = ((0, 0), (0, 0), (0, config.max_response_length - 1), (0, 0), (0, 0))
-        return constrain(jnp.pad(x_LPSKh[:, prompt_B], room), *kv_cache.AXES)
-
-    logits_BV = constrain(prompts.logits[prompt_B], "batch", "vocab")
-    return Contexts(logits_BV, jax.tree.map(take, prompts.cache), prompts.lengths[prompt_B])
+def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, tokens_PT: jax.Array) -> KVCache:
+    """The cache [P, T] of prompts that are padded on the right."""
+    cache = KVCache.zeros(config.model, *tokens_PT.shape)
+    positions_PT = jnp.broadcast_to(jnp.arange(tokens_PT.shape[1]), tokens_PT.shape)
+    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache)
+    return cache
 
 
-def decode(
+def insert(cache: KVCache, prompts: KVCache, prompt_I: jax.Array, slot_I: jax.Array) -> KVCache:
+    """The cache with prompt prompt_I[i] put into slot slot_I[i]; a slot beyond the last one takes nothing."""
+
+    def put(x: jax.Array, prompts: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+        places = tuple(slice(size) for size in prompts.shape[2:])
+        return constrain(x.at[:, slot_I, *places].set(prompts[:, prompt_I], mode="drop"), *axes)
+
+    return replace(
+        cache,
+        k_LBKhS=put(cache.k_LBKhS, prompts.k_LBKhS, kv_cache.KEY_AXES),
+        v_LBKSh=put(cache.v_LBKSh, prompts.v_LBKSh, kv_cache.VALUE_AXES),
+    )
+
+
+def take_slots(cache: KVCache, slot_B: jax.Array) -> KVCache:
+    """The cache of the slots slot_B alone, in their order."""
+    return replace(
+        cache,
+        k_LBKhS=constrain(cache.k_LBKhS[:, slot_B], *kv_cache.KEY_AXES),
+        v_LBKSh=constrain(cache.v_LBKSh[:, slot_B], *kv_cache.VALUE_AXES),
+    )
+
+
+def decode_chunk(
     config: DecodingConfig,
     graphdef: nnx.GraphDef,
+    span: int,
     params: Params,
-    contexts: Contexts,
+    cache: KVCache,
     rows: Rows,
     key_data: jax.Array,
     temperature: jax.Array,
-) -> tuple[Responses, Contexts]:
-    """Draws responses until all live rows have stopped or are full.
+    leave_at: jax.Array,
+    restriction: Restriction | None = None,
+) -> tuple[KVCache, Chunk]:
+    """Draws up to C tokens in every live slot; ends early when only `leave_at` slots are live.
 
-    `key_data` (uint32 [2]) is that of a phase key; see `sampling`. The contexts are returned, used up, so that a caller
-    who donates them has one cache in memory and not two.
+    `key_data` (uint32 [2]) is that of a phase key; see `sampling`. No live slot may reach position `span` in the chunk.
     """
     model = nnx.merge(graphdef, params)
     keys_B = sample_keys(jax.random.wrap_key_data(key_data, impl="threefry2x32"), rows.question_hash, rows.sample_index)
+    stop_ids = jnp.array(config.stop_ids, jnp.int32)
+    shape = (len(rows.live), config.chunk)
 
-    def draw(position: jax.Array, logits_BV: jax.Array, responses: Responses) -> Responses:
-        tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, position, temperature)
-        return _append(config, responses, position, tokens_B, log_probs_B)
+    def goes_on(carry: tuple[KVCache, Rows, Chunk]) -> jax.Array:
+        _, rows, chunk = carry
+        return (chunk.steps < config.chunk) & (jnp.sum(rows.live) > leave_at)
 
-    def unfinished(carry: tuple[jax.Array, KVCache, Responses]) -> jax.Array:
-        position, _, responses = carry
-        return (position < config.max_response_length) & ~jnp.all(responses.stopped)
+    def step(carry: tuple[KVCache, Rows, Chunk]) -> tuple[KVCache, Rows, Chunk]:
+        cache, rows, chunk = carry
+        position_B1 = jnp.where(rows.live, rows.position, cache.length)[:, None]
+        hidden_B1D, cache = model(rows.token[:, None], position_B1, cache)
+        logits_BV = model.logits(hidden_B1D)[:, 0]
+        tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, rows.drawn, temperature, restriction)
 
-    def step(carry: tuple[jax.Array, KVCache, Responses]) -> tuple[jax.Array, KVCache, Responses]:
-        position, cache, responses = carry
-        last_B1 = jax.lax.dynamic_slice_in_dim(responses.tokens, position - 1, 1, axis=1)
-        hidden_B1D, cache = model(last_B1, (contexts.lengths + position - 1)[:, None], cache)
-        return position + 1, cache, draw(position, model.logits(hidden_B1D)[:, 0], responses)
+        def put(array_BC: jax.Array, values_B: jax.Array, filler: float) -> jax.Array:
+            column_B1 = jnp.where(rows.live, values_B, filler).astype(array_BC.dtype)[:, None]
+            return jax.lax.dynamic_update_slice_in_dim(array_BC, column_B1, chunk.steps, axis=1)
 
-    first = draw(jnp.int32(0), contexts.logits, _nothing_drawn(config, rows))
-    _, cache, responses = jax.lax.while_loop(unfinished, step, (jnp.int32(1), contexts.cache, first))
-    return responses, Contexts(contexts.logits, cache, contexts.lengths)
+        is_stop_B = rows.live & jnp.isin(tokens_B, stop_ids)
+        drawn_B = rows.drawn + rows.live
+        chunk = Chunk(
+            tokens=put(chunk.tokens, tokens_B, config.pad_id),
+            log_probs=put(chunk.log_probs, log_probs_B, 0.0),
+            drawn=drawn_B,
+            stopped=chunk.stopped | is_stop_B,
+            steps=chunk.steps + 1,
+        )
+        live_B = rows.live & ~is_stop_B & (drawn_B < rows.limit)
+        return cache, replace(rows, token=tokens_B, position=rows.position + 1, drawn=drawn_B, live=live_B), chunk
 
-
-def _nothing_drawn(config: DecodingConfig, rows: Rows) -> Responses:
-    shape = (len(rows.live), config.max_response_length)
-    return Responses(
-        tokens=jnp.full(shape, config.pad_id, jnp.int32),
-        log_probs=jnp.zeros(shape, jnp.float32),
-        lengths=jnp.zeros(shape[:1], jnp.int32),
-        stopped=~rows.live,
+    nothing = Chunk(
+        jnp.full(shape, config.pad_id, jnp.int32),
+        jnp.zeros(shape, jnp.float32),
+        rows.drawn,
+        jnp.zeros(shape[:1], bool),
+        jnp.int32(0),
     )
-
-
-def _append(
-    config: DecodingConfig, responses: Responses, position: jax.Array, tokens_B: jax.Array, log_probs_B: jax.Array
-) -> Responses:
-    """Writes the drawn tokens into column `position` of the rows that have not stopped."""
-    is_open_B = ~responses.stopped
-
-    def put(array_BR: jax.Array, values_B: jax.Array, filler: float) -> jax.Array:
-        column_B1 = jnp.where(is_open_B, values_B, filler).astype(array_BR.dtype)[:, None]
-        return jax.lax.dynamic_update_slice_in_dim(array_BR, column_B1, position, axis=1)
-
-    return Responses(
-        tokens=put(responses.tokens, tokens_B, config.pad_id),
-        log_probs=put(responses.log_probs, log_probs_B, 0.0),
-        lengths=responses.lengths + is_open_B,
-        stopped=responses.stopped | jnp.isin(tokens_B, jnp.array(config.stop_ids, jnp.int32)),
-    )
+    cache, _, chunk = jax.lax.while_loop(goes_on, step, (replace(cache, span=span), rows, nothing))
+    return replace(cache, span=None), chunk

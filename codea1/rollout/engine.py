@@ -1,67 +1,59 @@
 """Generation: requests in, samples out.
 
-Requests are cut into batches of a few static shapes, each batch is one compiled program, and samples come back as
-batches finish. What a sample says depends on the parameters, the prompt and its own keys; not on the batch it was in.
+A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode
+together, a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots
+are given to the next samples. When nobody waits any more, the last samples move to fewer slots. What a sample says
+depends on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
 """
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from codea1.errors import BadInput
-from codea1.models import qwen2
+from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params, Qwen2Config
-from codea1.rollout import decoding, sampling
-from codea1.sharding import ROLLOUT_RULES, param_shardings, to_host
+from codea1.rollout import sampling
+from codea1.rollout.decoding import Chunk, DecodingConfig
+from codea1.rollout.programs import Compilation, Programs
+from codea1.rollout.request import Request, Sample
+from codea1.rollout.sampling import Restriction
+from codea1.rollout.scheduler import Draw, Queue, Slots
+from codea1.rollout.sizes import Sizes, smallest
+from codea1.rollout.statistics import Statistics
+from codea1.sharding import to_host
+
+__all__ = ["Engine", "Request", "Sample"]
 
 
-@dataclass(frozen=True)
-class Request:
-    """Samples first_sample .. first_sample + num_samples - 1 of one prompt.
+@dataclasses.dataclass(frozen=True)
+class _Phase:
+    """What all chunks of one call to `generate` have in common."""
 
-    `question_id` is whatever tells this prompt's draws from those of every other prompt of the step.
-    """
-
-    question_id: str
-    prompt_ids: tuple[int, ...]
-    first_sample: int
-    num_samples: int
+    params: Params
+    key_data: np.ndarray
+    temperature: np.float32
+    restriction: Restriction | None
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """One response. `token_ids` ends with the stop id when it stopped; `log_probs` (float32) has an entry per token."""
+@dataclasses.dataclass
+class _Prefilled:
+    """Prompts whose keys and values are computed, and the samples of them that have no slot yet."""
 
-    question_id: str
-    index: int
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]
-    log_probs: np.ndarray
-    finish_reason: Literal["stop", "length"]
-
-
-@dataclass(frozen=True)
-class _Draw:
-    """One row of a batch: sample `index` of a request."""
-
-    request: Request
-    index: int
+    cache: KVCache | None = None
+    waiting: deque[tuple[int, Draw]] = dataclasses.field(default_factory=deque)  # each with its prompt's row
 
 
 class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
-    At most `slots` samples decode at once; a smaller rest runs in a batch of half, a quarter or an eighth of the slots,
-    and so do the prefills of their prompts. Prompts are laid out in the shortest of `prompt_lengths` and
-    `max_prompt_length` that holds them. Every size is compiled when it first occurs. Parameters are cast to the dtype
-    of the model's activations for generation.
+    At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
+    `max_prompt_length` that holds them. Every program has static sizes, see `sizes`; `warm_up` compiles them all.
+    Parameters are cast to the dtype of the model's activations for generation.
     """
 
     def __init__(
@@ -76,119 +68,173 @@ class Engine:
         stop_ids: Sequence[int],
         pad_id: int,
         prompt_lengths: Sequence[int] = (),
+        chunk: int = 16,
     ) -> None:
-        self._row_multiple = mesh.shape["replica"] * mesh.shape["fsdp"]
-        if slots % self._row_multiple:
-            raise BadInput(f"rollout slots {slots} must be a multiple of replica x fsdp, which is {self._row_multiple}")
-        self._slots = slots
-        self._prompt_lengths = sorted({*prompt_lengths, max_prompt_length})
+        self._sizes = Sizes.of(
+            mesh,
+            slots=slots,
+            prompt_lengths=prompt_lengths,
+            max_prompt_length=max_prompt_length,
+            max_response_length=max_response_length,
+        )
+        self._max_response_length = max_response_length
+        self._chunk = min(chunk, max_response_length)
         self._pad_id = pad_id
-        self._publish = _make_publish(config, mesh)
-        static = decoding.DecodingConfig(config, max_response_length, tuple(stop_ids), pad_id)
-        self._prefill, self._fan_out, self._decode = _make_programs(static, graphdef, mesh)
+        self._programs = Programs(DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id), graphdef, mesh)
+        self._num_warm: int | None = None  # compilations at the end of warm-up
+        self._statistics = Statistics()
+
+    def publish(self, params: Params) -> Params:
+        """Training parameters in the layout and dtype of generation: one all-gather over the axis that cuts them."""
+        return self._programs.publish(params)
+
+    def warm_up(self, params: Params, *, restricted: bool = False) -> list[Compilation]:
+        """Runs every program once, on nobody, and returns those that had to be compiled, with their times.
+
+        Generation with a `restriction` has programs of its own, compiled when `restricted`.
+        """
+        known = len(self._programs.compilations)
+        phase = _Phase(self.publish(params), np.zeros(2, np.uint32), np.float32(1), None)
+        prefills = [
+            self._programs.prefill(phase.params, np.full((num_prompts, length), self._pad_id, np.int32))
+            for length in self._sizes.prompt_lengths
+            for num_prompts in self._sizes.prompts
+        ]
+        for size in self._sizes.slots:
+            self._warm_up_slots(phase, prefills, size, restricted)
+        self._num_warm = len(self._programs.compilations)
+        return self._programs.compilations[known:]
+
+    @property
+    def late_compilations(self) -> list[Compilation]:
+        """What was compiled after warm-up; there should be nothing."""
+        return [] if self._num_warm is None else self._programs.compilations[self._num_warm :]
+
+    def take_statistics(self) -> dict[str, float]:
+        """Metrics of what was generated since the last call; see `Statistics`."""
+        statistics, self._statistics = self._statistics, Statistics()
+        statistics.late_compilations = len(self.late_compilations)
+        return statistics.metrics()
+
+    def _warm_up_slots(self, phase: _Phase, prefills: Sequence[KVCache], size: int, restricted: bool) -> None:
+        slots = Slots(size, self._max_response_length)
+        cache = self._programs.empty(size, self._sizes.spans[-1])
+        nobody = np.zeros(self._sizes.inserted, np.int32), np.full(self._sizes.inserted, size, np.int32)
+        for prompts in prefills:
+            cache = self._programs.insert(cache, prompts, *nobody)
+        for span in self._sizes.spans_of(size):
+            for restriction in (None, Restriction()) if restricted else (None,):
+                phase = dataclasses.replace(phase, restriction=restriction)
+                cache, _ = self._decode(phase, span, cache, slots, leave_at=0)
+        if fewer := self._sizes.fewer_slots(size):
+            jax.block_until_ready(self._programs.take_slots(cache, slots.keep(fewer)))
 
     def generate(
-        self, params: Params, requests: Iterable[Request], *, seed: int, player: str, step: int, temperature: float
+        self,
+        params: Params,
+        requests: Iterable[Request],
+        *,
+        seed: int,
+        player: str,
+        step: int,
+        temperature: float,
+        restriction: Restriction | None = None,
     ) -> Iterator[Sample]:
-        """Yields the samples of all requests, those of short prompts first; greedy when temperature is 0.
+        """Yields the samples of all requests as they finish; greedy when temperature is 0.
 
         Draws are functions of (seed, player, step, question_id, sample index, position in the response) alone.
-        Every process of a multi-process run must make the same call and exhaust the iterator.
-        Raises ValueError, before anything runs, for a prompt that is empty or longer than max_prompt_length and for a
-        negative temperature.
+        `restriction` is for evaluation: draws are from a part of the vocabulary, while log-probabilities are still
+        those of the whole. An iterator of requests is asked for the next ones while the earlier ones decode. Every
+        process of a multi-process run must make the same call and exhaust the iterator that it returns.
+
+        Raises ValueError for a prompt that is empty or longer than max_prompt_length, a limit that is not positive, a
+        negative temperature and a restriction that cannot be: before anything runs, but for what an iterator yields.
         """
-        requests = list(requests)
-        for request in requests:
-            if not 0 < len(request.prompt_ids) <= self._prompt_lengths[-1]:
-                raise ValueError(
-                    f"the prompt of question {request.question_id!r} has {len(request.prompt_ids)} tokens, "
-                    f"it must have 1 to {self._prompt_lengths[-1]}"
-                )
+        if isinstance(requests, Sequence):
+            for request in requests:
+                self._check(request)
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
+        if restriction:
+            restriction.check()
         key_data = np.asarray(jax.random.key_data(sampling.phase_key(seed, player, step)))
-        return self._run(self._publish(params), self._batches(requests), key_data, np.float32(temperature))
+        queue = Queue(requests, self._sizes, self._check)
+        phase = _Phase(self.publish(params), key_data, np.float32(temperature), restriction)
+        return self._run(phase, queue)
 
-    def _run(
-        self, params: Params, batches: Iterator[tuple[int, list[_Draw]]], key_data: np.ndarray, temperature: np.float32
-    ) -> Iterator[Sample]:
-        for prompt_length, draws in batches:
-            prompts = list(dict.fromkeys(draw.request.prompt_ids for draw in draws))
-            contexts = self._prefill(params, *self._prompt_arrays(prompts, prompt_length))
-            prompt_rows, rows = self._row_arrays(prompts, draws)
-            contexts = self._fan_out(contexts, prompt_rows)
-            responses, _ = self._decode(params, contexts, rows, key_data, temperature)
-            yield from _samples(draws, to_host(responses))
+    def _check(self, request: Request) -> None:
+        longest = self._sizes.prompt_lengths[-1]
+        if not 0 < len(request.prompt_ids) <= longest:
+            raise ValueError(
+                f"the prompt of question {request.question_id!r} has {len(request.prompt_ids)} tokens, "
+                f"it must have 1 to {longest}"
+            )
+        if request.length_limit is not None and request.length_limit < 1:
+            raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
-    def _batches(self, requests: list[Request]) -> Iterator[tuple[int, list[_Draw]]]:
-        """Draws in batches of at most `slots` rows, with the static prompt length of each batch."""
-        by_length: dict[int, list[_Draw]] = {length: [] for length in self._prompt_lengths}
-        for request in requests:
-            length = next(length for length in self._prompt_lengths if length >= len(request.prompt_ids))
-            indices = range(request.first_sample, request.first_sample + request.num_samples)
-            by_length[length].extend(_Draw(request, index) for index in indices)
-        for length, draws in by_length.items():
-            for start in range(0, len(draws), self._slots):
-                yield length, draws[start : start + self._slots]
+    def _run(self, phase: _Phase, queue: Queue) -> Iterator[Sample]:
+        most = self._sizes.slots[-1]
+        size = smallest(self._sizes.slots, queue.num_draws(enough=most))
+        slots, prefilled = Slots(size, self._max_response_length), _Prefilled()
+        cache = self._programs.empty(size, self._sizes.spans[-1])
+        finished: list[Sample] = []
+        while True:
+            cache = self._refill(phase, queue, prefilled, slots, cache)
+            if not slots.num_live:
+                break
+            cache, size = self._compact(slots, cache, size)
+            someone_waits = bool(prefilled.waiting) or queue.num_draws(enough=1) > 0
+            span = self._sizes.span(size, slots.last_position(self._chunk) + 1)
+            cache, chunk = self._decode(phase, span, cache, slots, self._leave_at(size, someone_waits))
+            yield from finished
+            finished = self._take(slots, to_host(chunk))
+        yield from finished
 
-    def _prompt_arrays(self, prompts: list[tuple[int, ...]], length: int) -> tuple[np.ndarray, np.ndarray]:
-        num_rows = self._static_size(len(prompts))
-        tokens = np.full((num_rows, length), self._pad_id, np.int32)
-        lengths = np.ones(num_rows, np.int32)
-        for row, prompt_ids in enumerate(prompts):
-            tokens[row, : len(prompt_ids)] = prompt_ids
-            lengths[row] = len(prompt_ids)
-        return tokens, lengths
+    def _take(self, slots: Slots, chunk: Chunk) -> list[Sample]:
+        self._statistics.slot_steps += int(chunk.steps) * len(slots.rows.live)
+        self._statistics.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
+        finished = slots.take(chunk)
+        for sample in finished:
+            self._statistics.see(sample)
+        return finished
 
-    def _row_arrays(self, prompts: list[tuple[int, ...]], draws: list[_Draw]) -> tuple[np.ndarray, decoding.Rows]:
-        """Which prompt each row continues, and whose sample it is."""
-        row_of_prompt = {prompt_ids: row for row, prompt_ids in enumerate(prompts)}
-        num_rows = self._static_size(len(draws))
-        filler = [0] * (num_rows - len(draws))
-        hashes = [sampling.stable_hash(draw.request.question_id) for draw in draws]
-        rows = decoding.Rows(
-            question_hash=np.array(hashes + filler, np.uint32),
-            sample_index=np.array([draw.index for draw in draws] + filler, np.int32),
-            live=np.arange(num_rows) < len(draws),
-        )
-        return np.array([row_of_prompt[draw.request.prompt_ids] for draw in draws] + filler, np.int32), rows
+    def _decode(self, phase: _Phase, span: int, cache: KVCache, slots: Slots, leave_at: int) -> tuple[KVCache, Chunk]:
+        common = phase.key_data, phase.temperature
+        return self._programs.decode(span, phase.params, cache, slots.rows, *common, leave_at, phase.restriction)
 
-    def _static_size(self, count: int) -> int:
-        """The smallest of slots, slots / 2, slots / 4, slots / 8 that holds `count` and that the mesh cuts evenly."""
-        sizes = [self._slots // parts for parts in (1, 2, 4, 8) if self._slots % (parts * self._row_multiple) == 0]
-        return min(size for size in sizes if size >= count)
+    def _refill(self, phase: _Phase, queue: Queue, prefilled: _Prefilled, slots: Slots, cache: KVCache) -> KVCache:
+        """Gives the free slots to samples that wait, as long as there are both."""
+        free = deque(slots.free())
+        while free:
+            if not prefilled.waiting:
+                if not queue.num_draws(enough=1):
+                    break
+                self._prefill(phase, queue, prefilled, len(free))
+            prompt_I = np.zeros(self._sizes.inserted, np.int32)
+            slot_I = np.full(self._sizes.inserted, len(slots.rows.live), np.int32)
+            for place in range(min(self._sizes.inserted, len(free), len(prefilled.waiting))):
+                prompt_I[place], draw = prefilled.waiting.popleft()
+                slot_I[place] = free.popleft()
+                slots.put(int(slot_I[place]), draw)
+            cache = self._programs.insert(cache, prefilled.cache, prompt_I, slot_I)
+        return cache
 
+    def _prefill(self, phase: _Phase, queue: Queue, prefilled: _Prefilled, num_free: int) -> None:
+        length, prompts = queue.take(num_free)
+        tokens_PT = np.full((smallest(self._sizes.prompts, len(prompts)), length), self._pad_id, np.int32)
+        for row, (prompt_ids, draws) in enumerate(prompts.items()):
+            tokens_PT[row, : len(prompt_ids)] = prompt_ids
+            prefilled.waiting.extend((row, draw) for draw in draws)
+        self._statistics.prompts += len(prompts)
+        self._statistics.prefill_rows += len(tokens_PT)
+        prefilled.cache = self._programs.prefill(phase.params, tokens_PT)
 
-@functools.cache
-def _make_publish(config: Qwen2Config, mesh: Mesh) -> Callable[[Params], Params]:
-    """Compiled copy of training parameters to the layout and dtype of generation."""
-    _, abstract_params = qwen2.abstract(config)
-    return jax.jit(
-        lambda params: jax.tree.map(lambda p: p.astype(config.dtype), params),
-        out_shardings=param_shardings(abstract_params, mesh, ROLLOUT_RULES),
-    )
+    def _compact(self, slots: Slots, cache: KVCache, size: int) -> tuple[KVCache, int]:
+        """Moves to the smallest number of slots that holds the live ones, from size to next smaller size."""
+        while (smaller := self._sizes.fewer_slots(size)) and slots.num_live <= smaller:
+            cache, size = self._programs.take_slots(cache, slots.keep(smaller)), smaller
+        return cache, size
 
-
-@functools.cache
-def _make_programs(config: decoding.DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[Callable, ...]:
-    """Compiled prefill, fan_out and decode, shared by all engines that would compile the same."""
-    decode = jax.jit(
-        partial(decoding.decode, config, graphdef),
-        donate_argnames="contexts",
-        # Every process reads every response.
-        out_shardings=(NamedSharding(mesh, PartitionSpec()), None),
-    )
-    return jax.jit(partial(decoding.prefill, config, graphdef)), jax.jit(partial(decoding.fan_out, config)), decode
-
-
-def _samples(draws: list[_Draw], responses: decoding.Responses) -> Iterator[Sample]:
-    for row, draw in enumerate(draws):
-        length = responses.lengths[row]
-        yield Sample(
-            question_id=draw.request.question_id,
-            index=draw.index,
-            prompt_ids=draw.request.prompt_ids,
-            token_ids=tuple(responses.tokens[row, :length].tolist()),
-            log_probs=responses.log_probs[row, :length],
-            finish_reason="stop" if responses.stopped[row] else "length",
-        )
+    def _leave_at(self, size: int, someone_waits: bool) -> int:
+        """How few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
+        return size - self._sizes.inserted if someone_waits else self._sizes.fewer_slots(size)

@@ -1,0 +1,117 @@
+"""The compiled programs of generation, and a record of each compilation."""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from codea1.models import kv_cache, qwen2
+from codea1.models.kv_cache import KVCache
+from codea1.models.qwen2 import Params
+from codea1.rollout import decoding
+from codea1.rollout.decoding import Chunk, DecodingConfig, Rows
+from codea1.rollout.sampling import Restriction
+from codea1.sharding import ACTIVATION_RULES, ROLLOUT_RULES, param_shardings, partition_spec
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One program that was compiled."""
+
+    name: str  # with its static sizes
+    seconds: float  # of the call that compiled it
+
+
+class Programs:
+    """Calls the programs of one model on one mesh; `compilations` lists what its calls compiled."""
+
+    def __init__(self, config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> None:
+        self.compilations: list[Compilation] = []
+        self._functions = _make(config, graphdef, mesh)
+
+    def publish(self, params: Params) -> Params:
+        """Training parameters in the layout and dtype of generation."""
+        return self._call("publish", "publish", params)
+
+    def empty(self, slots: int, length: int) -> KVCache:
+        """A cache for so many slots of so many positions."""
+        return self._call("empty", f"empty {slots} slots", slots, length)
+
+    def prefill(self, params: Params, tokens_PT: np.ndarray) -> KVCache:
+        """See `decoding.prefill`."""
+        return self._call("prefill", f"prefill {tokens_PT.shape[0]} x {tokens_PT.shape[1]}", params, tokens_PT)
+
+    def insert(self, cache: KVCache, prompts: KVCache, prompt_I: np.ndarray, slot_I: np.ndarray) -> KVCache:
+        """See `decoding.insert`; uses `cache` up."""
+        _, slots, *_ = cache.k_LBKhS.shape
+        _, num_prompts, _, _, length = prompts.k_LBKhS.shape
+        name = f"insert {num_prompts} x {length} into {slots} slots"
+        return self._call("insert", name, cache, prompts, prompt_I, slot_I)
+
+    def take_slots(self, cache: KVCache, slot_B: np.ndarray) -> KVCache:
+        """See `decoding.take_slots`."""
+        return self._call("take_slots", f"take {len(slot_B)} of {cache.k_LBKhS.shape[1]} slots", cache, slot_B)
+
+    def decode(
+        self,
+        span: int,
+        params: Params,
+        cache: KVCache,
+        rows: Rows,
+        key_data: np.ndarray,
+        temperature: np.float32,
+        leave_at: int,
+        restriction: Restriction | None,
+    ) -> tuple[KVCache, Chunk]:
+        """See `decoding.decode_chunk`; uses `cache` up."""
+        name = f"decode {len(rows.live)} slots, span {span}" + (", restricted" if restriction else "")
+        if restriction:
+            top_k, top_p, min_p = restriction.top_k, restriction.top_p, restriction.min_p
+            restriction = Restriction(np.int32(top_k), np.float32(top_p), np.float32(min_p))
+        arguments = (span, params, cache, rows, key_data, temperature, np.int32(leave_at), restriction)
+        return self._call("decode", name, *arguments)
+
+    def _call(self, key: str, name: str, *arguments: Any) -> Any:
+        function = self._functions[key]
+        known, started = function._cache_size(), time.monotonic()
+        result = function(*arguments)
+        if function._cache_size() > known:
+            self.compilations.append(Compilation(name, time.monotonic() - started))
+        return result
+
+
+@functools.cache
+def _make(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
+    """The jitted functions, shared by all engines that would compile the same."""
+    _, abstract_params = qwen2.abstract(config.model)
+
+    def sharded(*axes: str | None) -> NamedSharding:
+        return NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
+
+    # Pinned, or a chunk that hands back a cache cut in another way than it came would compile the next one again.
+    cache = KVCache(sharded(*kv_cache.KEY_AXES), sharded(*kv_cache.VALUE_AXES))
+    everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
+
+    def publish(params: Params) -> Params:
+        return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
+
+    return {
+        "publish": jax.jit(publish, out_shardings=param_shardings(abstract_params, mesh, ROLLOUT_RULES)),
+        "empty": jax.jit(partial(KVCache.zeros, config.model), static_argnums=(0, 1), out_shardings=cache),
+        "prefill": jax.jit(partial(decoding.prefill, config, graphdef), out_shardings=cache),
+        "insert": jax.jit(decoding.insert, donate_argnums=0, out_shardings=cache),
+        "take_slots": jax.jit(decoding.take_slots, out_shardings=cache),
+        "decode": jax.jit(
+            partial(decoding.decode_chunk, config, graphdef),
+            static_argnums=0,
+            donate_argnums=2,
+            out_shardings=(cache, everywhere),
+        ),
+    }

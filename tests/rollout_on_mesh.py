@@ -1,0 +1,43 @@
+"""Generation on a mesh in a process of its own: `rollout_on_mesh.py FSDP TENSOR [ADDRESS RANK]`, of two where given.
+
+Prints the samples, and what was compiled after warm-up, as JSON.
+"""
+
+import json
+import os
+import sys
+
+import jax
+
+from codea1.rollout.engine import Engine, Request
+from codea1.sharding import to_host
+from tests.tiny_policy import make_policy
+
+SLOTS, RESPONSE, STOP = 16, 8, 3
+
+
+def generated(fsdp: int, tensor: int) -> dict:
+    """What more requests than slots bring on a mesh, with the keys of its samples as text."""
+    policy = make_policy(fsdp, tensor)
+    options = {"max_prompt_length": 6, "max_response_length": RESPONSE, "stop_ids": (STOP, 17), "pad_id": 0, "chunk": 4}
+    engine = Engine(policy.graphdef, policy.config, policy.mesh, slots=SLOTS, **options)
+    engine.warm_up(policy.params)
+    requests = [Request(f"q{row}", tuple(range(4, 5 + row % 6)), 0, 3) for row in range(10)]
+    samples = engine.generate(policy.params, requests, seed=0, player="code", step=1, temperature=1.0)
+    listed = {f"{s.question_id}/{s.index}": [s.token_ids, s.log_probs.tolist(), s.finish_reason] for s in samples}
+    published = to_host(jax.tree.leaves(engine.publish(policy.params)))
+    is_equal = [bool((a == b).all()) for a, b in zip(published, to_host(jax.tree.leaves(policy.params)), strict=True)]
+    return {
+        "samples": listed,
+        "late": [c.name for c in engine.late_compilations],
+        "statistics": engine.take_statistics(),
+        "published_equal": all(is_equal),
+    }
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
+    fsdp, tensor = map(int, sys.argv[1:3])
+    if len(sys.argv) > 3:
+        jax.distributed.initialize(sys.argv[3], num_processes=2, process_id=int(sys.argv[4]))
+    print(json.dumps(generated(fsdp, tensor)))

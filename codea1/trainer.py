@@ -49,6 +49,7 @@ class Trainer:
         self._parts = parts
         self._rules = parts.rules
         self._players = parts.players
+        self._sandbox = sandbox
         self._grader = Grader(sandbox)
         self._folder = folder
         self._book = MistakeBook()
@@ -93,6 +94,7 @@ class Trainer:
             self._samples.write(step, rows(round_))
         metrics |= {f"time/{name}": seconds for name, seconds in watch.seconds.items()}
         metrics |= {f"sandbox/{name}": float(value) for name, value in self._grader.take_stats().items()}
+        metrics["sandbox/isolation"] = float(self._sandbox.isolation.strength)
         metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
         if step == self._config.steps or step % self._config.validation.every == 0:
             metrics |= self._validate(step)
@@ -160,6 +162,7 @@ class Trainer:
             f"{len(parts.train)} training questions ({len(parts.dropped)} dropped as too long), "
             f"{len(parts.validation)} for validation, {len(parts.test)} for the test"
         )
+        self._progress.print(self._sandbox.isolation_note)
         for question in parts.dropped:
             self._progress.print(f"dropped: {question.id}")
 

@@ -62,4 +62,5 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.validation.every = 16
     c.checkpoint.every = 8
     c.sandbox.memory_mb = 512
+    c.sandbox.isolation = "auto"  # the demo runs in any container; the run says how far its programs are isolated
     return c

@@ -22,7 +22,7 @@ TRUTH = "def f(n): return n + 1"
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2) as pool:
+    with SandboxPool(2, isolation="auto") as pool:
         yield pool
 
 

@@ -200,10 +200,10 @@ HOSTILE: dict[str, tuple[set[str], str]] = {
     "no recursion": ({"error", "fail"}, "import sys\ndef f(x):\n  sys.setrecursionlimit(5)\n  return 0"),
     "segfault": ({"error"}, "import ctypes\ndef f(x): return ctypes.string_at(0)"),
     "abort": ({"error"}, "import os\ndef f(x): os.abort()"),
-    "alarm": ({"error"}, "import signal, time\ndef f(x):\n  signal.setitimer(0, 0.01)\n  time.sleep(9)"),
+    "alarm": ({"error", "timeout"}, "import signal, time\ndef f(x):\n  signal.setitimer(0, 0.01)\n  time.sleep(9)"),
     "ptrace": ({"fail"}, "import ctypes, os\ndef f(x): return ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)"),
     "limit the parent": (
-        {"error"},
+        {"error", "fail"},
         "import os, resource\ndef f(x): resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1))",
     ),
     "lift own limits": (
@@ -223,7 +223,7 @@ HOSTILE: dict[str, tuple[set[str], str]] = {
     "read the parent": ({"error"}, "import os\ndef f(x): return open(f'/proc/{os.getppid()}/environ').read()"),
     "list a directory": ({"error"}, "import os\ndef f(x): return os.listdir('/')"),
     "write a file": ({"error"}, "def f(x): open('{canary}-written', 'w').write('x')"),
-    "write where it is": ({"error"}, "def f(x): open('x', 'w').write('x')"),
+    "write where it is": ({"error", "fail"}, "def f(x): open('x', 'w').write('x')"),
     "delete a file": ({"error"}, "import os\ndef f(x): os.remove('{canary}')"),
     "truncate a file": ({"error"}, "import os\ndef f(x): os.truncate('{canary}', 0)"),
     "append to a file": ({"error"}, "def f(x): open('{canary}', 'a').write('x')"),

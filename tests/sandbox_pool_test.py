@@ -1,5 +1,6 @@
 """The pool: calls answered in order, hangs and deaths that cost one call only, and processes that never stay behind."""
 
+import contextlib
 import math
 import os
 import signal
@@ -25,7 +26,7 @@ LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_byte
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2, LIMITS) as pool:
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
         yield pool
 
 
@@ -208,21 +209,24 @@ def test_special_floats(pool):
 
 
 def sandbox_processes(pool: SandboxPool) -> set[int]:
-    """Process ids of the pool's zygotes and of their children."""
+    """Process ids of the pool's zygotes and of all their descendants."""
     zygotes = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
-    return zygotes | children_of(zygotes)
+    return zygotes | descendants_of(zygotes)
 
 
-def children_of(parents: set[int]) -> set[int]:
-    found = set()
+def descendants_of(ancestors: set[int]) -> set[int]:
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) in parents:
-            found.add(int(path.parent.name))
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in ancestors | found} - found:
+        found |= more
     return found
+
+
+def grading_processes(pool: SandboxPool) -> set[int]:
+    return {child.pid for child in list(pool._dispatcher._owners)} - {0}
 
 
 def is_alive(pid: int) -> bool:
@@ -245,7 +249,7 @@ def kill_zygotes(pool: SandboxPool) -> None:
 
 
 def test_no_process_outlives_its_grading():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         before = sandbox_processes(pool)
         run(pool, "import threading, time\ndef f(): threading.Thread(target=time.sleep, args=(99,)).start()", [call()])
         assert sandbox_processes(pool) == before
@@ -256,29 +260,33 @@ def test_no_process_outlives_its_grading():
     assert not [pid for pid in everyone if is_alive(pid)]
 
 
-def test_nothing_outlives_a_killed_trainer():
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
         from codea1.game.tests import Call
         from codea1.sandbox.pool import SandboxPool
         from codea1.sandbox.values import encode_exact
-        pool = SandboxPool(1)
+        pool = SandboxPool(1, isolation="auto")
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
+        while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
         time.sleep(60)
     """
     root = Path(__file__).parents[1]
-    trainer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, cwd=root)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root
+    )
     zygotes = set(map(int, trainer.stdout.readline().split()))
-    wait_until(lambda: children_of(zygotes))
-    everyone = zygotes | children_of(zygotes)
-    trainer.kill()
+    everyone = zygotes | descendants_of(zygotes)
+    assert len(everyone) > len(zygotes)
+    trainer.send_signal(how)
     trainer.communicate()
     wait_until(lambda: not [pid for pid in everyone if is_alive(pid)])
 
 
 def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         kill_zygotes(pool)
         assert values(run(pool, "def f(): return 1", [call()])) == [1]
         before = sandbox_processes(pool)
@@ -291,10 +299,10 @@ def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
 
 
 def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call(), call()], reply="exact")
         for _ in range(2):
-            wait_until(lambda: children_of({z._process.pid for z in list(pool._dispatcher._zygotes.values())}))
+            wait_until(lambda: grading_processes(pool))
             kill_zygotes(pool)
             time.sleep(0.3)
         result = future.result(30)
@@ -305,7 +313,7 @@ def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
 
 
 def test_closing_fails_what_is_left_and_refuses_more():
-    pool = SandboxPool(1, LIMITS)
+    pool = SandboxPool(1, LIMITS, isolation="auto")
     futures = [pool.run_calls("import time\ntime.sleep(9)", [], reply="exact") for _ in range(3)]
     pool.close()
     assert all(future.cancelled() or isinstance(future.exception(5), RuntimeError) for future in futures)

@@ -6,6 +6,7 @@ import sys
 from codea1.errors import BadInput
 from codea1.sandbox.cases import grade_cases, read_cases
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.pool import SandboxPool
 
 
@@ -18,7 +19,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         cases = read_cases(arguments.cases)
-        with SandboxPool() as pool:
+        with SandboxPool(isolation=AUTO) as pool:
+            if pool.isolation is not Isolation.FULL:
+                print(pool.isolation_note, file=sys.stderr)
             for verdict in grade_cases(cases, Grader(pool)):
                 print(verdict.json, flush=True)
     except BadInput as error:

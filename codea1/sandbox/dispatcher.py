@@ -8,10 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.run import Channel, Run
 from codea1.sandbox.zygote import Child, Profile, Started, Zygote
 
 EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "infra")
+_CHILDREN_PER_RUN = 2  # at most: a check script's run has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost under it
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 
@@ -19,11 +21,12 @@ _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 class Dispatcher:
     """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads."""
 
-    def __init__(self, slots: int, profiles: Sequence[Profile]) -> None:
+    def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile]) -> None:
         """`slots` gradings run at once; the zygotes of `profiles` start right away, others when first needed."""
         self.counters = dict.fromkeys(EVENTS, 0)
         self.failure = ""  # why a zygote last failed to work at all
         self._slots = slots
+        self._isolation = isolation
         self._queue: deque[Run] = deque()
         self._active: set[Run] = set()
         self._owners: dict[Child, Run] = {}
@@ -146,7 +149,7 @@ class Dispatcher:
                 pass
 
     def _start_zygote(self, profile: Profile) -> Zygote:
-        zygote = Zygote(profile)
+        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_RUN * self._slots)
         self._zygotes[profile] = zygote
         self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._hear(zygote))
         return zygote

@@ -9,14 +9,16 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from codea1.errors import BadInput
 from codea1.game.tests import Call
-from codea1.sandbox import limits
+from codea1.sandbox import dispatcher, limits
 from codea1.sandbox import pool as pool_module
+from codea1.sandbox.call_run import CallRun
 from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
 from codea1.sandbox.run import profile_of
 from codea1.sandbox.values import TooLarge, decode_exact, encode_canonical, encode_exact
@@ -310,6 +312,63 @@ def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
         assert kinds(result) == ["infra", "infra"]
         assert pool.counters()["infra"] == 1
         assert values(run(pool, "def f(): return 1", [call()])) == [1]
+
+
+def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
+    check, bugs = CallRun.check, iter([ValueError("a bug")])
+
+    def failing(run, *arguments):
+        for bug in bugs:
+            raise bug
+        return check(run, *arguments)
+
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(CallRun, "check", failing)
+        program = "import time\ndef f(x):\n  time.sleep(0.3)\n  return x"
+        futures = [pool.run_calls(program, [call(x)], reply="exact") for x in range(4)]
+        assert [values(future.result(30)) for future in futures] == [[0], [1], [2], [3]]
+        assert pool.counters()["restarts"] == 1
+    assert "a bug" in capfd.readouterr().err
+
+
+def test_a_bug_that_returns_costs_the_grading_that_has_it(monkeypatch):
+    begin = CallRun.begin
+
+    def failing(run, desk):
+        if any(b"poison" in frame for frame in run.calls):
+            raise ValueError("a bug")
+        begin(run, desk)
+
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(CallRun, "begin", failing)
+        poisoned = pool.run_calls("def f(x): return x", [call("poison")], reply="exact")
+        honest = pool.run_calls("def f(x): return x", [call(1)], reply="exact")
+        assert kinds(poisoned.result(30)) == ["infra"]
+        assert values(honest.result(30)) == [1]
+
+
+def test_who_submits_too_much_waits(monkeypatch):
+    monkeypatch.setattr(dispatcher, "MAX_QUEUED", 3)
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        start = time.monotonic()
+        futures = [pool.run_calls("import time\ntime.sleep(0.2)", [], reply="exact") for _ in range(8)]
+        assert time.monotonic() - start > 0.5
+        assert sum(future.done() for future in futures) >= 3
+        assert all(future.result(30).loaded for future in futures)
+        counters = pool.counters()
+        assert counters["gradings"] == 9  # one to see that the pool works
+        assert counters["run_seconds"] > 8 * 0.2
+        assert counters["queue_seconds"] > 8 * 0.2
+
+
+def test_closing_wakes_who_waits_to_submit(monkeypatch):
+    monkeypatch.setattr(dispatcher, "MAX_QUEUED", 1)
+    pool = SandboxPool(1, LIMITS, isolation="auto")
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(pool.run_calls, "import time\ntime.sleep(9)", [], reply="exact") for _ in range(4)]
+        wait_until(lambda: sum(submitted.done() for submitted in waiting) == 2)
+        pool.close()
+        assert sum(isinstance(submitted.exception(10), RuntimeError) for submitted in waiting) == 2
 
 
 def test_closing_fails_what_is_left_and_refuses_more():

@@ -124,8 +124,8 @@ class SandboxPool:
         self._dispatcher.submit(run)
         return run.future
 
-    def counters(self) -> dict[str, int]:
-        """How often each of `dispatcher.EVENTS` has happened since the start."""
+    def counters(self) -> dict[str, float]:
+        """How often each of `dispatcher.EVENTS` has happened since the start, and the sums of `dispatcher.SECONDS`."""
         return dict(self._dispatcher.counters)
 
 

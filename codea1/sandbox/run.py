@@ -85,6 +85,7 @@ class Run(ABC):
     def __init__(self) -> None:
         self.future: Future = Future()
         self.attempts = 0
+        self.queued = self.began = 0.0  # monotonic times
         self.channel: Channel | None = None
         self.patience = 0.0  # monotonic time by which a zygote must have answered; 0 when none is asked
 

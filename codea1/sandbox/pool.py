@@ -13,6 +13,7 @@ from codea1.sandbox.frames import Reply
 from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.limits import why_unsupported
 from codea1.sandbox.results import Call, Limits, Outcome, ProgramRun, ScriptRun
+from codea1.sandbox.unittest_run import UnittestRun
 from codea1.sandbox.zygote import Profile
 
 __all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
@@ -121,6 +122,17 @@ class SandboxPool:
         arguments and results as plain data; what an argument becomes inside the program does not come back.
         """
         run = CheckRun(script, program, entry_point, check_name, self.limits)
+        self._dispatcher.submit(run)
+        return run.future
+
+    def run_unittest(self, program: str, tests: str, class_name: str = "TestCases") -> Future[ScriptRun]:
+        """Runs a program and the tests of a `unittest` class, written to follow it, in one process they share.
+
+        For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
+        tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
+        Raises ValueError when that does not parse or has no class `class_name` with tests.
+        """
+        run = UnittestRun(program, tests, class_name, self.limits)
         self._dispatcher.submit(run)
         return run.future
 

@@ -16,7 +16,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from codea1.sandbox import candidate, capabilities, frames, landlock, limits, namespaces, script
+from codea1.sandbox import candidate, capabilities, frames, landlock, limits, namespaces, script, unittests
 from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.scratch import Place, make_places
 from codea1.sandbox.values import encode_exact
@@ -111,8 +111,21 @@ def _warm_up() -> None:
         with ours, theirs:
             ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
             ours.shutdown(socket.SHUT_WR)
-            candidate.serve(theirs.fileno())
+            candidate.serve(theirs.fileno(), frames.read(theirs.fileno()))
     del sys.modules[candidate.MODULE_NAME]
+
+
+def _serve(sockets: int) -> None:
+    """A child's work: what its first frame asks for."""
+    first = frames.read(3)
+    if first is None:
+        return
+    if sockets == _SCRIPT_SOCKETS:
+        script.serve(3, first, 4)
+    elif first.kind == frames.UNITTEST:
+        unittests.serve(3, first)
+    else:
+        candidate.serve(3, first)
 
 
 @dataclass(frozen=True)
@@ -210,10 +223,7 @@ class _Zygote:
             place = self.free_places[-1]
             self.child_limits.confine(place, cpu_seconds, memory_bytes)
             os.closerange(3 + len(fds), self.max_fds)
-            if len(fds) == _SCRIPT_SOCKETS:
-                script.serve(3, 4)
-            else:
-                candidate.serve(3)
+            _serve(len(fds))
             os._exit(0)
         finally:
             os._exit(1)

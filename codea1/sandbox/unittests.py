@@ -48,7 +48,8 @@ def _run(program: str, tests: str, class_name: str) -> dict[str, tuple[str, str]
                 self.note(test, "failed" if issubclass(err[0], test.failureException) else "raised", err[1])
 
         def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-            self.report[test._testMethodName] = ("failed", f"skipped: {reason}")  # a program too can raise SkipTest
+            whole = getattr(test, "test_case", test)  # of a subtest
+            self.report[whole._testMethodName] = ("failed", f"skipped: {reason}")  # a program too can raise SkipTest
 
         def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
             self.report[test._testMethodName] = ("failed", "an unexpected success")

@@ -53,14 +53,15 @@ _SELF_TEST = {
 
 def examine() -> bool:
     """Prints the report; returns whether untrusted programs can be run here and the self-test agrees."""
-    print(
-        f"system      {platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}"
-    )
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    print(f"system      {kernel}, Python {platform.python_version()}")
     try:
         with SandboxPool(0, _LIMITS, AUTO) as pool:
             for line in _layers(pool):
                 print(line)
-            return _self_test(pool) and _measure_speed(pool)
+            agrees = _self_test(pool)
+            _measure_speed(pool)
+            return agrees
     except BadInput as error:
         print(error)
         return False
@@ -75,8 +76,8 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
     yield f"namespaces  {'yes' if level.namespaces else f'no: {why}'}"
     yield f"landlock    yes, version {version}" if version else "landlock    no"
     yield f"scratch     {'yes' if level.has_scratch else 'no: it takes namespaces and Landlock; programs cannot write'}"
-    others = limits.can_change_user()
-    yield f"own user    {'yes' if others else 'no: ' + ('this is not root' if os.getuid() else 'Python is only for root')}"
+    no_user = "this is not root, and stays who it is" if os.getuid() else "only root can read this Python"
+    yield f"own user    {'yes' if limits.can_change_user() else f'no: {no_user}'}"
     if not level.namespaces:
         yield f"to get namespaces: {_how_to_get_namespaces()}"
     if not version:
@@ -119,7 +120,7 @@ def _self_test(pool: SandboxPool) -> bool:
     return not wrong
 
 
-def _measure_speed(pool: SandboxPool) -> bool:
+def _measure_speed(pool: SandboxPool) -> None:
     calls = [_test(number, number).call for number in range(_SPEED_CALLS)]
     start = time.perf_counter()
     runs = [
@@ -131,4 +132,3 @@ def _measure_speed(pool: SandboxPool) -> bool:
         f"speed       {_SPEED_GRADINGS / seconds:.0f} gradings of {_SPEED_CALLS} calls a second with "
         f"{len(os.sched_getaffinity(0))} slots, {1000 * cpu_seconds / _SPEED_GRADINGS:.1f} CPU-ms in each child"
     )
-    return True

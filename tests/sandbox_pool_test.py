@@ -250,6 +250,14 @@ def kill_zygotes(pool: SandboxPool) -> None:
         os.kill(zygote._process.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("bytes_", ["b'x' * 99", "bytes(9)", "struct.pack('>IIc', 0, 5, b'V')", "b'\\xff' * 9"])
+def test_a_broken_protocol_fails_the_suite_and_is_counted(pool, bytes_):
+    violations = pool.counters()["violations"]
+    program = f"import os, struct\ndef f(x):\n  if x == 2: os.write(3, {bytes_})\n  return x"
+    assert kinds(run(pool, program, [call(x) for x in range(4)])) == ["error"] * 4
+    assert pool.counters()["violations"] == violations + 1
+
+
 def test_no_process_outlives_its_grading():
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         before = sandbox_processes(pool)

@@ -12,13 +12,16 @@ import os
 import stat
 import struct
 import sys
+from collections.abc import Sequence
 
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
 _RULE_PATH_BENEATH = 1
-_READ_FILE, _READ_DIRECTORY = 1 << 2, 1 << 3
-_CHANGE = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # write, remove directories and files, make directories and files
+_WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 1, 1 << 2, 1 << 3
+_CHANGE = (
+    _WRITE_FILE | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8
+)  # write, remove directories and files, make directories and files
 _ALL_OF_FIRST_VERSION = (1 << 13) - 1
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _SINCE = {2: _REFER, 3: _TRUNCATE, 5: _IOCTL}  # file rights that later versions of Landlock know
@@ -51,8 +54,8 @@ def version() -> int:
 class Ruleset:
     """Rules in the kernel, made once, that any number of processes put on themselves."""
 
-    def __init__(self, readable: list[str], writable: str | None) -> None:
-        """Allows to read at or beneath `readable`, and to change what is beneath `writable`. Raises OSError."""
+    def __init__(self, readable: Sequence[str], writable: Sequence[str]) -> None:
+        """Allows to read at or beneath `readable`, and to change at or beneath `writable`. Raises OSError."""
         known = version()
         if not known:
             raise OSError(errno.ENOSYS, "this kernel, or this container, has no Landlock")
@@ -69,8 +72,8 @@ class Ruleset:
             _fail("landlock_create_ruleset")
         for path in readable:
             self._allow(path, _READ_FILE | _READ_DIRECTORY)
-        if writable is not None:
-            self._allow(writable, self._files & (_READ_FILE | _READ_DIRECTORY | _CHANGE | _REFER | _TRUNCATE))
+        for path in writable:
+            self._allow(path, self._files & (_READ_FILE | _READ_DIRECTORY | _CHANGE | _REFER | _TRUNCATE))
 
     def restrict_self(self) -> None:
         """Confines this thread and all it will start, for good. Needs no_new_privs. Raises OSError."""
@@ -81,7 +84,7 @@ class Ruleset:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not stat.S_ISDIR(os.fstat(fd).st_mode):
-                rights &= _READ_FILE
+                rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
             rule = struct.pack("=Qi", rights, fd)
             if _libc.syscall(_ADD_RULE, self.fd, _RULE_PATH_BENEATH, rule, 0):
                 _fail(f"landlock_add_rule for {path}")

@@ -46,4 +46,10 @@ class Place:
 def make_places(isolation: Isolation, readable: Sequence[str], scratches: Sequence[str]) -> list[Place]:
     """One place for each scratch folder; where there are none, the one that all children share. Raises OSError."""
     folders = scratches if isolation.has_scratch else [None]
-    return [Place(landlock.Ruleset(readable, folder) if isolation.landlock else None, folder) for folder in folders]
+    return [Place(_ruleset(isolation, readable, folder), folder) for folder in folders]
+
+
+def _ruleset(isolation: Isolation, readable: Sequence[str], scratch: str | None) -> landlock.Ruleset | None:
+    if not isolation.landlock:
+        return None
+    return landlock.Ruleset(readable, [] if scratch is None else [scratch, os.devnull])

@@ -295,6 +295,21 @@ def test_nothing_outlives_a_killed_trainer(how):
     wait_until(lambda: not [pid for pid in everyone if is_alive(pid)])
 
 
+def test_a_killed_child_is_replaced_and_its_grading_runs_again():
+    program = "import time\ndef f():\n  time.sleep(0.5)\n  return 2"
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        for future in (
+            pool.run_calls(program, [call()], reply="exact"),
+            pool.run_script("def check(candidate): assert candidate() == 2", program, "f"),
+        ):
+            wait_until(lambda: grading_processes(pool))
+            for pid in grading_processes(pool):
+                os.kill(pid, signal.SIGKILL)
+            result = future.result(30)
+            assert getattr(result, "verdict", "pass") == "pass", result
+            assert "error" not in kinds(result) if isinstance(result, ProgramRun) else True
+
+
 def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         kill_zygotes(pool)

@@ -104,7 +104,7 @@ def test_an_exception_of_the_program_surfaces_in_the_script(pool):
         ("def other(candidate): pass", IDENTITY, "script raised KeyError: 'check'"),
         ("1 / 0", IDENTITY, "script raised ZeroDivisionError"),
         ("def check(:", IDENTITY, "script raised SyntaxError"),
-        ("import os\ndef check(candidate): os._exit(0)", IDENTITY, "script ended"),
+        ("import os\ndef check(candidate): os._exit(0)", IDENTITY, "script exited with status 0"),
         ("import os\nos.write(3, b'\\0\\0\\0\\1' + b'\\0' * 99)", IDENTITY, "script broke the protocol"),
         ("import os\nos.write(3, b'x' * 99999)", IDENTITY, "script broke the protocol"),
         (

@@ -52,7 +52,7 @@ def test_a_right_program_passes(pool):
         ("def f(x): raise KeyError(x)", Verdict.ERROR, "test_"),
         ("def f(", Verdict.ERROR, "raised on load: SyntaxError"),
         ("import no_such", Verdict.ERROR, "raised on load: ModuleNotFoundError"),
-        ("import os\ndef f(x): os._exit(0)", Verdict.ERROR, "exited with status 0"),
+        ("import os\ndef f(x): os._exit(0)", Verdict.ERROR, "the process exited with status 0"),
         ("def f(x): raise SystemExit(0)", Verdict.ERROR, "test_"),
         ("def f(x):\n  while True: pass", Verdict.TIMEOUT, "more than 2 CPU seconds"),
         ("import unittest\ndef f(x): raise unittest.SkipTest('x')", Verdict.FAIL, "test_object: skipped: x"),

@@ -4,9 +4,9 @@ import socket
 from collections.abc import Sequence
 
 from codea1.sandbox import frames
-from codea1.sandbox.judged_run import JudgedRun
+from codea1.sandbox.judged_run import ENDED, JudgedRun
 from codea1.sandbox.results import Limits
-from codea1.sandbox.run import Channel, Desk, how_it_ended, profile_of
+from codea1.sandbox.run import Channel, Desk, profile_of
 from codea1.sandbox.values import decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
@@ -36,6 +36,6 @@ class CheckRun(JudgedRun):
         verdict, detail = decode_exact(payload)
         return Verdict(verdict), str(detail)
 
-    def describe_end(self, ended: Sequence[Ended]) -> str:
-        candidate, _ = ended
-        return f"candidate {how_it_ended(candidate.status)}" if self.detail == _LOST else self.detail
+    def lost(self, ended: Sequence[Ended]) -> tuple[str, Ended] | None:
+        candidate, script = ended
+        return {_LOST: ("candidate", candidate), ENDED: ("script", script)}.get(self.detail)

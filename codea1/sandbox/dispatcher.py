@@ -115,6 +115,12 @@ class Dispatcher:
         for run in {self._owners[child] for child in zygote.children.values() if child in self._owners}:
             self._begin_again(run)
 
+    def try_again(self, run: Run) -> bool:
+        if run.attempts >= _MAX_ATTEMPTS:
+            return False
+        self._begin_again(run)
+        return True
+
     def count(self, event: str) -> None:
         self.counters[event] += 1
 

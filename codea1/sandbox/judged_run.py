@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from codea1.sandbox import frames
 from codea1.sandbox.results import Limits, ScriptRun
-from codea1.sandbox.run import Channel, Desk, Run, kernel_cpu_limit, wall_limit
+from codea1.sandbox.run import Channel, Desk, Run, how_it_ended, kernel_cpu_limit, wall_limit, was_killed
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
+
+ENDED = "script ended"
 
 
 class JudgedRun(Run):
@@ -28,8 +30,8 @@ class JudgedRun(Run):
         """The verdict and what there is to say of it. Raises TypeError or ValueError for what no honest child sends."""
 
     @abstractmethod
-    def describe_end(self, ended: Sequence[Ended]) -> str:
-        """Makes `detail` say how a child ended, once all are."""
+    def lost(self, ended: Sequence[Ended]) -> tuple[str, Ended] | None:
+        """The child whose early end is what `detail` says, and what to call it; None when that says something else."""
 
     def begin(self, desk: Desk) -> None:
         self.verdict: Verdict | None = None
@@ -55,7 +57,7 @@ class JudgedRun(Run):
             if received:
                 self._stop(desk, *self.judge(received[0].payload))
             elif not is_open:
-                self._stop(desk, Verdict.ERROR, "script ended")
+                self._stop(desk, Verdict.ERROR, ENDED)
         except (frames.ProtocolViolation, TypeError, ValueError):
             self._stop(desk, Verdict.ERROR, "script broke the protocol")
 
@@ -84,9 +86,13 @@ class JudgedRun(Run):
             return
         if self.verdict is Verdict.TIMEOUT:
             desk.count("timeouts")
-        detail = self.describe_end([self.ended[child] for child in self.children])
+        if lost := self.lost([self.ended[child] for child in self.children]):
+            name, end = lost
+            if was_killed(end.status) and desk.try_again(self):
+                return
+            self.detail = f"{name} {how_it_ended(end.status)}"
         spent = sum(each.cpu_seconds for each in self.ended.values())
-        self.future.set_result(ScriptRun(self.verdict, detail, spent))
+        self.future.set_result(ScriptRun(self.verdict, self.detail, spent))
         desk.finish(self)
 
     def fail(self) -> None:

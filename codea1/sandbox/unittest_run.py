@@ -5,9 +5,9 @@ import socket
 from collections.abc import Sequence
 
 from codea1.sandbox import frames
-from codea1.sandbox.judged_run import JudgedRun
+from codea1.sandbox.judged_run import ENDED, JudgedRun
 from codea1.sandbox.results import Limits
-from codea1.sandbox.run import Channel, Desk, how_it_ended, profile_of
+from codea1.sandbox.run import Channel, Desk, profile_of
 from codea1.sandbox.values import decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
@@ -51,8 +51,8 @@ class UnittestRun(JudgedRun):
             return Verdict.PASS, ""
         return Verdict.ERROR, "the report is none"
 
-    def describe_end(self, ended: Sequence[Ended]) -> str:
-        return how_it_ended(ended[0].status) if self.detail == "script ended" else self.detail
+    def lost(self, ended: Sequence[Ended]) -> tuple[str, Ended] | None:
+        return ("the process", ended[0]) if self.detail == ENDED else None
 
 
 def required_tests(source: str, class_name: str) -> list[str]:

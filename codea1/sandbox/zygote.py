@@ -14,6 +14,7 @@ from pathlib import Path
 from codea1.sandbox import limits, worker
 from codea1.sandbox.isolation import Isolation
 
+WORKER = worker.__name__  # the program that zygotes run
 FIRST_UNPRIVILEGED_UID = 61234  # of the users that zygotes become when the trainer is root
 _STOP_SECONDS = 5.0
 _CREDENTIALS = struct.Struct("=3i")  # struct ucred
@@ -139,7 +140,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
     kind = "numpy" if profile.with_numpy else "bare"
     arguments = [str(control_fd), kind, isolation.value, str(max_children), uid]
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-B", "-m", worker.__name__, *arguments],
+        [sys.executable, "-s", "-P", "-B", "-m", WORKER, *arguments],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

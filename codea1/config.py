@@ -15,6 +15,7 @@ from codea1.game.rewards import POLICIES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
 from codea1.models.qwen2 import REMAT_POLICIES
+from codea1.sandbox.isolation import ISOLATIONS
 
 
 def question_source() -> ConfigDict:
@@ -105,6 +106,7 @@ def default_config() -> ConfigDict:
     c.mesh.tensor = 1  # tensor parallel; must divide the number of KV heads
 
     c.sandbox = ConfigDict()
+    c.sandbox.isolation = "full"  # or a weaker level of codea1.sandbox.isolation; "auto": the strongest there is
     c.sandbox.slots = 0  # gradings at once; 0: one per CPU core
     c.sandbox.cpu_seconds_per_test = 2.0
     c.sandbox.cpu_seconds_per_suite = 12.0  # all tests of one solution
@@ -178,6 +180,7 @@ FRACTIONS = "game.alpha sft.expert_suites {player}.adam_b1 {player}.adam_b2 sft.
 CHOICES = {
     "method": METHODS,
     "game.reward": POLICIES,
+    "sandbox.isolation": ISOLATIONS,
     "model.remat": REMAT_POLICIES,
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),

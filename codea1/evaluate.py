@@ -28,6 +28,7 @@ from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.tables import label
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.isolation import AUTO
 from codea1.sandbox.pool import SandboxPool
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
@@ -58,7 +59,7 @@ def evaluate_run(folder: RunFolder, step: str, split: str) -> None:
     number, states, _ = checkpoints.restore(number, abstract)
     for name, player in parts.players.items():
         player.state = states[name]
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config)) as sandbox:
+    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
         asked = held_out(config, parts, split, config.validation.test_samples)
         evaluation = summary(evaluate(asked, parts.players, Grader(sandbox)), number, split)
     write_evaluation(folder, f"{split}_step_{number:06d}", evaluation)
@@ -73,9 +74,10 @@ def evaluate_programs(path: str, completions: str) -> None:
             raise BadInput(f"{path}, question {question.id}: there is no check script.")
     programs = _programs(questions, completions)
     config = default_config()
-    with SandboxPool(0, sandbox_limits(config)) as sandbox, Progress(console=Console(stderr=True)) as progress:
+    with SandboxPool(0, sandbox_limits(config), AUTO) as sandbox, Progress(console=Console(stderr=True)) as progress:
         runs = len(questions) if completions == "ground_truth" else len(questions) + len(programs)
         task = progress.add_task("judging", total=runs)
+        progress.console.print(sandbox.isolation_note)
         score = judge(questions, programs, Grader(sandbox), lambda: progress.advance(task))
         progress.update(task, completed=runs)
     _print_score(score, len(questions))

@@ -24,7 +24,7 @@ def main() -> None:
         raise BadInput("--workdir is missing: it names the folder of the run.")
     RunFolder.check(WORKDIR.value, config.to_dict())
     parts = assemble(config)
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config)) as sandbox:
+    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
         Trainer(config, parts, sandbox, RunFolder.open(WORKDIR.value, config.to_dict())).run()
 
 

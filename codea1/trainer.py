@@ -49,6 +49,7 @@ class Trainer:
         self._parts = parts
         self._rules = parts.rules
         self._players = parts.players
+        self._sandbox = sandbox
         self._grader = Grader(sandbox)
         self._folder = folder
         self._book = MistakeBook()
@@ -98,6 +99,8 @@ class Trainer:
         metrics |= {f"sandbox/{name}": float(value) for name, value in self._grader.take_stats().items()}
         for name, player in self._players.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
+        metrics["sandbox/share_of_step"] = watch.seconds.get("sandbox_wait", 0.0) / watch.seconds["total"]
+        metrics["sandbox/isolation"] = float(self._sandbox.isolation.strength)
         metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
         if step == self._config.steps or step % self._config.validation.every == 0:
             metrics |= self._validate(step)
@@ -174,6 +177,7 @@ class Trainer:
             f"{len(parts.train)} training questions ({len(parts.dropped)} dropped as too long), "
             f"{len(parts.validation)} for validation, {len(parts.test)} for the test"
         )
+        self._progress.print(self._sandbox.isolation_note)
         for question in parts.dropped:
             self._progress.print(f"dropped: {question.id}")
 

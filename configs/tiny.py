@@ -5,7 +5,7 @@
   python -m codea1.sft --config=configs/tiny.py --workdir=runs/tiny/sft
   python -m codea1.train --config=configs/tiny.py --workdir=runs/tiny/code_a1
 
-Expected on held-out questions: the Code LLM's pass@1 from about .24 to .5, the Test LLM's validity from .33 to .45.
+Expected on held-out questions: the Code LLM's pass@1 from about .24 to .55, the Test LLM's validity from .33 to .4.
 
 Arguments: --config=configs/tiny.py:seed=1,method=golden,sft=runs/tiny/sft
 """
@@ -20,7 +20,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c = default_config()
     c.seed = arg.seed
     c.method = arg.method
-    c.steps = 64
+    c.steps = 80
     c.questions_per_step = 12
 
     c.data.train.limit = 96  # few enough that each question returns every eight steps and meets its Mistake Book
@@ -38,7 +38,6 @@ def get_config(arg: str | None = None) -> ConfigDict:
     for player in (c.code, c.test):
         player.model = f"{arg.sft}/model"
         player.warmup_steps = 5
-        player.decay = "constant"
         player.adam_b2 = 0.99
         player.weight_decay = 0.01
         player.micro_batch_size = 8
@@ -46,11 +45,13 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.code.max_prompt_length = 20
     c.code.max_response_length = 28
     c.code.row_lengths = (32,)
-    c.code.learning_rate = 2e-4
+    c.code.learning_rate = 3e-4
     c.test.max_prompt_length = 48
     c.test.max_response_length = 68
     c.test.row_lengths = (64, 84)
     c.test.learning_rate = 2e-4
+    c.test.decay = "constant"
+    c.test.kl_coefficient = 0.15  # without it the Test LLM learns its 96 questions and drifts to short inputs
 
     c.model.dtype = "float32"
     c.model.remat = "none"
@@ -62,4 +63,5 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.validation.every = 16
     c.checkpoint.every = 8
     c.sandbox.memory_mb = 512
+    c.sandbox.isolation = "auto"  # the demo runs in any container; the run says how far its programs are isolated
     return c

@@ -53,7 +53,7 @@ class _Player:
 
 @pytest.fixture(scope="module")
 def grader() -> Iterator[Grader]:
-    with SandboxPool(2) as pool:
+    with SandboxPool(2, isolation="auto") as pool:
         yield Grader(pool)
 
 

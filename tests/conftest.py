@@ -74,6 +74,7 @@ def micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     c.model.remat = "none"
     c.rollout.slots = 8
     c.sandbox.slots = 2
+    c.sandbox.isolation = "auto"
     c.validation.every = 3
     c.validation.samples = 2
     c.validation.test_samples = 2

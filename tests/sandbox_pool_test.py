@@ -1,5 +1,6 @@
 """The pool: calls answered in order, hangs and deaths that cost one call only, and processes that never stay behind."""
 
+import contextlib
 import math
 import os
 import signal
@@ -8,14 +9,16 @@ import sys
 import textwrap
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from codea1.errors import BadInput
 from codea1.game.tests import Call
-from codea1.sandbox import limits
+from codea1.sandbox import dispatcher, limits
 from codea1.sandbox import pool as pool_module
+from codea1.sandbox.call_run import CallRun
 from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
 from codea1.sandbox.run import profile_of
 from codea1.sandbox.values import TooLarge, decode_exact, encode_canonical, encode_exact
@@ -25,7 +28,7 @@ LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_byte
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2, LIMITS) as pool:
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
         yield pool
 
 
@@ -208,21 +211,24 @@ def test_special_floats(pool):
 
 
 def sandbox_processes(pool: SandboxPool) -> set[int]:
-    """Process ids of the pool's zygotes and of their children."""
+    """Process ids of the pool's zygotes and of all their descendants."""
     zygotes = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
-    return zygotes | children_of(zygotes)
+    return zygotes | descendants_of(zygotes)
 
 
-def children_of(parents: set[int]) -> set[int]:
-    found = set()
+def descendants_of(ancestors: set[int]) -> set[int]:
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) in parents:
-            found.add(int(path.parent.name))
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    while more := {pid for pid, parent in parents.items() if parent in ancestors | found} - found:
+        found |= more
     return found
+
+
+def grading_processes(pool: SandboxPool) -> set[int]:
+    return {child.pid for child in list(pool._dispatcher._owners)} - {0}
 
 
 def is_alive(pid: int) -> bool:
@@ -244,8 +250,16 @@ def kill_zygotes(pool: SandboxPool) -> None:
         os.kill(zygote._process.pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("bytes_", ["b'x' * 99", "bytes(9)", "struct.pack('>IIc', 0, 5, b'V')", "b'\\xff' * 9"])
+def test_a_broken_protocol_fails_the_suite_and_is_counted(pool, bytes_):
+    violations = pool.counters()["violations"]
+    program = f"import os, struct\ndef f(x):\n  if x == 2: os.write(3, {bytes_})\n  return x"
+    assert kinds(run(pool, program, [call(x) for x in range(4)])) == ["error"] * 4
+    assert pool.counters()["violations"] == violations + 1
+
+
 def test_no_process_outlives_its_grading():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         before = sandbox_processes(pool)
         run(pool, "import threading, time\ndef f(): threading.Thread(target=time.sleep, args=(99,)).start()", [call()])
         assert sandbox_processes(pool) == before
@@ -256,29 +270,48 @@ def test_no_process_outlives_its_grading():
     assert not [pid for pid in everyone if is_alive(pid)]
 
 
-def test_nothing_outlives_a_killed_trainer():
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
         from codea1.game.tests import Call
         from codea1.sandbox.pool import SandboxPool
         from codea1.sandbox.values import encode_exact
-        pool = SandboxPool(1)
+        pool = SandboxPool(1, isolation="auto")
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
+        while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
         time.sleep(60)
     """
     root = Path(__file__).parents[1]
-    trainer = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, cwd=root)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root
+    )
     zygotes = set(map(int, trainer.stdout.readline().split()))
-    wait_until(lambda: children_of(zygotes))
-    everyone = zygotes | children_of(zygotes)
-    trainer.kill()
+    everyone = zygotes | descendants_of(zygotes)
+    assert len(everyone) > len(zygotes)
+    trainer.send_signal(how)
     trainer.communicate()
     wait_until(lambda: not [pid for pid in everyone if is_alive(pid)])
 
 
+def test_a_killed_child_is_replaced_and_its_grading_runs_again():
+    program = "import time\ndef f():\n  time.sleep(0.5)\n  return 2"
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        for future in (
+            pool.run_calls(program, [call()], reply="exact"),
+            pool.run_script("def check(candidate): assert candidate() == 2", program, "f"),
+        ):
+            wait_until(lambda: grading_processes(pool))
+            for pid in grading_processes(pool):
+                os.kill(pid, signal.SIGKILL)
+            result = future.result(30)
+            assert getattr(result, "verdict", "pass") == "pass", result
+            assert "error" not in kinds(result) if isinstance(result, ProgramRun) else True
+
+
 def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         kill_zygotes(pool)
         assert values(run(pool, "def f(): return 1", [call()])) == [1]
         before = sandbox_processes(pool)
@@ -291,10 +324,10 @@ def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
 
 
 def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
-    with SandboxPool(1, LIMITS) as pool:
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
         future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call(), call()], reply="exact")
         for _ in range(2):
-            wait_until(lambda: children_of({z._process.pid for z in list(pool._dispatcher._zygotes.values())}))
+            wait_until(lambda: grading_processes(pool))
             kill_zygotes(pool)
             time.sleep(0.3)
         result = future.result(30)
@@ -304,8 +337,65 @@ def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
         assert values(run(pool, "def f(): return 1", [call()])) == [1]
 
 
+def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
+    check, bugs = CallRun.check, iter([ValueError("a bug")])
+
+    def failing(run, *arguments):
+        for bug in bugs:
+            raise bug
+        return check(run, *arguments)
+
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(CallRun, "check", failing)
+        program = "import time\ndef f(x):\n  time.sleep(0.3)\n  return x"
+        futures = [pool.run_calls(program, [call(x)], reply="exact") for x in range(4)]
+        assert [values(future.result(30)) for future in futures] == [[0], [1], [2], [3]]
+        assert pool.counters()["restarts"] == 1
+    assert "a bug" in capfd.readouterr().err
+
+
+def test_a_bug_that_returns_costs_the_grading_that_has_it(monkeypatch):
+    begin = CallRun.begin
+
+    def failing(run, desk):
+        if any(b"poison" in frame for frame in run.calls):
+            raise ValueError("a bug")
+        begin(run, desk)
+
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(CallRun, "begin", failing)
+        poisoned = pool.run_calls("def f(x): return x", [call("poison")], reply="exact")
+        honest = pool.run_calls("def f(x): return x", [call(1)], reply="exact")
+        assert kinds(poisoned.result(30)) == ["infra"]
+        assert values(honest.result(30)) == [1]
+
+
+def test_who_submits_too_much_waits(monkeypatch):
+    monkeypatch.setattr(dispatcher, "MAX_QUEUED", 3)
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        start = time.monotonic()
+        futures = [pool.run_calls("import time\ntime.sleep(0.2)", [], reply="exact") for _ in range(8)]
+        assert time.monotonic() - start > 0.5
+        assert sum(future.done() for future in futures) >= 3
+        assert all(future.result(30).loaded for future in futures)
+        counters = pool.counters()
+        assert counters["gradings"] == 9  # one to see that the pool works
+        assert counters["run_seconds"] > 8 * 0.2
+        assert counters["queue_seconds"] > 8 * 0.2
+
+
+def test_closing_wakes_who_waits_to_submit(monkeypatch):
+    monkeypatch.setattr(dispatcher, "MAX_QUEUED", 1)
+    pool = SandboxPool(1, LIMITS, isolation="auto")
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(pool.run_calls, "import time\ntime.sleep(9)", [], reply="exact") for _ in range(4)]
+        wait_until(lambda: sum(submitted.done() for submitted in waiting) == 2)
+        pool.close()
+        assert sum(isinstance(submitted.exception(10), RuntimeError) for submitted in waiting) == 2
+
+
 def test_closing_fails_what_is_left_and_refuses_more():
-    pool = SandboxPool(1, LIMITS)
+    pool = SandboxPool(1, LIMITS, isolation="auto")
     futures = [pool.run_calls("import time\ntime.sleep(9)", [], reply="exact") for _ in range(3)]
     pool.close()
     assert all(future.cancelled() or isinstance(future.exception(5), RuntimeError) for future in futures)

@@ -49,7 +49,7 @@ def train(config, workdir: Path, stop_after: int | None = None) -> Trainer:
     """Runs to the end, or raises KeyboardInterrupt before the step after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config)) as sandbox:
+    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
         trainer = Trainer(config, parts, sandbox, folder)
         if stop_after is not None:
             batch = parts.feed.batch

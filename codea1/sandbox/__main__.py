@@ -1,30 +1,46 @@
-"""`python -m codea1.sandbox grade CASES.jsonl`: one JSON verdict a line for the grading cases of a file."""
+"""The sandbox from the command line.
+
+python -m codea1.sandbox                    what isolation this machine has, whether it works, how fast it is
+python -m codea1.sandbox grade CASES.jsonl  one JSON verdict a line for the grading cases of a file
+"""
 
 import argparse
 import sys
 
 from codea1.errors import BadInput
 from codea1.sandbox.cases import grade_cases, read_cases
+from codea1.sandbox.doctor import examine
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.pool import SandboxPool
 
 
 def main() -> int:
-    """Runs the command line; returns the exit code: 2 for a mistake in what was given."""
-    parser = argparse.ArgumentParser(prog="python -m codea1.sandbox", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    """Runs the command line; returns the exit code: 1 where nothing can be run, 2 for a mistake in what was given."""
+    parser = argparse.ArgumentParser(
+        prog="python -m codea1.sandbox", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command")
     grade = commands.add_parser("grade", help="grade each case: does the candidate pass the test?")
     grade.add_argument("cases", help="a JSONL file with name, entry_point, ground_truth, candidate and test")
     arguments = parser.parse_args()
+    if arguments.command is None:
+        return 0 if examine() else 1
     try:
-        cases = read_cases(arguments.cases)
-        with SandboxPool() as pool:
-            for verdict in grade_cases(cases, Grader(pool)):
-                print(verdict.json, flush=True)
+        _grade(arguments.cases)
     except BadInput as error:
         print(error, file=sys.stderr)
         return 2
     return 0
+
+
+def _grade(path: str) -> None:
+    cases = read_cases(path)
+    with SandboxPool(isolation=AUTO) as pool:
+        if pool.isolation is not Isolation.FULL:
+            print(pool.isolation_note, file=sys.stderr)
+        for verdict in grade_cases(cases, Grader(pool)):
+            print(verdict.json, flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from codea1.sandbox import frames
 from codea1.sandbox.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
-from codea1.sandbox.run import Channel, Desk, Run, how_it_ended, kernel_cpu_limit, profile_of, wall_limit
+from codea1.sandbox.run import Channel, Desk, Run, how_it_ended, kernel_cpu_limit, profile_of, wall_limit, was_killed
 from codea1.sandbox.zygote import Ended
 
 _KINDS: dict[bytes, OutcomeKind] = {
@@ -146,6 +146,9 @@ class CallRun(Run):
 
     def on_ended(self, desk: Desk, ended: Ended) -> None:
         self.spent += ended.cpu_seconds
+        died_early = self.stop is _Stop.DIED and ended.cpu_seconds - self.mark < self._limit()
+        if died_early and was_killed(ended.status) and desk.try_again(self):
+            return
         self._settle(desk, ended)
         left = len(self.calls) - len(self.outcomes)
         if left and self.spent < self.limits.cpu_seconds_per_suite:

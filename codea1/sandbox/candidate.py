@@ -17,11 +17,8 @@ MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay c
 MAX_ERROR_BYTES = 300
 
 
-def serve(fd: int) -> None:
-    """Answers one PROGRAM frame and every frame that follows on the socket `fd`."""
-    first = frames.read(fd)
-    if first is None:
-        return
+def serve(fd: int, first: frames.Frame) -> None:
+    """Answers one PROGRAM frame, already read, and every frame that follows on the socket `fd`."""
     source, reply, seed, output_bytes = frames.unpack_program(first.payload)
     seed_randomness(seed)
     namespace = new_module(MODULE_NAME)

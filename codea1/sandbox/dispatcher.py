@@ -5,13 +5,19 @@ import selectors
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.run import Channel, Run
 from codea1.sandbox.zygote import Child, Profile, Started, Zygote
 
-EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "infra")
+EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "restarts", "infra")
+SECONDS = ("queue_seconds", "run_seconds")  # summed over gradings: waiting for a slot, holding one
+MAX_QUEUED = 1 << 14  # gradings; who submits more waits
+_MAX_RESTARTS = 3  # of the loop without a grading finished between them
+_CHILDREN_PER_RUN = 2  # at most: a check script's run has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost under it
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 
@@ -19,11 +25,12 @@ _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 class Dispatcher:
     """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads."""
 
-    def __init__(self, slots: int, profiles: Sequence[Profile]) -> None:
+    def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile]) -> None:
         """`slots` gradings run at once; the zygotes of `profiles` start right away, others when first needed."""
-        self.counters = dict.fromkeys(EVENTS, 0)
+        self.counters: dict[str, float] = dict.fromkeys(EVENTS + SECONDS, 0)
         self.failure = ""  # why a zygote last failed to work at all
         self._slots = slots
+        self._isolation = isolation
         self._queue: deque[Run] = deque()
         self._active: set[Run] = set()
         self._owners: dict[Child, Run] = {}
@@ -34,22 +41,31 @@ class Dispatcher:
         self._selector.register(self._woken, selectors.EVENT_READ, self._drain_wakes)
         self._closing = False
         self._error: BaseException | None = None
+        self._restarts = 0  # since a grading last finished
         self._lock = threading.Lock()  # guards the queue against the loop's end
+        self._room = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._main, args=(profiles,), name="codea1-sandbox", daemon=True)
         self._thread.start()
 
     def submit(self, run: Run) -> None:
-        """Queues a run. Raises RuntimeError when the dispatcher is closed or broke down."""
-        with self._lock:
+        """Queues a run, when there is room for it. Raises RuntimeError when the dispatcher is closed or broke down.
+
+        A future's callback, which runs in the dispatcher's own thread, does not wait for room.
+        """
+        with self._room:
+            if threading.current_thread() is not self._thread:
+                self._room.wait_for(lambda: self._closing or len(self._queue) < MAX_QUEUED)
             if self._closing:
                 raise RuntimeError("the sandbox is closed") from self._error
+            run.queued = time.monotonic()
             self._queue.append(run)
         self._wake_up()
 
     def close(self) -> None:
         """Kills every sandbox process; gradings that are not finished fail with RuntimeError."""
-        with self._lock:
+        with self._room:
             self._closing = True
+            self._room.notify_all()
         self._wake_up()
         self._thread.join()
 
@@ -84,7 +100,9 @@ class Dispatcher:
 
     def finish(self, run: Run) -> None:
         self._active.discard(run)
+        self._restarts = 0
         self.count("gradings")
+        self.counters["run_seconds"] += time.monotonic() - run.began
 
     def lose(self, zygote: Zygote) -> None:
         if self._zygotes.get(zygote.profile) is not zygote:
@@ -97,6 +115,12 @@ class Dispatcher:
         for run in {self._owners[child] for child in zygote.children.values() if child in self._owners}:
             self._begin_again(run)
 
+    def try_again(self, run: Run) -> bool:
+        if run.attempts >= _MAX_ATTEMPTS:
+            return False
+        self._begin_again(run)
+        return True
+
     def count(self, event: str) -> None:
         self.counters[event] += 1
 
@@ -108,19 +132,38 @@ class Dispatcher:
                 for profile in profiles:
                     self._start_zygote(profile)
             while not self._closing:
-                self._admit()
-                self._handle_events(self._check_limits())
-        except BaseException as error:  # a bug: nobody may be left waiting for a result
+                try:
+                    self._admit()
+                    self._handle_events(self._check_limits())
+                except Exception:  # a bug: what was running runs again, for it may never come up again
+                    self._restart()
+        except BaseException as error:  # nobody may be left waiting for a result
             self._error = error
             raise
         finally:
             self._shut_down()
 
+    def _restart(self) -> None:
+        """Begins anew with new zygotes, when an exception has left nobody knows what. Raises it if that is no use."""
+        self._restarts += 1
+        if self._restarts > _MAX_RESTARTS:
+            raise
+        traceback.print_exc()
+        self.count("restarts")
+        for zygote in list(self._zygotes.values()):
+            self.lose(zygote)
+        for run in list(self._active):
+            self._begin_again(run)
+
     def _admit(self) -> None:
         while self._queue and len(self._active) < self._slots:
-            run = self._queue.popleft()
+            with self._room:
+                run = self._queue.popleft()
+                self._room.notify()
             if run.attempts or run.future.set_running_or_notify_cancel():
                 run.attempts += 1
+                run.began = time.monotonic()
+                self.counters["queue_seconds"] += run.began - run.queued
                 self._active.add(run)
                 self._carry(run, lambda run=run: run.begin(self))
 
@@ -146,7 +189,7 @@ class Dispatcher:
                 pass
 
     def _start_zygote(self, profile: Profile) -> Zygote:
-        zygote = Zygote(profile)
+        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_RUN * self._slots)
         self._zygotes[profile] = zygote
         self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._hear(zygote))
         return zygote
@@ -185,14 +228,16 @@ class Dispatcher:
         run.abandon(self)
         self._active.discard(run)
         if run.attempts < _MAX_ATTEMPTS:
+            run.queued = time.monotonic()
             self._queue.appendleft(run)
         else:
             self.count("infra")
             run.fail()
 
     def _shut_down(self) -> None:
-        with self._lock:
+        with self._room:
             self._closing = True
+            self._room.notify_all()
             unfinished = [*self._active, *self._queue]
         for run in self._active:
             run.abandon(self)

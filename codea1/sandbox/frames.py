@@ -16,7 +16,7 @@ from enum import Enum
 
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
-JOB, VERDICT = b"J", b"R"  # a check script's job, and the word it sends back
+JOB, UNITTEST, VERDICT = b"J", b"U", b"R"  # a check script's job, a unittest class's, and the word they send back
 
 LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
 PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces

@@ -54,7 +54,7 @@ class Grader:
         self._gradings: Memo[Grading] = Memo(_MAX_ENTRIES, lambda grading: grading.program_valid is not None)
         self._checks: Memo[ScriptRun] = Memo(_MAX_ENTRIES, lambda run: run.verdict is not Verdict.INFRA)
         self._seconds: dict[tuple[str, bytes, bytes], float] = {}  # of the ground truth, by call and answer
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, float] = Counter()
         self._lock = threading.Lock()
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
@@ -106,9 +106,9 @@ class Grader:
                 promised.set_exception(error)
         return promised
 
-    def take_stats(self) -> dict[str, int]:
+    def take_stats(self) -> dict[str, float]:
         """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
-        now = Counter(self._pool.counters())
+        now: dict[str, float] = Counter(self._pool.counters())
         for name, memo in {"answer": self._answers, "grading": self._gradings, "check": self._checks}.items():
             now[f"{name}_hits"], now[f"{name}_misses"] = memo.hits, memo.misses
         with self._lock:

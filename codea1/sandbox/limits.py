@@ -1,9 +1,5 @@
 """What the operating system keeps from untrusted code: the limits a zygote and its children put on themselves.
 
-Honest about what this is: one process with rlimits, no privileges and a system-call filter that leaves it no other
-process, no network, no signal to anyone, no way to change a file and, where the kernel has Landlock, no file to read
-but Python's libraries. It still shares the kernel, the process table and the machine's memory with its host.
-
 Standard library only: this runs inside the sandbox.
 """
 
@@ -12,64 +8,79 @@ import os
 import resource
 import signal
 import stat
-import struct
 import sys
 from pathlib import Path
 
-from codea1.sandbox import landlock, seccomp
+from codea1.sandbox import capabilities, namespaces, seccomp
+from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.scratch import Place
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
-_CAPABILITY_VERSION_3 = 0x20080522
+_MAX_FDS = 64
+_MAX_FILE_BYTES = 1 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def confine_zygote(uid: int | None) -> None:
+def prefer_as_victim() -> None:
+    """Tells the kernel that out of memory it must choose this process, not the trainer. First of all that is done."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when its parent dies. Changing the user undoes this."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def confine_zygote(isolation: Isolation, max_fds: int) -> None:
     """Takes from this process, before it ever forks, what none of its children may have.
 
     Args:
-      uid: an otherwise unused user to become; None keeps the user, without capabilities.
+      isolation: the level; its namespaces are made already.
+      max_fds: descriptors it needs itself.
     Raises:
       OSError: the operating system refuses; then nothing untrusted may run.
     """
-    _set("/proc/self/oom_score_adj", "1000")  # out of memory, the kernel must choose us and not the trainer
-    if uid is not None:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    _drop_capabilities()
+    kept = (capabilities.SYS_ADMIN, capabilities.DAC_OVERRIDE) if isolation.namespaces else ()
+    capabilities.keep_only(*kept)  # to give children process namespaces, and to empty any folder they leave
     # Not dumpable: no process of the same user can open this one's memory, or its children's, under /proc.
     _prctl(_PR_SET_DUMPABLE, 0)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # after the user: changing it clears this
-    _limit_resources()
+    die_with_parent()
+    _limit_resources(isolation, max_fds)
     os.chdir("/")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    landlock.allow_reading_only(landlock.library_paths())
-    seccomp.Filter(seccomp.zygote_filter()).install()
+    seccomp.Filter(seccomp.zygote_filter(isolation)).install()
 
 
 class ChildLimits:
     """What a child takes from itself right after the fork; made once by the zygote, before it is confined."""
 
-    def __init__(self) -> None:
-        self._zygote = os.getpid()
+    def __init__(self, isolation: Isolation) -> None:
+        self._zygote = 0 if isolation.namespaces else os.getpid()  # as the child sees it
+        self._drops_capabilities = isolation.namespaces
         self._mapped = _mapped_bytes()
         self._filter = seccomp.Filter(seccomp.child_filter())
 
-    def confine(self, cpu_seconds: int, memory_bytes: int) -> None:
+    def confine(self, place: Place, cpu_seconds: int, memory_bytes: int) -> None:
         """Takes from this process, a new child, the rest of what untrusted code must not have.
 
         Args:
+          place: where it lives.
           cpu_seconds: CPU time after which the kernel kills the process whatever it does.
           memory_bytes: address space it may have beyond what the interpreter already takes.
         Raises:
           OSError: the operating system refuses; then nothing untrusted may run.
         """
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent()
         if os.getppid() != self._zygote:
             os._exit(1)
         address_space = self._mapped + memory_bytes
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))  # soft == hard: SIGXCPU could be ignored
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, _MAX_FDS))
+        place.settle()
+        if self._drops_capabilities:
+            capabilities.keep_only()
         self._filter.install()
 
 
@@ -90,11 +101,11 @@ def why_unsupported() -> str:
     return ""
 
 
-def _limit_resources() -> None:
+def _limit_resources(isolation: Isolation, max_fds: int) -> None:
     values = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: 0,
-        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_FSIZE: min(_MAX_FILE_BYTES, namespaces.SCRATCH_BYTES) if isolation.has_scratch else 0,
+        resource.RLIMIT_NOFILE: max_fds,
         resource.RLIMIT_STACK: 8 << 20,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
@@ -104,21 +115,9 @@ def _limit_resources() -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _drop_capabilities() -> None:
-    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    if _libc.capset(header, bytes(24)):
-        code = ctypes.get_errno()
-        raise OSError(code, f"cannot drop capabilities: {os.strerror(code)}")
-
-
 def _mapped_bytes() -> int:
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def _set(path: str, value: str) -> None:
-    with open(path, "w") as file:
-        file.write(value)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -10,8 +10,10 @@ from codea1.sandbox.call_run import CallRun
 from codea1.sandbox.check_run import CheckRun
 from codea1.sandbox.dispatcher import Dispatcher
 from codea1.sandbox.frames import Reply
+from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.limits import why_unsupported
 from codea1.sandbox.results import Call, Limits, Outcome, ProgramRun, ScriptRun
+from codea1.sandbox.unittest_run import UnittestRun
 from codea1.sandbox.zygote import Profile
 
 __all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
@@ -27,26 +29,42 @@ class SandboxPool:
     nothing it says means "pass": it returns claimed values, which this side compares.
     """
 
-    def __init__(self, slots: int = 0, limits: Limits | None = None) -> None:
+    def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
         """Starts the workers, and runs an empty program to see that they work.
 
         Args:
           slots: gradings at once; 0 takes one per CPU core this process may use.
           limits: what one grading may use.
+          isolation: a level of `Isolation`, or "auto" for the strongest that this machine has.
         Raises:
-          BadInput: this machine cannot confine untrusted code, and why.
+          BadInput: this machine cannot confine untrusted code so, and why.
         """
         unsupported = why_unsupported()
         if unsupported:
             raise BadInput(f"{unsupported}.")
+        if isolation not in ISOLATIONS:
+            raise BadInput(f"sandbox isolation {isolation!r} is unknown; known are {', '.join(ISOLATIONS)}.")
         self.limits = limits or Limits()
+        self._slots = slots or len(os.sched_getaffinity(0))
+        self.refusals: dict[Isolation, str] = {}  # stronger levels than the one in use, and why they are not
+        levels = list(Isolation) if isolation == AUTO else [Isolation(isolation)]
+        for level in levels:
+            refusal = self._start(level)
+            if not refusal:
+                self.isolation = level
+                return
+            self.refusals[level] = refusal
+        raise BadInput(_refused(levels[0], self.refusals[levels[0]]))
+
+    def _start(self, isolation: Isolation) -> str:
+        """Starts at one level; returns why that is not possible, or ""."""
         profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
-        slots = slots or len(os.sched_getaffinity(0))
-        self._dispatcher = Dispatcher(slots, profiles)
-        if self.run_calls("", [], reply="exact").result().loaded is None:
-            failure = self._dispatcher.failure or "its worker process does not start"
-            self.close()
-            raise BadInput(f"The sandbox cannot confine untrusted code on this machine: {failure}.")
+        self._dispatcher = Dispatcher(self._slots, isolation, profiles)
+        if self.run_calls("", [], reply="exact").result().loaded is not None:
+            return ""
+        failure = self._dispatcher.failure or "its worker process does not start"
+        self.close()
+        return failure
 
     def __enter__(self) -> "SandboxPool":
         return self
@@ -57,6 +75,14 @@ class SandboxPool:
     def close(self) -> None:
         """Kills every process of the sandbox. Gradings that have not finished fail."""
         self._dispatcher.close()
+
+    @property
+    def isolation_note(self) -> str:
+        """A sentence for people: how far programs are isolated and, where that is not fully, why."""
+        if not self.refusals:
+            return f"Sandbox isolation: {self.isolation}."
+        (level, why), *_ = self.refusals.items()
+        return f"Sandbox isolation: only {self.isolation}; {level} is not to be had here: {why}."
 
     def run_calls(
         self,
@@ -99,6 +125,27 @@ class SandboxPool:
         self._dispatcher.submit(run)
         return run.future
 
-    def counters(self) -> dict[str, int]:
-        """How often each of `dispatcher.EVENTS` has happened since the start."""
+    def run_unittest(self, program: str, tests: str, class_name: str = "TestCases") -> Future[ScriptRun]:
+        """Runs a program and the tests of a `unittest` class, written to follow it, in one process they share.
+
+        For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
+        tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
+        Raises ValueError when that does not parse or has no class `class_name` with tests.
+        """
+        run = UnittestRun(program, tests, class_name, self.limits)
+        self._dispatcher.submit(run)
+        return run.future
+
+    def counters(self) -> dict[str, float]:
+        """How often each of `dispatcher.EVENTS` has happened since the start, and the sums of `dispatcher.SECONDS`."""
         return dict(self._dispatcher.counters)
+
+
+def _refused(level: Isolation, why: str) -> str:
+    refusal = f"The sandbox cannot confine untrusted code on this machine: {why}."
+    if level is list(Isolation)[-1]:
+        return refusal
+    return (
+        f"{refusal} To run with less isolation than {level.value!r}, choose the strongest there is with "
+        f"--config.sandbox.isolation={AUTO}; `python -m codea1.sandbox` tells what is missing."
+    )

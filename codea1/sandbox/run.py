@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import signal
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -41,6 +42,9 @@ class Desk(Protocol):
 
     def lose(self, zygote: Zygote) -> None:
         """Gives a zygote up and with it all its children; runs that had one start again."""
+
+    def try_again(self, run: "Run") -> bool:
+        """Starts a run again that lost a child for no fault of its own, unless it has been already."""
 
     def count(self, event: str) -> None: ...
 
@@ -85,6 +89,7 @@ class Run(ABC):
     def __init__(self) -> None:
         self.future: Future = Future()
         self.attempts = 0
+        self.queued = self.began = 0.0  # monotonic times
         self.channel: Channel | None = None
         self.patience = 0.0  # monotonic time by which a zygote must have answered; 0 when none is asked
 
@@ -135,6 +140,11 @@ def kernel_cpu_limit(cpu_seconds: float) -> int:
 def wall_limit(cpu_seconds: float) -> float:
     """Wall seconds after which a process that has not used `cpu_seconds` of CPU time counts as asleep."""
     return WALL_FACTOR * cpu_seconds + WALL_SECONDS
+
+
+def was_killed(status: int) -> bool:
+    """Whether a wait status is that of a process somebody killed; not itself, for programs cannot send signals."""
+    return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
 def how_it_ended(status: int) -> str:

@@ -156,11 +156,8 @@ def _raised(text: str) -> CandidateRaised:
     return CandidateRaised(text)
 
 
-def serve(job_fd: int, candidate_fd: int) -> None:
+def serve(job_fd: int, job: frames.Frame, candidate_fd: int) -> None:
     """Runs one check script against the program behind `candidate_fd` and sends one VERDICT frame to `job_fd`."""
-    job = frames.read(job_fd)
-    if job is None:
-        return
     script, program, entry_point, check_name = decode_exact(job.payload)
     verdict, detail = _judge(script, program, check_name, Candidate(candidate_fd, entry_point))
     payload = encode_exact((verdict.value, detail[:MAX_ERROR_BYTES]))

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -11,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codea1.sandbox import limits, worker
+from codea1.sandbox.isolation import Isolation
 
+WORKER = worker.__name__  # the program that zygotes run
 FIRST_UNPRIVILEGED_UID = 61234  # of the users that zygotes become when the trainer is root
 _STOP_SECONDS = 5.0
+_CREDENTIALS = struct.Struct("=3i")  # struct ucred
+_CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
 _SCHEDULER_CLOCK = 2  # CPUCLOCK_SCHED of linux/posix-timers.h
 
 
@@ -73,15 +78,17 @@ class Zygote:
     Requests to one that has died are lost without a word: `receive` tells of the death.
     """
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, isolation: Isolation, max_children: int) -> None:
         self.profile = profile
         self.ready = False
+        self._has_namespaces = isolation.namespaces
         self.failure = ""  # why it could not work, when it said so
         self.children: dict[int, Child] = {}
         self._tokens = itertools.count()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
-            self._process = _spawn(theirs.fileno(), profile)
+            self._process = _spawn(theirs.fileno(), profile, isolation, max_children)
 
     def start(self, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int) -> Child:
         """Asks for a child that owns `sockets`."""
@@ -100,7 +107,7 @@ class Zygote:
     def receive(self) -> Started | Ended | None:
         """Takes one message; None for the report that the zygote is ready. Raises EOFError when the zygote is gone."""
         try:
-            message = self.control.recv(4096)
+            message, attached, _, _ = self.control.recvmsg(4096, _CREDENTIALS_SPACE)
         except OSError as error:
             raise EOFError from error
         if not message:
@@ -111,7 +118,9 @@ class Zygote:
             return None
         operation, token, pid, status, cpu_seconds = worker.REPLY.unpack(message)
         if operation == worker.START:
-            self.children[token].pid = max(pid, 0)
+            # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
+            told = _CREDENTIALS.unpack(attached[0][2])[0] if self._has_namespaces else pid
+            self.children[token].pid = told if pid > 0 else 0
             return Started(self.children[token], ok=pid > 0)
         return Ended(self.children.pop(token), status, cpu_seconds)
 
@@ -125,12 +134,13 @@ class Zygote:
             self._process.wait()
 
 
-def _spawn(control_fd: int, profile: Profile) -> subprocess.Popen:
+def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
     """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
     uid = str(profile.uid) if limits.can_change_user() else "-"
     kind = "numpy" if profile.with_numpy else "bare"
+    arguments = [str(control_fd), kind, isolation.value, str(max_children), uid]
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-B", "-m", worker.__name__, str(control_fd), kind, uid],
+        [sys.executable, "-s", "-P", "-B", "-m", WORKER, *arguments],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

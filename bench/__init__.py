@@ -1,0 +1,1 @@
+"""Speed measurements, run by hand on a quiet machine."""

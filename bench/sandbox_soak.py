@@ -1,0 +1,161 @@
+"""A long mixed load with processes killed under it: no verdict may be wrong or missing, nothing may grow or stay.
+
+  python -m bench.sandbox_soak [--gradings 20000] [--kills 200] [--slots 2] [--isolation auto]
+
+Half of the programs are right, a fifth wrong, the rest from the hostile suite of tests/hostile. While they are graded,
+zygotes and children are killed at random; after that, trainers with gradings under way are killed, too.
+"""
+
+import argparse
+import collections
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.sandbox import Call, Test, descendants
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import encode_exact
+from tests.hostile.attack import all_programs
+
+LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
+IN_FLIGHT = 64
+TESTS = [Test(Call(encode_exact(((3,), {}))), encode_exact(4))]
+FORGET_EVERY = 500  # gradings: what a grader remembers is memory that is meant to grow
+TRAINERS = 5
+TRAINER = """
+import time
+from bench.sandbox_soak import LIMITS, TESTS, Call
+from codea1.sandbox.pool import SandboxPool
+pool = SandboxPool(2, LIMITS, "auto")
+for i in range(40):
+    pool.run_calls(f"import time\\ndef f(x):\\n  while True: time.sleep(0)\\n# {i}", [TESTS[0].call], reply="exact")
+print(*[zygote._process.pid for zygote in pool._dispatcher._zygotes.values()], flush=True)
+time.sleep(60)
+"""
+
+
+def programs(count: int, random_: random.Random) -> Iterator[tuple[str, str, set[str]]]:
+    """(name, source, right verdicts). Hostile programs are those that need nothing around them, and no long sleep."""
+    hostile = [
+        (name, source, right)
+        for name, source, right in all_programs()
+        if "@" not in source and "benign" not in name and "scratch" not in name and right != {"timeout"}
+    ]
+    for number in range(count):
+        kind = random_.random()
+        if kind < 0.5:
+            yield "right", f"def f(x): return x + 1\n# {number}", {"pass"}
+        elif kind < 0.7:
+            yield "wrong", f"def f(x): return x\n# {number}", {"fail"}
+        else:
+            name, source, right = random_.choice(hostile)
+            yield name, f"{source}\n# {number}", right
+
+
+class Killer(threading.Thread):
+    """Kills a zygote or a child now and then, `kills` times."""
+
+    def __init__(self, pool: SandboxPool, kills: int, every: float, random_: random.Random) -> None:
+        super().__init__(daemon=True)
+        self.pool, self.left, self.every, self.random = pool, kills, every, random_
+        self.killed: collections.Counter[str] = collections.Counter()
+
+    def run(self) -> None:
+        while self.left > 0:
+            time.sleep(self.random.expovariate(1 / self.every))
+            dispatcher = self.pool._dispatcher
+            children = [child.pid for child in list(dispatcher._owners) if child.pid]
+            zygotes = [zygote._process.pid for zygote in list(dispatcher._zygotes.values())]
+            kind, pids = self.random.choice([("children", children), ("zygotes", zygotes)])
+            if pids:
+                try:
+                    os.kill(self.random.choice(pids), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                self.killed[kind] += 1
+                self.left -= 1
+
+
+def soak(pool: SandboxPool, count: int, random_: random.Random) -> tuple[collections.Counter, list[str]]:
+    """(verdicts, what was wrong)"""
+    verdicts: collections.Counter[str] = collections.Counter()
+    wrong: list[str] = []
+    waiting: collections.deque = collections.deque()
+
+    def take() -> None:
+        name, right, future = waiting.popleft()
+        (verdict,) = future.result().verdicts
+        verdicts[verdict.value] += 1
+        if verdict not in right and verdict != "infra":
+            wrong.append(f"{name}: {verdict} {future.result().details}")
+
+    for done, (name, source, right) in enumerate(programs(count, random_)):
+        if done % FORGET_EVERY == 0:
+            grader = Grader(pool)
+        waiting.append((name, right, grader.grade(source, TESTS)))
+        if len(waiting) >= IN_FLIGHT:
+            take()
+        if done % max(1, count // 10) == 0:
+            print(f"  {done:6} memory {memory_kib()} KiB, {len(os.listdir('/proc/self/fd'))} descriptors", flush=True)
+    while waiting:
+        take()
+    return verdicts, wrong
+
+
+def memory_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def kill_trainers() -> int:
+    """Kills programs that have gradings under way; returns how many processes outlived them by two seconds."""
+    left = 0
+    for _ in range(TRAINERS):
+        trainer = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
+        everyone = descendants(set(map(int, trainer.stdout.readline().split())))
+        time.sleep(random.random())
+        trainer.kill()
+        trainer.wait()
+        time.sleep(2)
+        left += sum(os.path.exists(f"/proc/{pid}") for pid in everyone)
+    return left
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gradings", type=int, default=20_000)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--every", type=float, default=0.3, help="seconds between kills, about")
+    parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--isolation", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    start = time.monotonic()
+    all_wrong: list[str] = []
+    with SandboxPool(arguments.slots, LIMITS, arguments.isolation) as pool:
+        print(pool.isolation_note)
+        for what, kills in (("left alone", 0), ("with processes killed", arguments.kills)):
+            print(f"{arguments.gradings} gradings {what}:")
+            killer = Killer(pool, kills, arguments.every, random.Random(arguments.seed))
+            killer.start()
+            verdicts, wrong = soak(pool, arguments.gradings, random.Random(arguments.seed))
+            killer.left = 0
+            print(f"  killed {dict(killer.killed)}; verdicts {dict(verdicts)}; wrong: {wrong or 'none'}")
+            all_wrong += wrong
+        print(f"counters {pool.counters()}")
+        processes = descendants({zygote._process.pid for zygote in pool._dispatcher._zygotes.values()})
+    left = sum(os.path.exists(f"/proc/{pid}") for pid in processes)
+    print(f"{left} processes left; {time.monotonic() - start:.0f} s")
+    outlived = kill_trainers()
+    print(f"{TRAINERS} trainers killed; {outlived} processes outlived them")
+    return 1 if all_wrong or left or outlived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

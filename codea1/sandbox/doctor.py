@@ -1,0 +1,134 @@
+"""`python -m codea1.sandbox`: what isolation this machine has, layer by layer, whether it works and how fast it is."""
+
+import os
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from codea1.errors import BadInput
+from codea1.sandbox import landlock, limits
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.isolation import AUTO, Isolation
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import encode_exact
+
+_LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
+_SPEED_GRADINGS, _SPEED_CALLS = 400, 7
+
+
+@dataclass(frozen=True)
+class _Call:
+    arguments: bytes
+    entry_point: str = "f"
+
+
+@dataclass(frozen=True)
+class _Test:
+    call: _Call
+    expected: bytes
+
+
+def _test(argument: object, expected: object) -> _Test:
+    return _Test(_Call(encode_exact(((argument,), {}))), encode_exact(expected))
+
+
+# What each program is to be judged on f(3) == 4.
+_SELF_TEST = {
+    "an honest program": ("pass", "def f(x): return x + 1"),
+    "a wrong one": ("fail", "def f(x): return x"),
+    "equality that lies": ("fail", "class A(int):\n  def __eq__(s, o): return True\ndef f(x): return A(0)"),
+    "an early exit": ("error", "import os\ndef f(x): os._exit(0)"),
+    "an endless loop": ("timeout", "def f(x):\n  while True: pass"),
+    "too much memory": ("error", "def f(x): return len(bytearray(1 << 32)) and 4"),
+    "another process": ("error", "import os\ndef f(x):\n  os.fork()\n  return 4"),
+    "a connection": ("error", "import socket\ndef f(x):\n  socket.create_connection(('127.0.0.1', 1))\n  return 4"),
+    "a file of the machine": ("error", "def f(x):\n  open('/etc/passwd').read()\n  return 4"),
+    "a file left behind": ("error", "def f(x):\n  open('/tmp/codea1-self-test', 'w').close()\n  return 4"),
+    "the environment": ("fail", "import os\ndef f(x): return 4 if 'CODEA1_SELF_TEST' in os.environ else 0"),
+    "an honest program after them": ("pass", "def f(x): return x + 1"),
+}
+
+
+def examine() -> bool:
+    """Prints the report; returns whether untrusted programs can be run here and the self-test agrees."""
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    print(f"system      {kernel}, Python {platform.python_version()}")
+    try:
+        with SandboxPool(0, _LIMITS, AUTO) as pool:
+            for line in _layers(pool):
+                print(line)
+            agrees = _self_test(pool)
+            _measure_speed(pool)
+            return agrees
+    except BadInput as error:
+        print(error)
+        return False
+
+
+def _layers(pool: SandboxPool) -> Iterator[str]:
+    level, version = pool.isolation, landlock.version()
+    yield f"isolation   {level}" + ("" if level is Isolation.FULL else ": weaker than full")
+    yield "rlimits     yes: CPU time, memory, file sizes, descriptors"
+    yield "seccomp     yes: an allowlist of system calls; no network, no signals, no other process"
+    why = "; ".join(dict.fromkeys(pool.refusals.values()))
+    yield f"namespaces  {'yes' if level.namespaces else f'no: {why}'}"
+    yield f"landlock    yes, version {version}" if version else "landlock    no"
+    yield f"scratch     {'yes' if level.has_scratch else 'no: it takes namespaces and Landlock; programs cannot write'}"
+    no_user = "this is not root, and stays who it is" if os.getuid() else "only root can read this Python"
+    yield f"own user    {'yes' if limits.can_change_user() else f'no: {no_user}'}"
+    if not level.namespaces:
+        yield f"to get namespaces: {_how_to_get_namespaces()}"
+    if not version:
+        yield (
+            "to get Landlock: Linux 5.13 or newer with landlock in the kernel's lsm= list, and a container runtime "
+            "that allows its calls (Docker 23 or newer)"
+        )
+
+
+def _how_to_get_namespaces() -> str:
+    for path, closed, advice in (
+        ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ):
+        if Path(path).exists() and Path(path).read_text().strip() == closed:
+            return advice
+    return (
+        "if this is a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined; "
+        "the sandbox brings a stricter filter of its own"
+    )
+
+
+def _self_test(pool: SandboxPool) -> bool:
+    os.environ["CODEA1_SELF_TEST"] = "a secret"
+    grader = Grader(pool)
+    wrong = []
+    for name, (expected, program) in _SELF_TEST.items():
+        source = f"{program}\n# {name}"  # else the grader remembers the verdict on the first honest program
+        (verdict,) = grader.grade(source, [_test(3, 4)]).result().verdicts
+        if verdict != expected:
+            wrong.append(f"{name}: {verdict}, not {expected}")
+    print(f"self-test   {len(_SELF_TEST) - len(wrong)} of {len(_SELF_TEST)} programs judged as they should be")
+    for line in wrong:
+        print(f"            {line}")
+    return not wrong
+
+
+def _measure_speed(pool: SandboxPool) -> None:
+    calls = [_test(number, number).call for number in range(_SPEED_CALLS)]
+    start = time.perf_counter()
+    runs = [
+        pool.run_calls(f"def f(x): return x + {number}", calls, reply="canonical") for number in range(_SPEED_GRADINGS)
+    ]
+    cpu_seconds = sum(run.result().cpu_seconds for run in runs)
+    seconds = time.perf_counter() - start
+    print(
+        f"speed       {_SPEED_GRADINGS / seconds:.0f} gradings of {_SPEED_CALLS} calls a second with "
+        f"{len(os.sched_getaffinity(0))} slots, {1000 * cpu_seconds / _SPEED_GRADINGS:.1f} CPU-ms in each child"
+    )

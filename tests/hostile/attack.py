@@ -1,0 +1,196 @@
+"""`python -m tests.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
+
+Standard library only, so that any user's Python can run it.
+"""
+
+import importlib.util
+import json
+import os
+import selectors
+import socket
+import stat
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import codea1
+from codea1.sandbox.grading import Grader
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import encode_exact
+from tests.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
+
+LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
+WORKERS = 4
+OUTSIDE = ["/tmp/codea1-hostile", "/dev/shm/codea1-hostile", "/var/tmp/codea1-hostile"]
+
+# Judged after each program: what it sees must be as if nothing had run before it.
+CLEAN = """
+import decimal, json, math, os, random, signal, sys
+def f(x):
+    signs = {
+        'random': random.random() == 0.8444218515250481,
+        'modules': math.floor(2.5) == 2 and json.dumps([1]) == '[1]' and sorted([2, 1]) == [1, 2],
+        'decimal': decimal.getcontext().prec == 28,
+        'environment': 'PYTHONPATH' not in os.environ and os.environ['HOME'] != '/x',
+        'recursion': sys.getrecursionlimit() == 1000,
+        'signals': signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
+        'blocking': os.get_blocking(3),
+        'four': 2 + 2 == x + 1,
+    }
+    try: signs['folder'] = os.listdir('.') == []
+    except PermissionError: pass
+    broken = [name for name, right in signs.items() if not right]
+    if broken: raise ValueError(broken)
+    return 4
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    entry_point: str = "f"
+    arguments: bytes = encode_exact(((3,), {}))
+
+
+@dataclass(frozen=True)
+class Test:
+    expected: bytes
+    call: Call = Call()
+
+
+def all_programs() -> Iterator[tuple[str, str, set[str]]]:
+    """(name, source, right verdicts) of each, hostile and honest."""
+    for module in (forging, network, files, processes, kernel, poisoning):
+        right = getattr(module, "REFUSED", {"fail", "error", "timeout"})
+        for name, source in module.PROGRAMS.items():
+            yield f"{module.__name__.rpartition('.')[2]}: {name}", source, right
+    for name, (right, source) in resources.PROGRAMS.items():
+        yield f"resources: {name}", source, right
+    for name, source in benign.PROGRAMS.items():
+        yield f"benign: {name}", source, {"pass"}
+    for name, source in benign.WITH_SCRATCH.items():
+        yield f"scratch: {name}", source, {"pass"}
+
+
+class Neighbourhood:
+    """What the programs may not touch: listening sockets, a folder with a file, and the rest of the machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "file"
+        self.file.write_text("alive")
+        self.file.chmod(0o666)
+        folder.chmod(0o777)
+        self.reached: list[str] = []
+        self.abstract = f"codea1-{os.getpid()}"
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        self.udp = socket.socket(type=socket.SOCK_DGRAM)
+        self.udp.bind(("127.0.0.1", 0))
+        local = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)]
+        local[0].bind(f"\0{self.abstract}")
+        local[1].bind(f"\0{self.abstract}-datagram")
+        local.append(socket.socket(socket.AF_UNIX))
+        local[2].bind(str(folder / "socket"))
+        (folder / "socket").chmod(0o777)
+        self.selector = selectors.DefaultSelector()
+        for end in (self.tcp, self.udp, *local):
+            if end.type == socket.SOCK_STREAM:
+                end.listen()
+            self.selector.register(end, selectors.EVENT_READ)
+        self.before = self.seen()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        while True:
+            for key, _ in self.selector.select():
+                end = key.fileobj
+                self.reached.append(str(end.getsockname()))
+                end.recv(999) if end.type == socket.SOCK_DGRAM else end.accept()
+
+    def seen(self) -> list[object]:
+        return [
+            self.file.read_text(),
+            stat.S_IMODE(self.file.stat().st_mode),
+            self.file.stat().st_mtime_ns,
+            sorted(os.listdir(self.folder)),
+            [path for path in OUTSIDE if os.path.exists(path)],
+        ]
+
+    def filled_in(self, source: str) -> str:
+        for name, value in {
+            "TCP": self.tcp.getsockname()[1],
+            "UDP": self.udp.getsockname()[1],
+            "ABSTRACT": self.abstract,
+            "FOLDER": self.folder,
+            "PACKAGE": Path(codea1.__file__).parent,
+            "TRAINER": os.getpid(),
+        }.items():
+            source = source.replace(f"@{name}@", str(value))
+        return source
+
+
+def descendants(pool: SandboxPool) -> set[int]:
+    """The processes of a pool."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+class Attacker:
+    """A pool of one slot, in which programs run one after the other."""
+
+    def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
+        self.pool = SandboxPool(1, LIMITS, level)
+        self.neighbourhood = neighbourhood
+        for source in ("import numpy", "x = 1"):  # so that all its zygotes are there
+            self.pool.run_calls(source, [], reply="canonical").result()
+        self.grader = Grader(self.pool)
+        self.processes = descendants(self.pool)
+
+    def attack(self, name: str, source: str) -> dict[str, object]:
+        secret = f"secret-{os.urandom(8).hex()}"
+        answer = secret if name.startswith("forging") else 4
+        grading = self.grader.grade(self.neighbourhood.filled_in(source), [Test(encode_exact(answer))]).result(120)
+        report = {"verdict": grading.verdicts[0], "detail": grading.details[0]}
+        clean = self.grader.grade(f"{CLEAN}\n# {secret}", [Test(encode_exact(4))]).result(120)
+        if clean.verdicts != ["pass"]:
+            report["next grading"] = clean.details
+        if left := descendants(self.pool) - self.processes:
+            report["processes left"] = sorted(left)
+        if self.neighbourhood.seen() != self.neighbourhood.before:
+            report["files touched"] = self.neighbourhood.seen()
+        if self.pool.counters()["zygotes_lost"] or self.pool.counters()["infra"]:
+            report["sandbox harmed"] = self.pool.counters()
+        return report
+
+
+def attack_all(level: str) -> dict[str, object]:
+    """{"programs": {name: report}, "reached": the sockets that heard from someone}"""
+    os.environ["TRAINER_SECRET"] = f"secret-{os.urandom(8).hex()}"
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as threads:
+        neighbourhood = Neighbourhood(Path(folder))
+        attackers = [Attacker(level, neighbourhood) for _ in range(WORKERS)]
+        has_numpy = importlib.util.find_spec("numpy") is not None
+        programs = [program for program in all_programs() if has_numpy or "numpy" not in program[0]]
+
+        def work(number: int) -> dict[str, object]:
+            return {name: attackers[number].attack(name, source) for name, source, _ in programs[number::WORKERS]}
+
+        reports = [report for part in threads.map(work, range(WORKERS)) for report in part.items()]
+        for attacker in attackers:
+            attacker.pool.close()
+        return {"programs": dict(reports), "reached": neighbourhood.reached}
+
+
+if __name__ == "__main__":
+    json.dump(attack_all(sys.argv[1]), sys.stdout)

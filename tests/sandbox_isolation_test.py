@@ -1,0 +1,327 @@
+"""Levels of isolation: what programs see at each, which one a machine gets, and scratch folders that leave no trace."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from codea1.errors import BadInput
+from codea1.game.tests import Call
+from codea1.sandbox import seccomp, syscalls
+from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.values import decode_exact, encode_exact
+
+ROOT = Path(__file__).parents[1]
+LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module", params=list(Isolation))
+def pool(request):
+    try:
+        with SandboxPool(2, LIMITS, request.param) as pool:
+            yield pool
+    except BadInput as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def full():
+    try:
+        with SandboxPool(2, LIMITS, Isolation.FULL) as pool:
+            yield pool
+    except BadInput as error:
+        pytest.skip(str(error))
+
+
+def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
+    """What `f(*arguments)` returns, or the text of what happened instead."""
+    call = Call("f", encode_exact((arguments, {})))
+    (outcome,) = pool.run_calls(textwrap.dedent(program), [call], reply="exact").result(60).outcomes
+    return decode_exact(outcome.payload) if outcome.kind == "value" else f"{outcome.kind}: {outcome.payload.decode()}"
+
+
+ATTEMPT = """
+    import os, socket
+    def f(code):
+        try: return eval(code)
+        except Exception as error: return type(error).__name__
+"""
+
+
+def test_a_program_runs_at_every_level(pool):
+    assert answer(pool, "def f(x): return x + 1", 3) == 4
+    assert pool.isolation_note == f"Sandbox isolation: {pool.isolation}."
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('/etc/passwd').read()",
+        "open('/etc/hostname').read()",
+        "open('/proc/self/environ').read()",
+        "open('/proc/1/cmdline').read()",
+        "os.listdir('/proc')",
+        "os.listdir('/tmp')",
+        "os.listdir(os.path.expanduser('~root'))",
+        "open('/tmp/x', 'w')",
+        "open('/dev/shm/x', 'w')",
+        "open('/usr/lib/x', 'w')",
+        "os.mkdir('/x')",
+        "os.mkdir('/scratch/x')",
+        "os.chroot('/')",
+        "os.fork()",
+        "os.kill(os.getppid(), 0) if os.getppid() else 1 / 0",
+        "socket.create_connection(('127.0.0.1', 1))",
+        "socket.socket().bind(('127.0.0.1', 0))",
+        "os.symlink('/etc/passwd', 'x')",
+        "os.link('/etc/passwd', 'x')",
+        "os.chmod('.', 0)",
+        "os.mkfifo('x')",
+        "os.memfd_create('x')",
+    ],
+)
+def test_denied_at_every_level(pool, code):
+    assert answer(pool, ATTEMPT, code) in (
+        "PermissionError",
+        "FileNotFoundError",
+        "OSError",
+        "ZeroDivisionError",
+    ), code
+
+
+@pytest.mark.parametrize(
+    ("code", "namespaces", "without"),
+    [
+        ("os.getpid()", lambda pid: pid == 1, lambda pid: pid > 1),
+        ("os.getppid()", lambda pid: pid == 0, lambda pid: pid > 1),
+        ("os.getuid()", lambda uid: uid == 1000, lambda uid: isinstance(uid, int)),
+        ("os.path.exists('/proc')", lambda there: not there, lambda there: there),
+        ("os.path.exists('/etc/passwd')", lambda there: not there, lambda there: there),
+        ("os.path.exists('/home')", lambda there: not there, lambda there: isinstance(there, bool)),
+    ],
+)
+def test_what_namespaces_hide(pool, code, namespaces, without):
+    seen = answer(pool, ATTEMPT, code)
+    assert (namespaces if pool.isolation.namespaces else without)(seen), seen
+
+
+def test_a_scratch_where_the_level_has_one(pool):
+    program = """
+        import os
+        def f():
+            try:
+                with open('file', 'w') as file: file.write('text')
+            except PermissionError: return 'denied'
+            os.makedirs('a/b')
+            os.rename('file', 'a/b/file')
+            return open('a/b/file').read(), os.listdir('.'), os.getcwd() == os.environ['TMPDIR']
+    """
+    for _ in range(4):  # the same places again: nothing is left of the earlier ones
+        expected = ("text", ["a"], True) if pool.isolation.has_scratch else "denied"
+        assert answer(pool, program) == expected
+
+
+def test_temporary_files_in_full_isolation(full):
+    program = """
+        import os, tempfile
+        def f():
+            with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile('w+') as file:
+                open(os.path.join(folder, 'x'), 'w').close()
+                file.write('text'); file.seek(0)
+                return file.read(), os.listdir(folder)
+    """
+    assert answer(full, program) == ("text", ["x"])
+
+
+@pytest.mark.parametrize(
+    "mess",
+    [
+        "os.makedirs('/'.join(['d' * 200] * 15))",
+        "deep(300)",
+        "os.mkdir('closed', 0)",
+        "(os.umask(0o777), os.mkdir('closed'), os.mkdir('closed2', 0o777))",
+        "[open(f'{i}' * 40, 'w').close() for i in range(200)]",
+        "[os.mkdir(str(i)) for i in range(200)]",
+        "open('\\n\\t', 'w').close()",
+        "open(b'\\xff\\xfe', 'w').close()",
+        "open('full', 'wb').write(bytes(1 << 20))",
+    ],
+)
+def test_no_scratch_survives_its_grading(full, mess):
+    program = """
+        import os
+        def deep(count):
+            for _ in range(count):
+                os.mkdir('d'); os.chdir('d')
+        def f(code):
+            try: eval(code)
+            except OSError as error: return str(error)
+            return 'made'
+    """
+    lost = full.counters()["zygotes_lost"]
+    for _ in range(4):
+        said = answer(full, program, mess)
+        assert said == "made" or ("No space" in said and "deep" in mess), said
+        assert answer(full, ATTEMPT, "os.listdir('.')") == []
+    assert full.counters()["zygotes_lost"] == lost
+
+
+def test_a_scratch_is_small(full):
+    program = """
+        def f():
+            try:
+                for i in range(100): open(str(i), 'wb').write(bytes(1 << 20))
+            except OSError as error: return i, error.strerror
+    """
+    assert answer(full, program) == (8, "No space left on device")
+    assert answer(
+        full, "def f():\n  try: open('x', 'wb').write(bytes(2 << 20))\n  except OSError as e: return e.strerror"
+    )
+
+
+def test_neighbours_cannot_reach_each_others_scratch(full):
+    stay = "import time\ndef f():\n  open('mine', 'w').write('secret')\n  time.sleep(0.5)\n  return open('mine').read()"
+    program = """
+        import os
+        def attempt(action):
+            try: return action()
+            except OSError: return None
+        def f():
+            found = []
+            for number in range(9):
+                folder = f'/scratch/{number}'
+                if folder != os.environ['HOME']:
+                    for action in (
+                        lambda: os.listdir(folder), lambda: open(f'{folder}/mine').read(),
+                        lambda: open(f'{folder}/mine', 'w').close() or 1, lambda: os.unlink(f'{folder}/mine') or 1,
+                        lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.chmod(folder, 0) or 1,
+                        lambda: os.rename(f'{folder}/mine', 'mine') or 1, lambda: os.chdir(folder) or os.listdir('.'),
+                        lambda: os.utime(f'{folder}/mine') or 1, lambda: open(f'{folder}/new', 'w').close() or 1,
+                    ):
+                        found.append(attempt(action))
+            return set(found)
+    """
+    call = Call("f", encode_exact(((), {})))
+    staying = full.run_calls(stay, [call], reply="exact")
+    assert answer(full, program) == {None}
+    assert decode_exact(staying.result(60).outcomes[0].payload) == "secret"
+
+
+def run(python: str, program: str, **popen: object) -> subprocess.CompletedProcess:
+    source = textwrap.dedent(program)
+    return subprocess.run([python, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=120, **popen)
+
+
+def run_without(denied: str, program: str) -> subprocess.CompletedProcess:
+    return run(sys.executable, f"from tests import denied_calls as calls\n{denied}\n{textwrap.dedent(program)}")
+
+
+START = """
+    import sys
+    from codea1.errors import BadInput
+    from codea1.sandbox.pool import SandboxPool
+    for level in sys.argv[1:] or {levels}:
+        try:
+            with SandboxPool(1, isolation=level) as pool: print(pool.isolation_note)
+        except BadInput as error: print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("denied", "best"),
+    [
+        ("calls.deny(calls.UNSHARE)", "no_namespaces"),
+        ("calls.deny(calls.LANDLOCK_CREATE_RULESET)", "no_landlock"),
+        ("calls.deny(calls.UNSHARE, calls.LANDLOCK_CREATE_RULESET)", "seccomp_only"),
+    ],
+)
+def test_a_machine_that_lacks_a_layer(full, denied, best):
+    done = run_without(denied, START.format(levels=["auto", "full", best]))
+    auto, refusal, chosen = done.stdout.splitlines()
+    assert auto.startswith(f"Sandbox isolation: only {best}; full is not to be had here: "), done
+    assert "The sandbox cannot confine untrusted code on this machine: " in refusal
+    assert "--config.sandbox.isolation=auto" in refusal
+    assert ("a user namespace" if "UNSHARE" in denied else "Landlock") in refusal
+    assert chosen == f"Sandbox isolation: {best}."
+
+
+def test_without_seccomp_nothing_runs():
+    done = run_without("calls.deny_seccomp()", START.format(levels=["auto", *(level.value for level in Isolation)]))
+    assert len(done.stdout.splitlines()) == 5
+    assert all("refused a seccomp filter" in line for line in done.stdout.splitlines()), done
+
+
+def test_unknown_levels_are_named():
+    with pytest.raises(BadInput, match="isolation 'strong' is unknown; known are auto, full, no_landlock, no_names"):
+        SandboxPool(1, LIMITS, "strong")
+
+
+AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+
+
+def python_of_others() -> str | None:
+    """A Python that any user can run, able to import the sandbox."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            if run(python, "import codea1.sandbox.pool", **AS_NOBODY).returncode == 0:
+                return python
+    return None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may become another user")
+def test_a_user_without_privileges_gets_the_same_levels(full):
+    python = python_of_others()
+    if python is None:
+        pytest.skip("no Python here can be run by another user")
+    program = """
+        import json, os
+        from codea1.sandbox.isolation import Isolation
+        from codea1.sandbox.pool import SandboxPool
+        from codea1.sandbox.values import decode_exact, encode_exact
+        class Call: entry_point, arguments = "f", encode_exact(((), {}))
+        seen = {}
+        for level in Isolation:
+            with SandboxPool(1, isolation=level) as pool:
+                program = "import os\\ndef f(): return os.getpid() == 1, os.getuid()"
+                (outcome,) = pool.run_calls(program, [Call], reply="exact").result(60).outcomes
+                seen[level] = decode_exact(outcome.payload)
+        print(json.dumps(seen))
+    """
+    done = run(python, program, **AS_NOBODY)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "full": [True, 1000],
+        "no_landlock": [True, 1000],
+        "no_namespaces": [False, NOBODY],
+        "seccomp_only": [False, NOBODY],
+    }
+
+
+def header_numbers(path: str) -> dict[str, int]:
+    text = Path(path).read_text()
+    return {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", text)}
+
+
+@pytest.mark.parametrize(
+    ("column", "header"),
+    [(0, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (1, "/usr/include/asm-generic/unistd.h")],
+)
+def test_numbers_of_system_calls(column, header):
+    if not Path(header).exists():
+        pytest.skip(f"there is no {header}")
+    known = header_numbers(header)
+    tables = [*seccomp._ALWAYS, syscalls.CHANGING_FILES, syscalls.OF_THE_ZYGOTE, syscalls.WITH_CONDITIONS]
+    for table in tables:
+        for name, numbers in table.items():
+            if name in ("newfstatat", "fstatat"):
+                assert numbers[column] == known.get("newfstatat", known.get("fstatat"))
+            else:
+                assert numbers[column] == known.get(name), name

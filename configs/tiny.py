@@ -55,7 +55,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
 
     c.model.dtype = "float32"
     c.model.remat = "none"
-    c.rollout.slots = 288
+    c.rollout.slots = 96
 
     c.sft.length = 112
     c.sft.micro_batch_size = 8

@@ -12,8 +12,10 @@ from ml_collections import ConfigDict
 from codea1.errors import BadInput
 from codea1.game.methods import METHODS
 from codea1.game.rewards import POLICIES
+from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
+from codea1.learn.surrogates import SURROGATES
 from codea1.models.qwen2 import REMAT_POLICIES
 from codea1.sandbox.isolation import ISOLATIONS
 
@@ -48,15 +50,18 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
     c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
-    c.advantage_ddof = 1  # 1: unbiased standard deviation of the group
-    c.advantage_eps = 1e-6  # added to the group's standard deviation
-    c.normalize_by_std = True  # False: only the group's mean is subtracted
+    c.advantage = "grpo"  # of codea1.learn.advantages: "grpo", "rloo" or "reinforce++"
+    c.advantage_ddof = 1  # grpo: 1 is the unbiased standard deviation of the group
+    c.advantage_eps = 1e-6  # grpo: added to the group's standard deviation
+    c.normalize_by_std = True  # grpo: False subtracts the group's mean alone
+    c.surrogate = "ppo"  # of codea1.learn.surrogates: "ppo", "gspo" or "cispo"
     c.clip_low = 0.20  # the ratio is clipped below at 1 - clip_low
     c.clip_high = 0.28  # and above at 1 + clip_high
     c.dual_clip = 10.0  # bounds the loss of negative advantages at dual_clip * |advantage|
     c.kl_estimator = "k3"  # "k1", "k2" or "k3" of the KL divergence from the reference policy
     c.kl_coefficient = 1e-3
     c.entropy_coefficient = 0.0
+    c.importance_cap = 0.0  # bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight
     c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.AGGREGATIONS
     return c
 
@@ -174,7 +179,7 @@ NOT_NEGATIVE = (
     "seed game.history_size data.train.limit data.validation.limit data.test.limit sandbox.slots "
     "checkpoint.keep_best sft.warmup_steps sft.weight_decay sft.misconceptions "
     "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
-    "{player}.entropy_coefficient {player}.advantage_eps"
+    "{player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap"
 )
 FRACTIONS = "game.alpha sft.expert_suites {player}.adam_b1 {player}.adam_b2 sft.adam_b2"
 CHOICES = {
@@ -184,11 +189,13 @@ CHOICES = {
     "model.remat": REMAT_POLICIES,
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),
+    "{player}.advantage": ADVANTAGES,
     "{player}.advantage_ddof": (0, 1),
     "{player}.decay": DECAYS,
     "{player}.kl_estimator": KL_ESTIMATORS,
     "{player}.old_log_probs": ("trainer", "sampler"),
     "{player}.aggregation": AGGREGATIONS,
+    "{player}.surrogate": SURROGATES,
 }
 
 

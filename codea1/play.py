@@ -18,7 +18,6 @@ from codea1.game.question import Question
 from codea1.game.rewards import RewardPolicy
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.tests import Test
-from codea1.learn.advantages import grpo_advantages
 from codea1.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.sandbox.grading import Grader
@@ -199,9 +198,7 @@ def _pay(round_: Round, rules: Rules) -> None:
 
 def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
     records = [(index, record) for index, group in enumerate(groups) for record in group]
-    advantages = grpo_advantages(
-        [record.reward.total for _, record in records], [index for index, _ in records], **player.advantage_options
-    )
+    advantages = player.advantages([record.reward.total for _, record in records], [index for index, _ in records])
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)
 

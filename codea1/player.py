@@ -1,8 +1,7 @@
 """A player: one policy with its tokenizer, what it learned so far, how it answers and how it learns."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -11,6 +10,7 @@ from ml_collections import ConfigDict
 
 from codea1 import sharding
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.batch import (
     TrainBatch,
     TrainSample,
@@ -24,6 +24,7 @@ from codea1.learn.batch import (
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
+from codea1.learn.surrogates import Clip
 from codea1.learn.update import TrainState, init_state, make_update, state_shardings
 from codea1.models import huggingface, qwen2
 from codea1.models.qwen2 import Params, Qwen2Config
@@ -98,14 +99,16 @@ class Player:
             lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), self.state, self._shardings
         )
 
-    @property
-    def advantage_options(self) -> dict[str, Any]:
-        """How rewards become advantages, as keyword arguments of `grpo_advantages`."""
-        return {
-            "ddof": self._config.advantage_ddof,
-            "eps": self._config.advantage_eps,
-            "norm_by_std": self._config.normalize_by_std,
-        }
+    def advantages(self, rewards: Sequence[float | None], groups: Sequence[Hashable]) -> np.ndarray:
+        """How much better than its group each sample did, by the configured scheme; see `codea1.learn.advantages`."""
+        options = {}
+        if self._config.advantage == "grpo":
+            options = {
+                "ddof": self._config.advantage_ddof,
+                "eps": self._config.advantage_eps,
+                "norm_by_std": self._config.normalize_by_std,
+            }
+        return ADVANTAGES[self._config.advantage](rewards, groups, **options)
 
     def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """Token ids of a chat, with the opening of the answer."""
@@ -191,9 +194,9 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
 
 def _objective(config: ConfigDict) -> ObjectiveConfig:
     return ObjectiveConfig(
-        clip_low=config.clip_low,
-        clip_high=config.clip_high,
-        dual_clip=config.dual_clip,
+        surrogate=config.surrogate,
+        clip=Clip(config.clip_low, config.clip_high, config.dual_clip),
+        importance_cap=config.importance_cap,
         kl_estimator=config.kl_estimator,
         kl_coefficient=config.kl_coefficient,
         entropy_coefficient=config.entropy_coefficient,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.learn.advantages import grpo_advantages
+from codea1.learn.advantages import grpo_advantages, reinforce_plus_plus_advantages, rloo_advantages
 
 
 def test_hand_computed_group():
@@ -50,10 +50,30 @@ def test_wrong_arguments_are_refused():
         grpo_advantages([0.0, 1.0], [0, 0], ddof=2)
 
 
-@given(st.lists(st.tuples(st.none() | st.floats(0, 1), st.integers(0, 2)), max_size=20))
-def test_advantages_are_finite_and_sum_to_zero_in_each_group(samples):
+def test_leave_one_out_by_hand():
+    np.testing.assert_allclose(rloo_advantages([0.0, 0.5, 1.0, 3.0], [0, 0, 0, 1]), [-0.75, 0, 0.75, 0])
+
+
+def test_reinforce_plus_plus_by_hand():
+    # Less the groups' means: -1, 1, -2, 2; their mean is 0 and unbiased variance 10 / 3.
+    advantages = reinforce_plus_plus_advantages([0.0, 2.0, 5.0, None, 9.0], ["a", "a", "b", "a", "b"], eps=0.0)
+    np.testing.assert_allclose(advantages, np.array([-1, 1, -2, 0, 2]) / np.sqrt(10 / 3), rtol=1e-12)
+
+
+SCHEMES = [grpo_advantages, rloo_advantages, reinforce_plus_plus_advantages]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(samples=st.lists(st.tuples(st.none() | st.floats(0, 1), st.integers(0, 2)), max_size=20))
+def test_advantages_are_finite_and_sum_to_zero(scheme, samples):
     rewards, groups = [reward for reward, _ in samples], [group for _, group in samples]
-    advantages = grpo_advantages(rewards, groups)
+    advantages = scheme(rewards, groups)
     assert np.isfinite(advantages).all()
-    for group in set(groups):
-        assert abs(sum(a for a, g in zip(advantages, groups, strict=True) if g == group)) < 1e-6
+    assert abs(advantages.sum()) < 1e-5
+    for reward, advantage in zip(rewards, advantages, strict=True):
+        assert reward is not None or advantage == 0
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_no_scheme_learns_from_equal_rewards(scheme):
+    assert not scheme([0.97] * 6 + [0.1], [0] * 6 + [1]).any()

@@ -11,20 +11,14 @@ from codea1.learn.losses import (
     AGGREGATIONS,
     KL_ESTIMATORS,
     ObjectiveConfig,
+    importance_weights,
     kl_divergence,
     objective_loss,
-    policy_loss,
     token_weights,
 )
+from tests.learn_surrogates_test import expected_ppo
 
 PAPER = ObjectiveConfig()
-
-
-def expected_policy_loss(log_prob: float, old: float, advantage: float, c: ObjectiveConfig = PAPER) -> float:
-    ratio = math.exp(min(max(log_prob - old, -20.0), 20.0))
-    clipped_ratio = min(max(ratio, 1 - c.clip_low), 1 + c.clip_high)
-    loss = max(-advantage * ratio, -advantage * clipped_ratio)
-    return min(loss, -advantage * c.dual_clip) if advantage < 0 else loss
 
 
 def expected_kl(log_prob: float, reference: float, estimator: str) -> float:
@@ -40,34 +34,6 @@ def random_tokens(num: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     old = log_probs - rng.normal(0, 1, num) * rng.choice([0.05, 1, 15], num)
     reference = log_probs - rng.normal(0, 1, num) * rng.choice([0.05, 1, 15], num)
     return log_probs, old, reference, rng.choice([-1.5, -0.2, 0.0, 0.2, 1.5], num)
-
-
-def test_policy_loss_equals_the_equation():
-    log_probs, old, _, advantages = random_tokens()
-    with jax.enable_x64(True):
-        loss, _ = policy_loss(jnp.array(log_probs), jnp.array(old), jnp.array(advantages), PAPER)
-    expected = [expected_policy_loss(*token) for token in zip(log_probs, old, advantages, strict=True)]
-    np.testing.assert_allclose(loss, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "active"),
-    [
-        (1.2, 1.0, -1.2, None),
-        (1.5, 1.0, -1.28, "clip_fraction_high"),
-        (0.5, 1.0, -0.5, None),
-        (0.5, -1.0, 0.8, "clip_fraction_low"),
-        (1.5, -1.0, 1.5, None),
-        (25.0, -2.0, 20.0, "dual_clip_fraction"),
-        (math.exp(30), 1.0, -1.28, "clip_fraction_high"),
-        (math.exp(30), -1.0, 10.0, "dual_clip_fraction"),
-    ],
-)
-def test_policy_loss_by_hand(ratio: float, advantage: float, loss: float, active: str | None):
-    value, diagnostics = policy_loss(jnp.array(math.log(ratio)), jnp.array(0.0), jnp.array(advantage), PAPER)
-    np.testing.assert_allclose(value, loss, rtol=1e-6)
-    clips = {"clip_fraction_high", "clip_fraction_low", "dual_clip_fraction"}
-    assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
 
 
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
@@ -97,12 +63,13 @@ def test_gradient_equals_central_differences(estimator: str):
     step = 1e-6
 
     def total(log_probs: jax.Array) -> jax.Array:
-        loss, _ = objective_loss(log_probs, jnp.array(entropy), old, reference, advantages, objective)
+        mask = np.ones(log_probs.shape, bool)
+        loss, _ = objective_loss(log_probs, jnp.array(entropy), old, old, reference, advantages, mask, objective)
         return jnp.sum(loss)
 
     def expected(log_prob: float, row: int) -> float:
         kl = objective.kl_coefficient * expected_kl(log_prob, reference[row], estimator)
-        return expected_policy_loss(log_prob, old[row], advantages[row], objective) + kl
+        return expected_ppo(log_prob, old[row], advantages[row]) + kl
 
     with jax.enable_x64(True):
         gradient = jax.grad(total)(jnp.array(log_probs))
@@ -110,18 +77,24 @@ def test_gradient_equals_central_differences(estimator: str):
     np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-6)
 
 
-def test_on_policy_the_loss_is_minus_the_advantage_and_its_gradient_reinforce():
-    log_probs, advantages = jnp.array([-0.5, -2.0, -7.0]), jnp.array([1.0, -2.0, 0.0])
-    loss, _ = policy_loss(log_probs, log_probs, advantages, PAPER)
-    np.testing.assert_array_equal(loss, -advantages)
-    gradient = jax.grad(lambda x: jnp.sum(policy_loss(x, log_probs, advantages, PAPER)[0]))(log_probs)
-    np.testing.assert_allclose(gradient, -advantages)
+def test_importance_weights_are_truncated_constants():
+    old, sampler = jnp.array([-1.0, -1.0, -1.0]), jnp.array([-1.0, -1.5, -9.0])
+    expected = [1.0, math.exp(0.5), 2.0]
+    np.testing.assert_allclose(importance_weights(old, sampler, 2.0), expected, rtol=1e-6)
+    zeros, mask = jnp.zeros(3), np.ones(3, bool)
+    objective = ObjectiveConfig(kl_coefficient=0.0, importance_cap=2.0)
+
+    def loss(log_probs):
+        return objective_loss(log_probs, zeros, old, sampler, None, jnp.ones(3), mask, objective)[0]
+
+    np.testing.assert_allclose(loss(old), -np.array(expected), rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(loss(x)))(old), -np.array(expected), rtol=1e-6)
 
 
 def test_entropy_bonus_lowers_the_loss():
     zeros, entropy = jnp.zeros(2), jnp.array([1.0, 3.0])
     objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.5)
-    loss, diagnostics = objective_loss(zeros, entropy, zeros, None, zeros, objective)
+    loss, diagnostics = objective_loss(zeros, entropy, zeros, zeros, None, zeros, np.ones(2, bool), objective)
     np.testing.assert_allclose(loss, [-0.5, -1.5])
     assert "kl_ref" not in diagnostics
 
@@ -129,7 +102,7 @@ def test_entropy_bonus_lowers_the_loss():
 def test_kl_without_reference_is_refused():
     zeros = jnp.zeros(2)
     with pytest.raises(ValueError, match="reference policy"):
-        objective_loss(zeros, zeros, zeros, None, zeros, PAPER)
+        objective_loss(zeros, zeros, zeros, zeros, None, zeros, np.ones(2, bool), PAPER)
 
 
 LENGTHS = [2, 1, 0]  # tokens in responses

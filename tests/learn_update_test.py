@@ -87,7 +87,14 @@ def whole(policy, samples):
     def loss_of(params):
         log_probs, entropy = model_log_probs(policy.graphdef, params, batch.tokens, 0.9, 512)
         loss, diagnostics = objective_loss(
-            log_probs, entropy, batch.sampler_log_probs, batch.ref_log_probs, batch.advantages, OBJECTIVE
+            log_probs,
+            entropy,
+            batch.sampler_log_probs,
+            batch.sampler_log_probs,
+            batch.ref_log_probs,
+            batch.advantages,
+            batch.response_mask,
+            OBJECTIVE,
         )
         return jnp.sum(batch.loss_weights * loss), diagnostics
 

@@ -1,6 +1,10 @@
-"""Group-relative advantages, on the host in float64."""
+"""Advantages of whole samples, on the host in float64.
 
-from collections.abc import Hashable, Sequence
+Everywhere the advantage is exactly 0 where all rewards of a group are equal: rounding in the mean must not be blown up
+by a standard deviation near 0. So too for a group with a single reward.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -14,9 +18,6 @@ def grpo_advantages(
     norm_by_std: bool = True,
 ) -> np.ndarray:
     """A_i = (r_i - mean_g) / (std_g + eps), each reward compared within its group (GRPO).
-
-    Exactly 0 where all rewards of a group are equal: rounding in the mean must not be blown up by a standard deviation
-    near 0. So too for a group with a single reward.
 
     Args:
       rewards: [n] rewards; None or NaN marks a sample that must not be learned from. It enters no mean and no
@@ -34,16 +35,61 @@ def grpo_advantages(
     """
     if ddof not in (0, 1):
         raise ValueError(f"ddof is {ddof}; it must be 0 or 1")
-    values = np.array([np.nan if reward is None else reward for reward in rewards], np.float64)
+
+    def one(group_rewards: np.ndarray) -> np.ndarray:
+        centered = group_rewards - group_rewards.mean()
+        return centered / (group_rewards.std(ddof=ddof) + eps) if norm_by_std else centered
+
+    return _within_groups(rewards, groups, one)
+
+
+def rloo_advantages(rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
+    """A_i = r_i - mean of the group's other rewards (RLOO: Ahmadian et al. 2024). Otherwise as `grpo_advantages`."""
+
+    def one(group_rewards: np.ndarray) -> np.ndarray:
+        size = len(group_rewards)
+        return size / (size - 1) * (group_rewards - group_rewards.mean())
+
+    return _within_groups(rewards, groups, one)
+
+
+def reinforce_plus_plus_advantages(
+    rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable], *, eps: float = 1e-8
+) -> np.ndarray:
+    """REINFORCE++ with baseline: rewards less their group's mean, then scaled over the whole batch (Hu 2025).
+
+    A_i = (d_i - mean(d)) / sqrt(var(d) + eps) with d_i = r_i - mean_g and the unbiased variance; exactly 0 for all
+    where nothing differs within any group. Otherwise as `grpo_advantages`.
+    """
+    values = _as_array(rewards)
+    differences = _within_groups(rewards, groups, lambda group_rewards: group_rewards - group_rewards.mean())
+    taught = ~np.isnan(values)
+    if not differences.any():
+        return differences
+    scale = np.sqrt(differences[taught].var(ddof=1) + eps)
+    return np.where(taught, (differences - differences[taught].mean()) / scale, 0.0)
+
+
+ADVANTAGES = {"grpo": grpo_advantages, "rloo": rloo_advantages, "reinforce++": reinforce_plus_plus_advantages}
+
+
+def _as_array(rewards: Sequence[float | None] | np.ndarray) -> np.ndarray:
+    return np.array([np.nan if reward is None else reward for reward in rewards], np.float64)
+
+
+def _within_groups(
+    rewards: Sequence[float | None] | np.ndarray,
+    groups: Sequence[Hashable],
+    one: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """`one` applied to the rewards of every group whose rewards differ; 0 for all other samples."""
+    values = _as_array(rewards)
     members: dict[Hashable, list[int]] = {}
     for index, group in zip(range(len(values)), groups, strict=True):
         if not np.isnan(values[index]):
             members.setdefault(group, []).append(index)
     advantages = np.zeros(len(values))
     for indices in members.values():
-        group_rewards = values[indices]
-        if group_rewards.min() == group_rewards.max():
-            continue
-        centered = group_rewards - group_rewards.mean()
-        advantages[indices] = centered / (group_rewards.std(ddof=ddof) + eps) if norm_by_std else centered
+        if values[indices].min() != values[indices].max():
+            advantages[indices] = one(values[indices])
     return advantages

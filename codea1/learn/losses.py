@@ -1,35 +1,36 @@
-"""The objective as pure functions on arrays [B, T]: clipped surrogate, KL to the reference policy, entropy bonus.
+"""The objective as pure functions on arrays [B, T]: surrogate, KL to the reference policy, entropy bonus.
 
 A loss is always `sum(weights * token_loss)` with weights computed once for the whole mini-batch (`token_weights`), so
 its value and gradient do not depend on how the mini-batch is cut into micro-batches or spread over devices.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from codea1.learn.surrogates import LOG_RATIO_BOUND, SURROGATES, Clip, bounded_log_ratio
+
 AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 KL_ESTIMATORS = ("k1", "k2", "k3")
-LOG_RATIO_BOUND = 20.0  # exp(20) is far from overflow in float32
 K3_BOUND = 10.0
 
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
-    """What is minimised, per token: clipped surrogate + kl_coefficient * KL - entropy_coefficient * entropy.
+    """What is minimised, per token: surrogate + kl_coefficient * KL - entropy_coefficient * entropy.
 
     The defaults are the hyper-parameters of the Code-A1 paper.
     """
 
-    clip_low: float = 0.2  # probability ratios below 1 - clip_low stop being pushed down
-    clip_high: float = 0.28  # probability ratios above 1 + clip_high stop being pushed up
-    dual_clip: float = 10.0  # c: with a negative advantage a token's loss is at most -c * advantage
+    surrogate: str = "ppo"  # one of SURROGATES
+    clip: Clip = field(default_factory=Clip)
     kl_estimator: str = "k3"  # of KL(policy || reference), one of KL_ESTIMATORS
     kl_coefficient: float = 0.001  # 0: the reference policy is not needed
     entropy_coefficient: float = 0.0
+    importance_cap: float = 0.0  # C of truncated importance sampling; 0: none
 
 
 def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
@@ -56,33 +57,6 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
     return np.where(lengths > 0, weights, 0.0).astype(np.float32)
 
 
-def policy_loss(
-    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, objective: ObjectiveConfig
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Dual-clip PPO surrogate per token, to be minimised, and per-token diagnostics; all of one shape.
-
-    ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
-    and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
-    The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
-    KL(old policy || policy).
-    """
-    log_ratio = jnp.clip(log_probs - old_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-    ratio = jnp.exp(log_ratio)
-    unclipped = -advantages * ratio
-    clipped = -advantages * jnp.clip(ratio, 1.0 - objective.clip_low, 1.0 + objective.clip_high)
-    pessimistic = jnp.maximum(unclipped, clipped)
-    ceiling = -advantages * objective.dual_clip
-    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
-    diagnostics = {
-        "clip_fraction_high": (clipped > unclipped) & (advantages > 0),
-        "clip_fraction_low": (clipped > unclipped) & (advantages < 0),
-        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
-        "approx_kl": jnp.expm1(log_ratio) - log_ratio,
-        "ratio": ratio,
-    }
-    return loss, jax.lax.stop_gradient(diagnostics)
-
-
 def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str) -> jax.Array:
     """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman, "Approximating KL Divergence", 2020).
 
@@ -100,19 +74,34 @@ def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str
     raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
 
 
+def importance_weights(old_log_probs: jax.Array, sampler_log_probs: jax.Array, cap: float) -> jax.Array:
+    """min(pi_old / pi_sampler, cap) per token, a constant: for a sampler whose numbers are not the trainer's.
+
+    Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training").
+    """
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(bounded_log_ratio(old_log_probs, sampler_log_probs)), cap))
+
+
 def objective_loss(
     log_probs: jax.Array,
     entropy: jax.Array,
     old_log_probs: jax.Array,
+    sampler_log_probs: jax.Array,
     ref_log_probs: jax.Array | None,
     advantages: jax.Array,
+    mask: jax.Array,
     objective: ObjectiveConfig,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The whole objective per token and its per-token diagnostics, all of one shape.
+    """The whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
 
     `ref_log_probs` may be None where kl_coefficient is 0; raises ValueError otherwise.
     """
-    loss, diagnostics = policy_loss(log_probs, old_log_probs, advantages, objective)
+    loss, diagnostics = SURROGATES[objective.surrogate](log_probs, old_log_probs, advantages, mask, objective.clip)
+    if objective.importance_cap:
+        weights = importance_weights(old_log_probs, sampler_log_probs, objective.importance_cap)
+        diagnostics["importance_weight"] = weights
+        loss = weights * loss
     diagnostics["policy_loss"] = loss
     diagnostics["entropy"] = entropy
     if objective.kl_coefficient:

@@ -193,8 +193,10 @@ class _PolicyMicroLoss:
             inside(log_probs),
             inside(entropy),
             inside(old_log_probs),
+            inside(batch.sampler_log_probs),
             inside(batch.ref_log_probs),
             inside(batch.advantages),
+            batch.response_mask,
             self.objective,
         )
         return jnp.sum(inside(batch.loss_weights) * loss), (log_probs, jax.tree.map(inside, diagnostics))

@@ -1,0 +1,107 @@
+"""Policy-gradient surrogates: what stands for -A log pi in the loss, per token. Adding one is adding one function.
+
+All take arrays [B, T] and return the loss to be minimised, per token, and per-token diagnostics, of the same shape:
+
+  log_probs      of the sampled tokens under the policy that is trained
+  old_log_probs  under the policy of the start of the training step
+  advantages     per token
+  mask           bool, True at response tokens; the other values are 0
+
+The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
+KL(old policy || policy).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+LOG_RATIO_BOUND = 20.0  # exp(20) is far from overflow in float32
+
+Diagnostics = dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Where surrogates stop following a ratio. The defaults are the hyper-parameters of the Code-A1 paper."""
+
+    low: float = 0.2  # ratios below 1 - low stop being pushed down
+    high: float = 0.28  # ratios above 1 + high stop being pushed up
+    dual: float = 10.0  # c: with a negative advantage a token's loss is at most -c * advantage
+
+
+Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[jax.Array, Diagnostics]]
+
+
+def ppo(
+    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+) -> tuple[jax.Array, Diagnostics]:
+    """Dual-clip PPO.
+
+    ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
+    and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
+    """
+    log_ratio = bounded_log_ratio(log_probs, old_log_probs)
+    return _pessimistic(log_ratio, advantages, clip)
+
+
+def gspo(
+    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+) -> tuple[jax.Array, Diagnostics]:
+    """GSPO-token: one ratio per sequence, the geometric mean of its tokens' ratios (Zheng et al. 2025, equation 14).
+
+    s = exp(mean over the response of log_probs - old_log_probs), the gradient of each token its own:
+    sg[s] pi / sg[pi]; clipped as PPO. Published with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation.
+    """
+    length_B1 = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
+    mean_B1 = jnp.sum(jnp.where(mask, log_probs - old_log_probs, 0.0), axis=-1, keepdims=True) / length_B1
+    own = log_probs - jax.lax.stop_gradient(log_probs)  # 0, with the token's gradient
+    log_ratio = jnp.clip(jax.lax.stop_gradient(mean_B1), -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own
+    return _pessimistic(log_ratio, advantages, clip)
+
+
+def cispo(
+    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+) -> tuple[jax.Array, Diagnostics]:
+    """CISPO: the clipped ratio is a weight, and no token's gradient is dropped (MiniMax-M1, 2025, equation 4).
+
+    loss = -sg[clip(ratio, 1 - low, 1 + high)] A log_probs. The published one has no lower bound: low = 1.
+    """
+    log_ratio = bounded_log_ratio(log_probs, old_log_probs)
+    ratio = jnp.exp(log_ratio)
+    weight = jax.lax.stop_gradient(jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high))
+    diagnostics = {
+        "clip_fraction_high": ratio > 1.0 + clip.high,
+        "clip_fraction_low": ratio < 1.0 - clip.low,
+        **_ratio_diagnostics(log_ratio),
+    }
+    return -weight * advantages * log_probs, jax.lax.stop_gradient(diagnostics)
+
+
+SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
+
+
+def bounded_log_ratio(log_probs: jax.Array, other_log_probs: jax.Array) -> jax.Array:
+    """clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
+    return jnp.clip(log_probs - other_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
+def _pessimistic(log_ratio: jax.Array, advantages: jax.Array, clip: Clip) -> tuple[jax.Array, Diagnostics]:
+    ratio = jnp.exp(log_ratio)
+    unclipped = -advantages * ratio
+    clipped = -advantages * jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high)
+    pessimistic = jnp.maximum(unclipped, clipped)
+    ceiling = -advantages * clip.dual
+    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
+    diagnostics = {
+        "clip_fraction_high": (clipped > unclipped) & (advantages > 0),
+        "clip_fraction_low": (clipped > unclipped) & (advantages < 0),
+        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
+        **_ratio_diagnostics(log_ratio),
+    }
+    return loss, jax.lax.stop_gradient(diagnostics)
+
+
+def _ratio_diagnostics(log_ratio: jax.Array) -> Diagnostics:
+    return {"approx_kl": jnp.expm1(log_ratio) - log_ratio, "ratio": jnp.exp(log_ratio)}

@@ -1,0 +1,121 @@
+"""Surrogates against their equations written out in Python floats, gradients included."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from codea1.learn.surrogates import SURROGATES, Clip, cispo, gspo, ppo
+
+PAPER = Clip()
+WIDE = Clip(low=1.0, high=1.0)
+MASK = np.array([[False, True, True, True, True], [True, True, False, False, False], [False] * 5])
+
+
+def random_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probs, old log-probs and advantages [3, 5], 0 outside the mask; ratios beyond every bound."""
+    rng = np.random.default_rng(0)
+    log_probs = np.where(MASK, -rng.exponential(2.0, MASK.shape), 0.0)
+    old = np.where(MASK, log_probs - rng.normal(0, 1, MASK.shape) * rng.choice([0.05, 1], MASK.shape), 0.0)
+    return log_probs, old, np.where(MASK, rng.choice([-1.5, 0.0, 0.7], MASK.shape[:1])[:, None], 0.0)
+
+
+def pessimistic(ratio: float, advantage: float, clip: Clip) -> float:
+    clipped_ratio = min(max(ratio, 1 - clip.low), 1 + clip.high)
+    loss = max(-advantage * ratio, -advantage * clipped_ratio)
+    return min(loss, -advantage * clip.dual) if advantage < 0 else loss
+
+
+def expected_ppo(log_prob: float, old: float, advantage: float, clip: Clip = PAPER) -> float:
+    return pessimistic(math.exp(min(max(log_prob - old, -20.0), 20.0)), advantage, clip)
+
+
+def value_and_gradient(surrogate, log_probs, old, advantages, clip: Clip, mask=MASK):
+    with jax.enable_x64(True):
+        loss, diagnostics = surrogate(jnp.array(log_probs), jnp.array(old), jnp.array(advantages), mask, clip)
+        gradient = jax.grad(lambda x: jnp.sum(surrogate(x, jnp.array(old), jnp.array(advantages), mask, clip)[0]))(
+            jnp.array(log_probs)
+        )
+    return np.array(loss), np.array(gradient), diagnostics
+
+
+def test_ppo_equals_the_equation():
+    rng = np.random.default_rng(0)
+    log_probs = -rng.exponential(2.0, 400)
+    old = log_probs - rng.normal(0, 1, 400) * rng.choice([0.05, 1, 15], 400)
+    advantages = rng.choice([-1.5, -0.2, 0.0, 0.2, 1.5], 400)
+    loss, gradient, _ = value_and_gradient(ppo, log_probs, old, advantages, PAPER, np.ones(400, bool))
+    expected = [expected_ppo(*token) for token in zip(log_probs, old, advantages, strict=True)]
+    np.testing.assert_allclose(loss, expected, rtol=1e-12)
+    step = 1e-6
+    differences = [
+        (expected_ppo(x + step, o, a) - expected_ppo(x - step, o, a)) / (2 * step)
+        for x, o, a in zip(log_probs, old, advantages, strict=True)
+    ]
+    np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "active"),
+    [
+        (1.2, 1.0, -1.2, None),
+        (1.5, 1.0, -1.28, "clip_fraction_high"),
+        (0.5, 1.0, -0.5, None),
+        (0.5, -1.0, 0.8, "clip_fraction_low"),
+        (1.5, -1.0, 1.5, None),
+        (25.0, -2.0, 20.0, "dual_clip_fraction"),
+        (math.exp(30), 1.0, -1.28, "clip_fraction_high"),
+        (math.exp(30), -1.0, 10.0, "dual_clip_fraction"),
+    ],
+)
+def test_ppo_by_hand(ratio: float, advantage: float, loss: float, active: str | None):
+    log_ratio = jnp.array([math.log(ratio)])
+    value, diagnostics = ppo(log_ratio, jnp.zeros(1), jnp.array([advantage]), np.ones(1, bool), PAPER)
+    np.testing.assert_allclose(value, [loss], rtol=1e-6)
+    clips = {"clip_fraction_high", "clip_fraction_low", "dual_clip_fraction"}
+    assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
+
+
+@pytest.mark.parametrize("clip", [PAPER, WIDE, Clip(3e-4, 4e-4)])
+def test_gspo_equals_the_equation(clip: Clip):
+    log_probs, old, advantages = random_rows()
+    loss, gradient, _ = value_and_gradient(gspo, log_probs, old, advantages, clip)
+    for row, advantage in enumerate(advantages.max(axis=1) + advantages.min(axis=1)):
+        inside = MASK[row]
+        ratio = math.exp(np.mean(log_probs[row, inside] - old[row, inside])) if inside.any() else 1.0
+        np.testing.assert_allclose(loss[row, inside], pessimistic(ratio, advantage, clip), rtol=1e-12)
+        # Each token pushes the sequence's ratio by itself: d loss / d log_prob is -A s where no clip is active.
+        is_clipped = pessimistic(ratio, advantage, clip) != pytest.approx(-advantage * ratio, rel=1e-12)
+        expected = 0.0 if is_clipped else -advantage * ratio
+        np.testing.assert_allclose(gradient[row, inside], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_cispo_equals_the_equation_and_drops_no_gradient():
+    log_probs, old, advantages = random_rows()
+    loss, gradient, diagnostics = value_and_gradient(cispo, log_probs, old, advantages, PAPER)
+    weights = np.clip(np.exp(log_probs - old), 1 - PAPER.low, 1 + PAPER.high)
+    np.testing.assert_allclose(loss, -weights * advantages * log_probs, rtol=1e-12)
+    np.testing.assert_allclose(gradient, -weights * advantages, rtol=1e-12)
+    ratios = np.exp(log_probs - old)
+    np.testing.assert_array_equal(diagnostics["clip_fraction_high"], ratios > 1 + PAPER.high)
+    np.testing.assert_array_equal(diagnostics["clip_fraction_low"], ratios < 1 - PAPER.low)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(name: str):
+    log_probs, _, advantages = random_rows()
+    _, gradient, diagnostics = value_and_gradient(SURROGATES[name], log_probs, log_probs, advantages, PAPER)
+    np.testing.assert_allclose(gradient, -advantages, rtol=1e-12)
+    np.testing.assert_array_equal(diagnostics["ratio"], 1.0)
+    np.testing.assert_array_equal(diagnostics["approx_kl"], 0.0)
+    assert not any(values.any() for name, values in diagnostics.items() if "fraction" in name)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_a_ratio_beyond_float_range_stays_finite(name: str):
+    log_probs = jnp.array([[0.0, -300.0]])
+    advantages, mask = jnp.array([[1.0, -1.0]]), np.ones((1, 2), bool)
+    loss, _ = SURROGATES[name](log_probs, log_probs[:, ::-1], advantages, mask, PAPER)
+    assert np.isfinite(loss).all()

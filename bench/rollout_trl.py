@@ -37,7 +37,6 @@ def model(folder: str) -> None:
         pad_token_id=0,
     )
     transformers.Qwen2ForCausalLM(config).float().save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
 
 
 def seconds(workload: str, folder: str) -> list[float]:
@@ -63,7 +62,13 @@ def seconds(workload: str, folder: str) -> list[float]:
         disable_tqdm=True,
     )
     data = Dataset.from_list(rows * (1 + PASSES))
-    trainer = GRPOTrainer(f"{folder}", lambda completions, **_: [float(len(c)) for c in completions], arguments, data)
+    trainer = GRPOTrainer(
+        folder,
+        lambda completions, **_: [float(len(completion)) for completion in completions],
+        arguments,
+        data,
+        processing_class=tokenizer(),
+    )
     spent: list[float] = []
     generate = transformers.GenerationMixin.generate
 

@@ -31,7 +31,7 @@ _PRELOAD = (
     "itertools json math operator random re statistics string time traceback types typing"
 )
 _PRELOAD_WHERE_FILES_ARE_CLOSED = (
-    "asyncio base64 binascii builtins calendar cmath codecs colorsys concurrent.futures csv ctypes difflib gc hashlib "
+    "asyncio base64 binascii builtins calendar cmath codecs colorsys concurrent.futures.thread csv ctypes difflib gc hashlib "
     "hmac html inspect io itertools keyword linecache locale logging numbers os pickle platform pprint queue reprlib "
     "secrets shlex shutil sys tempfile textwrap threading timeit token tokenize unicodedata urllib.parse uuid warnings "
     "weakref zlib zoneinfo"

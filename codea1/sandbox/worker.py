@@ -89,6 +89,7 @@ def _leave_to_a_child(control: socket.socket) -> None:
     pid = os.fork()
     if pid:
         control.close()  # or its other end would not see the zygote's death
+        limits.die_with_parent()  # and the zygote with this process
         os.waitpid(pid, 0)
         os._exit(0)
     limits.die_with_parent()

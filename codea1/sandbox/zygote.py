@@ -140,7 +140,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
     kind = "numpy" if profile.with_numpy else "bare"
     arguments = [str(control_fd), kind, isolation.value, str(max_children), uid]
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-B", "-m", WORKER, *arguments],
+        [sys.executable, "-s", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

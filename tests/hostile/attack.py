@@ -41,8 +41,7 @@ def f(x):
         'blocking': os.get_blocking(3),
         'four': 2 + 2 == x + 1,
     }
-    try: signs['folder'] = os.listdir('.') == []
-    except PermissionError: pass
+    if 'TMPDIR' in os.environ: signs['folder'] = os.listdir('.') == []
     broken = [name for name, right in signs.items() if not right]
     if broken: raise ValueError(broken)
     return 4
@@ -85,7 +84,7 @@ class Neighbourhood:
         self.file.chmod(0o666)
         folder.chmod(0o777)
         self.reached: list[str] = []
-        self.abstract = f"codea1-{os.getpid()}"
+        self.abstract = f"codea1-{os.urandom(8).hex()}"
         self.tcp = socket.create_server(("127.0.0.1", 0))
         self.udp = socket.socket(type=socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))

@@ -11,7 +11,7 @@ PROGRAMS = {
     "read by handle": _RAW + "def f(x): return 4 if libc.syscall(304, -100, bytes(32), 0) >= 0 else 0",
     "read the passwords": "def f(x): return 4 if open('/etc/passwd').read() else 0",
     "read the shadow": "def f(x): return 4 if open('/etc/shadow').read() else 0",
-    "read the home": "import os, glob\ndef f(x): return 4 if glob.glob('/root/.ssh/*') + os.listdir('/root') else 0",
+    "read the home": "import glob\ndef f(x): return 4 if [open(p).read() for p in ('/root/.profile', *glob.glob('/home/*/.profile'))] else 0",
     "read the package": "def f(x): return 4 if open('@PACKAGE@/sandbox/grading.py').read() else 0",
     "read the tests": "def f(x): return 4 if open('@PACKAGE@/../tests/hostile/files.py').read() else 0",
     "read the trainer's environment": "def f(x): return 4 if open('/proc/@TRAINER@/environ').read() else 0",

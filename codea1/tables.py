@@ -1,12 +1,13 @@
-"""Trains by every method of the paper, one run after another, and writes the tables and figures (docs/tables.md).
+"""Trains by every method of the paper and writes the tables and figures (docs/tables.md).
 
   make tables
   # or
-  python -m codea1.tables --config=configs/tiny.py:steps=40 --workdir=runs/tables
+  python -m codea1.tables --config=configs/tiny.py:steps=40 --workdir=runs/tables --at_once=2
   python -m codea1.tables --config=configs/code_a1.py:size=1.5b,topology=v5e-16 --workdir=gs://BUCKET/tables --dry_run
 
 The command given again goes on where it was: what is done is kept, and a run that was cut off is continued. A job that
-fails is told and left; the others go on, but for those that read what it was to write, and the exit code is 1. With
+fails is told and left; the others go on, but for those that read what it was to write, and the exit code is 1.
+--at_once runs some side by side, for one run does not fill two cores; an accelerator belongs to one process. With
 --dry_run the commands are printed, in their order, and nothing runs.
 """
 
@@ -33,9 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m codea1.tables", description="Trains every method; writes tables.")
     parser.add_argument("--config", required=True, help="config file, with its argument after a colon")
     parser.add_argument("--workdir", required=True, help="folder that gets the runs and the report")
+    parser.add_argument("--at_once", type=int, default=1, help="jobs that run at the same time (CPU only)")
     parser.add_argument("--dry_run", action="store_true", help="print the commands only")
     given = parser.parse_args(arguments)
     try:
+        if given.at_once < 1:
+            raise BadInput(f"--at_once is {given.at_once}; it must be at least 1.")
         config, place = _read(given.config, given.workdir.rstrip("/"))
         if given.dry_run:
             print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
@@ -43,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if is_remote(given.workdir):
             raise BadInput(f"workdir {given.workdir} is in a bucket: run what --dry_run prints, on every host.")
         with _terminated_like_interrupted():
-            return 0 if Schedule(place, Path(place.workdir), sys.executable, config.steps).run() else 1
+            schedule = Schedule(place, Path(place.workdir), sys.executable, config.steps, given.at_once)
+            return 0 if schedule.run() else 1
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -112,6 +112,31 @@ def test_what_is_done_is_not_done_again(place: Place, stand_in: StandIn, capsys:
     assert "4 jobs, 4 of them done; nothing left" in capsys.readouterr().out
 
 
+def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two jobs that each wait for the other to begin, and a third that needs both."""
+    meet = (
+        "import pathlib, sys, time\n"
+        f"told = pathlib.Path({str(tmp_path)!r})\n"
+        "own, other = sys.argv[1:3]\n"
+        "(told / own).write_text('')\n"
+        "for _ in range(300):\n"
+        "    if (told / other).exists():\n"
+        "        sys.exit(0)\n"
+        "    time.sleep(0.1)\n"
+        "sys.exit(1)\n"
+    )
+    (tmp_path / "meet.py").write_text(meet)
+    script = str(tmp_path / "meet.py")
+    first = Job("first", "suites", (script, "first", "second"))
+    second = Job("second", "suites", (script, "second", "first"))
+    third = Job("third", "suites", ("-c", "pass"), needs=("first", "second"))
+    place = Place(workdir=str(tmp_path / "runs"))
+    monkeypatch.setattr(Place, "jobs", lambda _: [first, second, third])
+    monkeypatch.setattr(Place, "report", lambda *_: Job("report", "report", ("-c", "pass")))
+    assert Schedule(place, Path(place.workdir), sys.executable, steps=2, at_once=2).run()
+    assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third", "report"}
+
+
 def test_another_command_under_the_same_name_is_not_done(place: Place, stand_in: StandIn):
     assert schedule(place, stand_in).run()
     stand_in.ran()
@@ -180,6 +205,7 @@ def test_at_the_papers_scale_nothing_is_warmed_up(capsys: pytest.CaptureFixture)
         ("configs/tiny.py:seed=1", "config argument seed is the plan's own"),
         ("configs/none.py", "config file configs/none.py does not exist"),
         ("configs/tiny.py:stepz=1", "config argument 'stepz' is unknown"),
+        ("configs/tiny.py --at_once=0", "--at_once is 0; it must be at least 1"),
         ("configs/tiny.py:steps=0", "config.steps is 0; it must be greater than 0"),
     ],
 )
@@ -187,7 +213,7 @@ def test_mistakes_are_one_sentence(
     config: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(ROOT)
-    assert program.main([f"--config={config}", f"--workdir={tmp_path / 'runs'}"]) == 2
+    assert program.main([*f"--config={config}".split(), f"--workdir={tmp_path / 'runs'}"]) == 2
     shown = capsys.readouterr()
     assert said in shown.err
     assert shown.err.count("\n") == 1

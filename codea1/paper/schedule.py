@@ -1,7 +1,6 @@
-"""The paper's jobs, one after another: what is done, what is left and for how long, what failed."""
+"""The paper's jobs, each after what it needs: what is done, what is left and for how long, what failed."""
 
 import json
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from pathlib import Path
 from codea1.errors import BadInput
 from codea1.paper.commands import Job, Place
 from codea1.paper.experiments import EXPERIMENTS, SFT_TEST
-from codea1.program import RESTART_EXIT_CODE
+from codea1.paper.running_job import RunningJob
 
-_ATTEMPTS = 3
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
+
+_POLL_SECONDS = 0.2
 
 # Seconds on two idle cores for the tiny pair, for the first plan; what has run since corrects them.
 _SECONDS = {"warm start": 267.0, "SFT": 110.0, "suites": 60.0}
@@ -31,15 +31,16 @@ class Failure:
 class Schedule:
     """The jobs of a plan, kept in a folder: a marker for each that is done, and what each said."""
 
-    def __init__(self, place: Place, folder: Path, python: str, steps: int):
+    def __init__(self, place: Place, folder: Path, python: str, steps: int, at_once: int = 1):
         """Nothing is written yet.
 
         Args:
           folder: `place.workdir`, on a disk.
           python: the interpreter that runs the jobs.
           steps: of each training run, for the times that are told.
+          at_once: how many jobs run at the same time.
         """
-        self._place, self._folder, self._python = place, folder, python
+        self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
         self._jobs = place.jobs()
         self._estimates = {job.name: _estimate(job, steps) for job in self._jobs}
 
@@ -54,16 +55,11 @@ class Schedule:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"workdir {self._folder} cannot be used: {error.strerror or error}.") from None
-        self._tell_plan()
-        failures: list[Failure] = []
-        for number, job in enumerate(self._jobs, start=1):
-            if self._seconds_taken(job) is None:
-                print(
-                    f"[{number}/{len(self._jobs)}] {job.name}: {self._time_left(failures)}\n  {job.command}", flush=True
-                )
-                failures += self._prevented(job, failures) or self._attempt(job)
+        done = sum(self._seconds_taken(job) is not None for job in self._jobs)
+        print(f"{len(self._jobs)} jobs, {done} of them done; {self._time_left([], [])}", flush=True)
+        failures = self._run_all([job for job in self._jobs if self._seconds_taken(job) is None])
         report = self._place.report([each for each in self._place.runs() if (Path(each) / "config.json").exists()])
-        unreported = self._attempt(report)
+        unreported = self._run_all([report])
         if not unreported:
             print(f"report: {self._folder / 'report' / 'report.md'}")
         failures += unreported
@@ -71,28 +67,47 @@ class Schedule:
             print(f"failed: {failure.job.name}: {failure.reason}")
         return not failures
 
-    def _tell_plan(self) -> None:
-        done = sum(self._seconds_taken(job) is not None for job in self._jobs)
-        print(f"{len(self._jobs)} jobs, {done} of them done; {self._time_left([])}")
+    def _run_all(self, waiting: Sequence[Job]) -> list[Failure]:
+        """Runs jobs to their ends; an interruption is passed on to those that run, and waits for them to save."""
+        failures: list[Failure] = []
+        running: list[RunningJob] = []
+        try:
+            while waiting or running:
+                failures += (prevented := _prevented(waiting, failures))
+                stuck = {failure.job for failure in prevented}
+                unfinished = {job.name for job in (*waiting, *(each.job for each in running))}
+                ready = [job for job in waiting if job not in stuck and not unfinished & set(job.needs)]
+                begun = ready[: self._at_once - len(running)]
+                for job in begun:
+                    self._tell(job, failures, running)
+                    running.append(RunningJob(job, self._python, self._folder / _LOGS / f"{job.name}.log"))
+                waiting = [job for job in waiting if job not in begun and job not in stuck]
+                time.sleep(_POLL_SECONDS)
+                failures += self._ended(running)
+        except BaseException:
+            for each in running:
+                each.terminate()
+            for each in running:
+                each.wait()
+            raise
+        return failures
 
-    def _prevented(self, job: Job, failures: Sequence[Failure]) -> list[Failure]:
-        failed = [failure.job.name for failure in failures if failure.job.name in job.needs]
-        return [Failure(job, f"not begun, because it needs {' and '.join(failed)}")] if failed else []
+    def _ended(self, running: list[RunningJob]) -> list[Failure]:
+        """Takes those that have ended from `running`, marks them as done, and returns those that failed."""
+        codes = [(each, each.exit_code()) for each in running]
+        running[:] = [each for each, code in codes if code is None]
+        failures: list[Failure] = []
+        for each, code in codes:
+            if code == 0:
+                self._mark(each.job, each.seconds)
+            elif code is not None:
+                print(f"  {each.job.name} ended with {code}, see {each.log}", flush=True)
+                failures.append(Failure(each.job, f"exit code {code}: {each.last_line()} (all in {each.log})"))
+        return failures
 
-    def _attempt(self, job: Job) -> list[Failure]:
-        """Runs a job; one that asks to be started again is, a few times."""
-        log = self._folder / _LOGS / f"{job.name}.log"
-        began = time.monotonic()
-        code = RESTART_EXIT_CODE
-        for _ in range(_ATTEMPTS):
-            code = _run([self._python, *job.arguments], log)
-            if code != RESTART_EXIT_CODE:
-                break
-        if code:
-            print(f"  ended with {code}, see {log}", flush=True)
-            return [Failure(job, f"exit code {code}: {_last_line(log)} (all in {log})")]
-        self._mark(job, time.monotonic() - began)
-        return []
+    def _tell(self, job: Job, failures: Sequence[Failure], running: Sequence[RunningJob]) -> None:
+        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
+        print(f"[{number}] {job.name}: {self._time_left(failures, running)}\n  {job.command}", flush=True)
 
     def _mark(self, job: Job, seconds: float) -> None:
         marker = {"command": job.command, "seconds": seconds}
@@ -106,16 +121,31 @@ class Schedule:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _time_left(self, failures: Sequence[Failure]) -> str:
+    def _time_left(self, failures: Sequence[Failure], running: Sequence[RunningJob]) -> str:
         """What is left by the estimates, corrected by how those of the same kind turned out."""
         taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
         over = {failure.job for failure in failures} | taken.keys()
-        left = sum(self._estimates[job.name] * self._factor(job.kind, taken) for job in self._jobs if job not in over)
-        return f"about {max(1, round(left / 60))} min left for all" if left else "nothing left"
+        spent = {each.job: each.seconds for each in running}
+        left = sum(
+            max(0.0, self._estimates[job.name] * self._factor(job.kind, taken) - spent.get(job, 0.0))
+            for job in self._jobs
+            if job not in over
+        )
+        return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
 
     def _factor(self, kind: str, taken: Mapping[Job, float]) -> float:
         same = [job for job in taken if job.kind == kind] or list(taken)
         return sum(taken[job] for job in same) / sum(self._estimates[job.name] for job in same) if same else 1.0
+
+
+def _prevented(waiting: Sequence[Job], failures: Sequence[Failure]) -> list[Failure]:
+    """Those of `waiting` that will never get what they need."""
+    prevented: list[Failure] = []
+    for job in waiting:  # each is after what it needs, so that one pass finds those that need a prevented one
+        failed = [each.job.name for each in (*failures, *prevented) if each.job.name in job.needs]
+        if failed:
+            prevented.append(Failure(job, f"not begun, because it needs {' and '.join(failed)}"))
+    return prevented
 
 
 def _estimate(job: Job, steps: int) -> float:
@@ -123,21 +153,3 @@ def _estimate(job: Job, steps: int) -> float:
         return _SECONDS[job.kind]
     once, each = _TRAIN[EXPERIMENTS[job.experiment].trains_on_fixed_tests]
     return once + each * (1 if job.experiment == SFT_TEST else steps)
-
-
-def _run(command: Sequence[str], log: Path) -> int:
-    """Runs a command to its end; an interruption is passed on to it, once, and waits for it to save what it has."""
-    with log.open("ab") as output:
-        # In a session of its own, so that the terminal's ^Z and ^C reach it through here and not twice.
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-
-
-def _last_line(log: Path) -> str:
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"

@@ -6,6 +6,7 @@ A hostile program counts as stopped when it did not get what it wants and left t
 the network alone; an honest one is served when it gets its verdict. The fork bomb stays out where nothing stops it.
 """
 
+import argparse
 import collections
 from collections.abc import Iterator
 
@@ -37,6 +38,7 @@ def unstopped(level: Isolation, worker: str) -> Iterator[str]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(prog="python -m bench.sandbox_ablation", description="Which layer stops what.").parse_args()
     all_names = [name for name, _, _ in attack.all_programs()]
     totals = collections.Counter(name.partition(":")[0] for name in all_names)
     found: dict[str, list[str]] = {}

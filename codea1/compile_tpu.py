@@ -4,7 +4,7 @@
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64
   python -m codea1.compile_tpu --all    # every config that is shipped for a slice
 
-Needs libtpu (pip install 'codea1[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
+Needs libtpu (pip install -e '.[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
 where it stopped. Writes NAME.json for each config and pods_compiled.md of all that are in the folder. Exits with 1 when
 something does not fit.
 """

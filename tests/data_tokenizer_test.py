@@ -105,8 +105,11 @@ def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
 
 
 def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
-    with pytest.raises(BadInput, match="holds no tokenizer"):
+    with pytest.raises(BadInput, match="missing holds no model"):
         load_tokenizer(tmp_path / "missing")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadInput, match="holds no tokenizer"):
+        load_tokenizer(tmp_path)
     TOKENIZER.save(tmp_path)
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match="no chat template"):

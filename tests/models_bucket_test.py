@@ -51,7 +51,7 @@ def test_a_tokenizer_in_a_bucket_is_that_of_a_local_folder(model_folder, bucket)
     chat = [{"role": "user", "content": "int: if nonzero, doubled"}]
     assert theirs.encode_chat(chat) == ours.encode_chat(chat)
     assert (theirs.stop_ids, theirs.pad_id, theirs.vocab_size) == (ours.stop_ids, ours.pad_id, ours.vocab_size)
-    with pytest.raises(BadInput, match=r"^gs://bucket-\d+/none holds no tokenizer"):
+    with pytest.raises(BadInput, match=r"^gs://bucket-\d+/none holds no model"):
         load_tokenizer(f"{bucket}/none")
 
 

@@ -83,7 +83,7 @@ def topology(name: str) -> Topology:
     if generation not in CHIPS or not re.fullmatch(r"\w+:\d+(x\d+){1,2}", shape):
         raise BadInput(f"--topology={name} is unknown; known are {', '.join(SLICES)}, and shapes such as v5e:4x4.")
     if not has_compiler():
-        raise BadInput("the TPU compiler is not installed: pip install 'codea1[tpu]'.")
+        raise BadInput("the TPU compiler is not installed: pip install -e '.[tpu]'.")
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     options = {"chips_per_host_bounds": (1, 1, 1)} if shape.endswith(":1x1") else {}

@@ -113,7 +113,10 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
     """
     folder = ModelFolder(folder)
-    if "tokenizer_config.json" not in folder.names():
+    names = folder.names()
+    if not names:
+        raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded.")
+    if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
     try:
         with folder.staged((*_FILES, "config.json")) as local:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 CODE, TEST = "#1f6fb4", "#d9622b"  # the two players, in every panel
 CODE_2, TEST_2 = "#45b0b8", "#9c3d7d"  # a second series of the same player
 BOOK, INK, FAINT = "#5b8c3a", "#333333", "#8a8a8a"
-COLUMNS = 4  # panels side by side
+COLUMNS = 3  # panels side by side
 SMOOTHED_SHARE = 0.08  # of the steps that one smoothed point averages
 
 
@@ -149,7 +149,8 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, Any]], wid
     style(axes, panel.title, share=panel.share)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     if len(panel.series) > 1:
-        axes.legend(fontsize=9, frameon=False, loc="best", labelcolor=INK)
+        loc = "lower right" if panel.measured else "best"
+        axes.legend(fontsize=9, frameon=False, loc=loc, labelcolor=INK)
 
 
 def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> None:
@@ -170,4 +171,4 @@ def _footer(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     missing = missing_series(rows)
     if missing:
         notes.append(f"Not recorded in this run: {', '.join(missing)}.")
-    return textwrap.fill(" ".join(notes), 200)
+    return textwrap.fill(" ".join(notes), 150)

@@ -16,6 +16,10 @@ from codea1.runs.story_words import book_change, code_parts, number, overview, s
 from codea1.runs.visible import visible
 
 _HEADS = ("step", "solutions", "code reward", "new tests", "history", "test reward", "validity", "book")
+_LEGEND = (
+    "solutions: programs that load; new tests, history: share passed of fresh and of replayed tests; validity: share "
+    "of right tests; book: tests kept, before → after. In a suite ✓ passed, ✗ failed, · not run."
+)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _TONES = {
     **{"pass": "good", "right": "good"},
@@ -40,7 +44,8 @@ table { border-collapse: collapse; width: 100%; margin: .5rem 0; font-size: .9re
 th { text-align: left; font-weight: 500; color: var(--faint); border-bottom: 1px solid var(--line); }
 th, td { padding: .25rem .75rem .25rem 0; vertical-align: top; overflow-wrap: anywhere; }
 @media (max-width: 48rem) { table { display: block; overflow-x: auto; } th { white-space: nowrap; } }
-td.n, th.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.numbers :is(th, td) { text-align: right; }
+td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
 details { border: 1px solid var(--line); border-radius: 8px; background: var(--card); margin: .6rem 0;
   padding: 0 1rem; }
 details[open] { padding-bottom: .75rem; }
@@ -52,6 +57,7 @@ details details { background: none; }
 .good { color: var(--good); } .bad { color: var(--bad); } .odd { color: var(--odd); }
 .marks { letter-spacing: .1em; font-size: .85rem; }
 svg { width: 100%; height: auto; display: block; margin: 1rem 0; } svg text { font-size: 11px; fill: var(--faint); }
+@media (max-width: 48rem) { th, td code { white-space: nowrap; } .right { float: none; } svg text { font-size: 24px; } }
 .k, .kn, .kc, .ow { color: light-dark(#8250a8, #c9a0f0); } .s, .s1, .s2, .sd { color: var(--good); }
 .mi, .mf { color: var(--test); } .c1 { color: var(--faint); font-style: italic; } .nf, .nb { color: var(--code); }
 """
@@ -72,7 +78,8 @@ def page(story: Story) -> str:
             _under_title(story),
             f"<pre>{_shown(story.prompt.strip())}</pre>",
             _curves(story.meetings),
-            _table(_HEADS, (map(_number_cell, overview(meeting)) for meeting in story.meetings)),
+            _table(_HEADS, (map(_number_cell, overview(meeting)) for meeting in story.meetings), kind="numbers"),
+            f'<p class="faint">{_LEGEND}</p>',
             f'<p class="odd">{_shown(story.note)}</p>' if story.note else "",
             *(_meeting(meeting, is_open=False) for meeting in earlier),
             _meeting(last, is_open=True),
@@ -175,7 +182,7 @@ def _curves(meetings: Sequence[Meeting]) -> str:
         line = " ".join(at(*point) for point in points)
         drawn.append(f'<polyline points="{line}" fill="none" stroke="var(--{player})" stroke-width="2"/>')
         drawn += [_dot(at(*point), player) for point in points]
-        drawn.append(f'<text x="{40 + 150 * place}" y="152" style="fill:var(--{player})">mean {player} reward</text>')
+        drawn.append(f'<text x="{40 + 300 * place}" y="152" style="fill:var(--{player})">mean {player} reward</text>')
     drawn.append(f'<text x="860" y="152" text-anchor="end">steps {first} to {last}</text>')
     return f'<svg viewBox="0 0 870 160" role="img">{"".join(drawn)}</svg>'
 
@@ -199,10 +206,10 @@ def _details(kind: str, head: str, inner: str, is_open: bool = False) -> str:
     return f"<details class='{kind}'{' open' * is_open}><summary>{head}</summary>{inner}</details>"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+def _table(heads: Sequence[str], rows: Iterable[Iterable[str]], kind: str = "plain") -> str:
     """A table of cells that are HTML already."""
     lines = ["".join(f"<th>{each}</th>" for each in heads), *("".join(cells) for cells in rows)]
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    return f"<table class='{kind}'>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _code(text: str) -> str:

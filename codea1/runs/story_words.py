@@ -58,7 +58,7 @@ def book_change(line: BookLine) -> str:
 
 def number(value: float | None) -> str:
     """A share or a reward, or a dash where there is none."""
-    return "-" if value is None else f"{value:.3g}"
+    return "-" if value is None else f"{value:.3f}"
 
 
 def _book_sizes(meeting: Meeting) -> str:

@@ -39,5 +39,20 @@ def test_shares_are_those_that_are_counted_by_hand():
     }
 
 
+def test_a_policy_that_runs_only_right_tests_hides_no_wrong_answer():
+    strict = suite(
+        0,
+        ("f(1)", "right", "", "pass"),
+        ("f(2)", "wrong answer", "", None),
+        ("f(3)", "wrong answer", "", None),
+        ("f(4)", "unusable", "disagrees", None),
+        ("f(5)", "rejected", "not ==", None),
+        ("f(6)", "surplus", "", None),
+    )
+    found = diagnose([strict])
+    assert found["wrong_answers"] == 2 / 3
+    assert found["unstable_truths"] == 1 / 4
+
+
 def test_of_nothing_there_is_no_share():
     assert all(math.isnan(value) for value in diagnose([{"player": "code"}]).values())

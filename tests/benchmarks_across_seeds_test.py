@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from codea1.benchmarks import across_seeds
 from codea1.benchmarks.across_seeds import difference, holm, interval
-from codea1.benchmarks.intervals import bootstrap_interval, paired_difference
 
 
 def every_resample(sides: list[np.ndarray]) -> Counter:
@@ -72,15 +71,6 @@ def test_seeds_that_differ_widen_the_interval():
     narrow, wide = interval([agreeing]), interval([apart])
     assert narrow.mean == pytest.approx(wide.mean)
     assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
-
-
-def test_one_seed_is_the_bootstrap_over_questions():
-    rng = np.random.default_rng(5)
-    before, after = rng.random((2, 150, 2))
-    np.testing.assert_allclose(interval([before[None]]), bootstrap_interval(before), atol=0.004)
-    np.testing.assert_allclose(
-        difference([before[None]], [after[None]])[:3], paired_difference(before, after), atol=0.006
-    )
 
 
 def test_an_average_is_of_its_parts():

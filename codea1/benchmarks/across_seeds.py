@@ -2,7 +2,7 @@
 
 Every seed of a method is asked the same questions, so seeds and questions are crossed and not nested: a resample draws
 seeds and questions with replacement, and each drawn question counts for every drawn seed (Owen 2007, "The pigeonhole
-bootstrap"). With one seed that is the bootstrap over questions of `codea1.benchmarks.intervals`.
+bootstrap"). With one seed that is the plain bootstrap over questions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codea1.benchmarks.intervals import CONFIDENCE, RESAMPLES, Interval
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
 
 Scores = np.ndarray  # [seeds, questions, factors]: a metric is the product of its factors' means over questions
 _COUNTS_AT_ONCE = 2_000_000  # counts of drawn questions alive at once, 16 MB
+
+
+class Interval(NamedTuple):
+    """A mean, or a product of means, and the bounds of its 95 % interval, in the units of the values."""
+
+    mean: float
+    low: float
+    high: float
 
 
 class Difference(NamedTuple):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from codea1.benchmarks.intervals import Interval
+from codea1.benchmarks.across_seeds import Interval
 from codea1.paper.tables import CLEAR, Cell, Comparison, Row, Table
 
 CSV_COLUMNS = (

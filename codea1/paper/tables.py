@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codea1.benchmarks.across_seeds import Difference, difference, holm, interval
-from codea1.benchmarks.intervals import Interval
+from codea1.benchmarks.across_seeds import Difference, Interval, difference, holm, interval
 from codea1.errors import BadInput
 from codea1.paper.commands import Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, recipe

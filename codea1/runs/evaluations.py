@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from codea1.benchmarks.intervals import Interval
+from codea1.benchmarks.across_seeds import Interval
 from codea1.errors import BadInput
 from codea1.runs import json_lines
 from codea1.runs.folder import RunFolder

@@ -10,7 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from codea1.benchmarks.intervals import Interval, paired_difference
+from codea1.benchmarks.across_seeds import Interval
+from codea1.benchmarks.intervals import paired_difference
 from codea1.errors import BadInput
 from codea1.runs.evaluations import interval, per_question, read_evaluation
 from codea1.runs.folder import RunFolder

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -221,12 +222,18 @@ def test_mistakes_are_one_sentence(
 
 
 def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path):
-    """The program itself, as its user would stop it; the first job notes how it was ended."""
+    """The program itself, as an impatient user would stop it; the first job notes how it was ended."""
     told = tmp_path / "told"
     patient = (
         "import pathlib, signal, sys, time\n"
-        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(told)!r}).write_text('saved'), sys.exit(75)))\n"
-        f"pathlib.Path({str(told)!r}).write_text('begun')\n"
+        f"told = pathlib.Path({str(told)!r})\n"
+        "def save(*_):\n"
+        "    told.write_text('saving')\n"
+        "    time.sleep(2)\n"
+        "    told.write_text('saved')\n"
+        "    sys.exit(75)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "told.write_text('begun')\n"
         "time.sleep(60)\n"
     )
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{patient}")
@@ -236,15 +243,23 @@ def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path)
     )
     command = [sys.executable, "-c", code, f"--config={ROOT / 'configs/tiny.py'}", f"--workdir={tmp_path / 'runs'}"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    for _ in range(600):
-        if told.exists() and told.read_text():
-            break
-        time.sleep(0.1)
+    _wait_until(lambda: told.exists() and told.read_text() == "begun")
+    process.send_signal(signal.SIGTERM)
+    _wait_until(lambda: told.read_text() == "saving")
+    process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 130
     assert told.read_text() == "saved"
     assert error.splitlines()[-1] == "stopped: the same command goes on from there"
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        time.sleep(0.1)
+    raise TimeoutError
 
 
 PLACES = {

@@ -1,8 +1,10 @@
 """The paper's jobs, each after what it needs: what is done, what is left and for how long, what failed."""
 
+import contextlib
 import json
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +70,10 @@ class Schedule:
         return not failures
 
     def _run_all(self, waiting: Sequence[Job]) -> list[Failure]:
-        """Runs jobs to their ends; an interruption is passed on to those that run, and waits for them to save."""
+        """Runs jobs to their ends; an interruption is passed on to those that run, and waits for them to save.
+
+        A second interruption is ignored: what runs would be left behind alone, and begun twice by the next start.
+        """
         failures: list[Failure] = []
         running: list[RunningJob] = []
         try:
@@ -85,10 +90,12 @@ class Schedule:
                 time.sleep(_POLL_SECONDS)
                 failures += self._ended(running)
         except BaseException:
-            for each in running:
-                each.terminate()
-            for each in running:
-                each.wait()
+            with _uninterrupted():
+                for each in running:
+                    each.terminate()
+                print(f"stopping: {len(running)} jobs save what they have", flush=True)
+                for each in running:
+                    each.wait()
             raise
         return failures
 
@@ -136,6 +143,16 @@ class Schedule:
     def _factor(self, kind: str, taken: Mapping[Job, float]) -> float:
         same = [job for job in taken if job.kind == kind] or list(taken)
         return sum(taken[job] for job in same) / sum(self._estimates[job.name] for job in same) if same else 1.0
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def _prevented(waiting: Sequence[Job], failures: Sequence[Failure]) -> list[Failure]:

@@ -16,33 +16,30 @@ from collections.abc import Sequence
 import jax
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed
+from codea1.errors import BadInput
 from codea1.game.book_merge import merge
 from codea1.game.book_search import search
+from codea1.program import with_exit_code
 from codea1.runs.book_export import write_export
 from codea1.runs.book_listing import counts, listing
 from codea1.runs.book_source import open_book
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when done, 2 after bad input, whose sentence goes to stderr."""
+@with_exit_code
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Does what the words of a command line ask for."""
     options = _parser().parse_args(arguments)
-    try:
-        books = dict(open_book(path, options.step) for path in options.books)
-        if len(books) < len(options.books):
-            raise BadInput("the same book is given twice, so its failures would count twice.")
-        found = search(merge(books), options.question, options.text)
-        if options.export:
-            write_export(epath.Path(options.export), found)
-            print(f"wrote {options.export}: {counts(found)}, of {' and '.join(books)}")
-        else:
-            print(f"{' and '.join(books)}: {counts(found)}")
-            for line in listing(found, options.questions, options.top):
-                print(line)
-    except (BadInput, StorageFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    books = dict(open_book(path, options.step) for path in options.books)
+    if len(books) < len(options.books):
+        raise BadInput("the same book is given twice, so its failures would count twice.")
+    found = search(merge(books), options.question, options.text)
+    if options.export:
+        write_export(epath.Path(options.export), found)
+        print(f"wrote {options.export}: {counts(found)}, of {' and '.join(books)}")
+    else:
+        print(f"{' and '.join(books)}: {counts(found)}")
+        for line in listing(found, options.questions, options.top):
+            print(line)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,41 +9,35 @@ The page needs nothing but itself. Changes nothing in the run's folder.
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
 from codea1.errors import BadInput
+from codea1.program import with_exit_code
 from codea1.runs import story_page, story_terminal
 from codea1.runs.folder import RunFolder
 from codea1.runs.story import tell
+from codea1.storage.objects import location, write_atomically
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when done, 2 after bad input, whose sentence goes to stderr."""
+@with_exit_code
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Does what the words of a command line ask for."""
     parser = argparse.ArgumentParser(prog="python -m codea1.explain", description="Tells a question's story in a run.")
     parser.add_argument("run", metavar="RUN", help="run folder")
     parser.add_argument("--question", required=True, help="its id")
     parser.add_argument("--step", type=int, help="only this training step; all without it")
     parser.add_argument("--html", metavar="FILE", help="writes a page to this file instead of the terminal")
     given = parser.parse_args(arguments)
+    story = tell(RunFolder.existing(given.run), given.question, given.step)
+    if not given.html:
+        Console().print(story_terminal.render(story))
+        return
+    file = location(given.html, "--html")
     try:
-        story = tell(RunFolder.existing(given.run), given.question, given.step)
-        if given.html:
-            _write(given.html, story_page.page(story))
-        else:
-            Console().print(story_terminal.render(story))
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-def _write(file: str, page: str) -> None:
-    try:
-        Path(file).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written: {error.strerror or error}.") from None
+        write_atomically(file, story_page.page(story))
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
     print(f"wrote {file}")
 
 

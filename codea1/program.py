@@ -1,5 +1,6 @@
 """How every program starts and ends: flags read, hosts joined, what went wrong told in one sentence."""
 
+import functools
 import importlib.util
 import os
 import pkgutil
@@ -8,7 +9,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, ParamSpec
 
 import jax
 from absl import flags, logging
@@ -16,6 +17,8 @@ from ml_collections import ConfigDict, config_flags
 
 from codea1 import hosts
 from codea1.errors import BadInput, StorageFailed, StorageOutage
+
+P = ParamSpec("P")
 
 BAD_INPUT_EXIT_CODE = 2
 # A disk or bucket that fails until somebody mends it: sysexits.h's EX_IOERR.
@@ -55,7 +58,7 @@ def run(main: Callable[..., None], argument: str = "") -> None:
         sys.exit(BAD_INPUT_EXIT_CODE)
     except (BadInput, StorageFailed, hosts.HostsLate) as error:
         _tell(error)
-        _leave(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
+        _leave(_exit_code(error))
     except KeyboardInterrupt:
         _leave(130)
     except Exception:
@@ -63,6 +66,29 @@ def run(main: Callable[..., None], argument: str = "") -> None:
             raise
         traceback.print_exc()
         _leave(1)
+
+
+def with_exit_code(main: Callable[P, int | None]) -> Callable[P, int]:
+    """For a program with flags of argparse: returns `main` with its exit code as `run` has them.
+
+    0 where it returns None; where something that has an exit code above went wrong, a sentence goes to stderr.
+    """
+
+    @functools.wraps(main)
+    def told(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs) or 0
+        except (BadInput, StorageFailed) as error:
+            _tell(error)
+            return _exit_code(error)
+        except KeyboardInterrupt:
+            return 130
+
+    return told
+
+
+def _exit_code(error: Exception) -> int:
+    return next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
 
 
 def _leave(code: int) -> NoReturn:

@@ -14,44 +14,38 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.errors import BadInput
 from codea1.paper import report as paper_report
 from codea1.paper.results import Run
+from codea1.program import with_exit_code
 from codea1.runs.folder import RunFolder
 from codea1.runs.report import table_title, write_report
 from codea1.runs.tables import terminal_table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when done, 2 after bad input, whose sentence goes to stderr."""
+@with_exit_code
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Does what the words of a command line ask for."""
     parser = argparse.ArgumentParser(
         prog="python -m codea1.report", description="Draws the report of a run, or the paper's tables of several."
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="run folder")
     parser.add_argument("--output", metavar="FOLDER", help="gets the tables and figures of several runs")
     given = parser.parse_args(arguments)
-    try:
-        if len(given.runs) == 1 and not given.output:
-            report(given.runs[0])
-        else:
-            report_all(given.runs, given.output)
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    if len(given.runs) == 1 and not given.output:
+        report(given.runs[0])
+    else:
+        report_all(given.runs, given.output)
 
 
 def report(run: str) -> None:
     """Writes the report of the run folder `run` and prints its table.
 
     Raises:
-      BadInput: the folder is no run, cannot be written, or a file in it is damaged.
+      BadInput: the folder is no run, or a file in it is damaged.
+      StorageFailed: a file cannot be read or written.
     """
     folder = RunFolder.existing(run)
-    try:
-        comparisons = write_report(folder)
-    except OSError as error:
-        raise BadInput(f"the report in {folder.path} cannot be written: {error.strerror or error}.") from None
+    comparisons = write_report(folder)
     console = Console()
     title = table_title(folder)
     console.print(terminal_table(comparisons, title) if comparisons else title)
@@ -62,17 +56,15 @@ def report_all(paths: Sequence[str], output: str | None) -> None:
     """Fills the paper's tables from several run folders; prints them, or writes them to the folder `output`.
 
     Raises:
-      BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be written.
+      BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
+      StorageFailed: a file cannot be read or written.
     """
     runs = [Run.read(path) for path in paths]
     if not output:
         _, tables = paper_report.filled(runs)
         print(paper_report.markdown(runs, tables), end="")
         return
-    try:
-        paper_report.write(runs, output)
-    except OSError as error:
-        raise BadInput(f"the report in {output} cannot be written: {error.strerror or error}.") from None
+    paper_report.write(runs, output)
     print(f"wrote {output}/{paper_report.REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
 
 

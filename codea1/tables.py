@@ -26,32 +26,31 @@ from codea1.errors import BadInput
 from codea1.paper.commands import Place
 from codea1.paper.experiments import TINY, size_of
 from codea1.paper.schedule import Schedule
+from codea1.program import with_exit_code
 from codea1.storage.objects import is_remote
 
 
+@with_exit_code
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when all is done, 1 when a job failed, 2 after bad input, 130 when interrupted."""
+    """Does what the words of a command line ask for; returns 1 when a job failed, and 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m codea1.tables", description="Trains every method; writes tables.")
     parser.add_argument("--config", required=True, help="config file, with its argument after a colon")
     parser.add_argument("--workdir", required=True, help="folder that gets the runs and the report")
     parser.add_argument("--at_once", type=int, default=1, help="jobs that run at the same time (CPU only)")
     parser.add_argument("--dry_run", action="store_true", help="print the commands only")
     given = parser.parse_args(arguments)
+    if given.at_once < 1:
+        raise BadInput(f"--at_once is {given.at_once}; it must be at least 1.")
+    config, place = _read(given.config, given.workdir.rstrip("/"))
+    if given.dry_run:
+        print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
+        return 0
+    if is_remote(given.workdir):
+        raise BadInput(f"workdir {given.workdir} is in a bucket: run what --dry_run prints, on every host.")
+    schedule = Schedule(place, Path(place.workdir), sys.executable, config.steps, given.at_once)
     try:
-        if given.at_once < 1:
-            raise BadInput(f"--at_once is {given.at_once}; it must be at least 1.")
-        config, place = _read(given.config, given.workdir.rstrip("/"))
-        if given.dry_run:
-            print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
-            return 0
-        if is_remote(given.workdir):
-            raise BadInput(f"workdir {given.workdir} is in a bucket: run what --dry_run prints, on every host.")
         with _terminated_like_interrupted():
-            schedule = Schedule(place, Path(place.workdir), sys.executable, config.steps, given.at_once)
             return 0 if schedule.run() else 1
-    except BadInput as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("stopped: the same command goes on from there", file=sys.stderr)
         return 130

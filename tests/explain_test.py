@@ -1,13 +1,16 @@
+import errno
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codea1 import explain as program
+from codea1.errors import StorageFailed
 from codea1.runs import story_page
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -219,6 +222,33 @@ def test_the_page_needs_nothing_from_elsewhere(run: RunFolder):
     assert "<polyline" in page
 
 
+def test_a_page_is_written_whole_or_not_at_all(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    def half(path: epath.Path, content: bytes) -> None:
+        with open(path, "wb") as file:
+            file.write(content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "story.html"
+    file.write_text("the last one")
+    monkeypatch.setattr(type(epath.Path(tmp_path)), "write_bytes", half)
+    assert program.main([str(run.path), "--question=q/1", f"--html={file}"]) == 74
+    assert "there is no space left" in capsys.readouterr().err
+    assert file.read_text() == "the last one"
+
+
+def test_samples_that_cannot_be_read_are_one_sentence(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    def broken(*_: object) -> None:
+        raise StorageFailed("reading step_000001.jsonl failed: the disk does not work.")
+
+    monkeypatch.setattr(Samples, "read", broken)
+    assert program.main([str(run.path), "--question=q/1"]) == 74
+    assert capsys.readouterr().err == "error: reading step_000001.jsonl failed: the disk does not work.\n"
+
+
 def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture):
     def said(*arguments: str) -> str:
         assert program.main(list(arguments)) == 2
@@ -231,7 +261,9 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path, capsys: pytes
     assert "such as q/" in said(str(run.path), "--question=q/3")
     assert "was not asked in step 2" in said(str(run.path), "--question=q/1", "--step=2")
     assert "but in 1, 3" in said(str(run.path), "--question=q/1", "--step=2")
-    assert "cannot be written" in said(str(run.path), "--question=q/1", f"--html={tmp_path / 'no' / 'page.html'}")
+    (tmp_path / "file").write_text("")
+    for page in (tmp_path / "file" / "page.html", tmp_path):
+        assert "cannot be written" in said(str(run.path), "--question=q/1", f"--html={page}")
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
     assert "has no samples" in said(str(empty.path), "--question=q/1")
     (run.samples / "step_000001.jsonl").write_text("{\n{}\n")

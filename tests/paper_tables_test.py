@@ -11,9 +11,9 @@ from codea1 import report as program
 from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.sampling import Draw
 from codea1.code_evaluation import Asked
-from codea1.errors import BadInput
+from codea1.errors import BadInput, StorageFailed
 from codea1.hosts import Hosts
-from codea1.paper import rendering
+from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
 from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
 from codea1.paper.layouts import LAYOUTS, Measure
@@ -281,6 +281,18 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(runs: Path, capsys: pytes
     (runs / "file").write_text("")
     assert program.main([*(str(runs / name) for name in ALL), f"--output={runs / 'file' / 'report'}"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    def broken(*_: object) -> None:
+        raise StorageFailed("reading after.json failed: the disk does not work.")
+
+    monkeypatch.setattr(results, "read_evaluation", broken)
+    for more in ([], [f"--output={runs / 'report'}"]):
+        assert program.main([*(str(runs / name) for name in ALL), *more]) == 74
+        assert capsys.readouterr().err == "error: reading after.json failed: the disk does not work.\n"
 
 
 def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int) -> None:

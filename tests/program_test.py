@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from codea1 import program
+from codea1 import errors, program
 from codea1.config import default_config, parse_arg, validate
 from codea1.errors import BadInput
 from tests.conftest import ROOT
@@ -45,6 +45,27 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
+
+
+@pytest.mark.parametrize(("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75)])
+def test_programs_with_argparse_end_by_the_same_codes(error, code, capsys):
+    @program.with_exit_code
+    def main(told: str) -> None:
+        raise getattr(errors, error)(told)
+
+    assert main("it is\nfull.") == code
+    assert capsys.readouterr().err == "error: it is full.\n"
+
+
+def test_other_ends_of_a_program_with_argparse():
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert program.with_exit_code(lambda: None)() == 0
+    assert program.with_exit_code(lambda: 1)() == 1
+    assert program.with_exit_code(interrupted)() == 130
+    with pytest.raises(ZeroDivisionError):
+        program.with_exit_code(lambda: 1 // 0)()
 
 
 def test_a_program_that_takes_a_word_wants_one(tmp_path):

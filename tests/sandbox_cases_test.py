@@ -100,7 +100,7 @@ def test_command_line(tmp_path):
     path.write_text("{}")
     done = command("grade", str(path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip() == f"{path}, line 1: 'name' is missing or not a string."
+    assert done.stderr.strip() == f"error: {path}, line 1: 'name' is missing or not a string."
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared grading cases are not here")

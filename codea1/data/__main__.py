@@ -23,7 +23,8 @@ from codea1.data.kodcode import Dropped, kodcode_rows
 from codea1.data.loader import load_questions
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.training_set import training_questions, write_training_set
-from codea1.errors import BadInput, StorageFailed
+from codea1.errors import BadInput
+from codea1.program import with_exit_code
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import AUTO
 from codea1.sandbox.pool import SandboxPool
@@ -32,15 +33,10 @@ from codea1.storage.objects import exists, location
 HARD = 1 / 3  # KodCode's own bound: below it a question is called hard
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when done, 2 after bad input, 74 where storage fails; a sentence goes to stderr."""
-    options = _parser().parse_args(arguments)
-    try:
-        _make(options)
-    except (BadInput, StorageFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, BadInput) else 74
-    return 0
+@with_exit_code
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Does what the words of a command line ask for."""
+    _make(_parser().parse_args(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
+from codea1.errors import BadInput
 from codea1.paper import rendering
 from codea1.paper.commands import Place
 from codea1.paper.experiments import SFT_TEST, TINY, value
@@ -42,24 +43,25 @@ def filled(runs: Sequence[Run]) -> tuple[Results, list[Table]]:
     return results, tables(results, _places(runs))
 
 
-def write(runs: Sequence[Run], output: str) -> str:
-    """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder; returns the report.
+def write(runs: Sequence[Run], output: str) -> None:
+    """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
 
     Raises:
-      BadInput: as `filled` does; nothing is written then.
+      BadInput: as `filled` does, or `output` cannot be a folder; nothing is written then.
+      StorageFailed: a file cannot be read or written.
     """
     folder = location(output, "output")
     results, each = filled(runs)
-    drawn = {name: {kind: _picture(figure, kind) for kind in ("png", "pdf")} for name, figure in figures(results, each)}
-    report = markdown(runs, each, list(drawn))
-    for table in each:
-        write_atomically(folder / f"{table.name}.tex", rendering.latex(table))
-        write_atomically(folder / f"{table.name}.csv", rendering.comma_separated(table))
-    for name, pictures in drawn.items():
-        for kind, picture in pictures.items():
-            write_atomically(folder / f"{name}.{kind}", picture)
-    write_atomically(folder / REPORT, report)
-    return report
+    drawn = dict(figures(results, each))
+    files: dict[str, str | bytes] = {f"{table.name}.tex": rendering.latex(table) for table in each}
+    files |= {f"{table.name}.csv": rendering.comma_separated(table) for table in each}
+    files |= {f"{name}.{kind}": _picture(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
+    files[REPORT] = markdown(runs, each, list(drawn))
+    try:
+        for name, content in files.items():
+            write_atomically(folder / name, content)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
 def _all_missing(place: tuple[str, Place]) -> str:

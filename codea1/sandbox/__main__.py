@@ -7,7 +7,7 @@ python -m codea1.sandbox grade CASES.jsonl  one JSON verdict a line for the grad
 import argparse
 import sys
 
-from codea1.errors import BadInput
+from codea1.program import with_exit_code
 from codea1.sandbox.cases import grade_cases, read_cases
 from codea1.sandbox.doctor import examine
 from codea1.sandbox.grading import Grader
@@ -15,8 +15,9 @@ from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.pool import SandboxPool
 
 
+@with_exit_code
 def main() -> int:
-    """Runs the command line; returns the exit code: 1 where nothing can be run, 2 for a mistake in what was given."""
+    """Runs the command line; returns the exit code: 1 where nothing can be run."""
     parser = argparse.ArgumentParser(
         prog="python -m codea1.sandbox", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -26,11 +27,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.command is None:
         return 0 if examine() else 1
-    try:
-        _grade(arguments.cases)
-    except BadInput as error:
-        print(error, file=sys.stderr)
-        return 2
+    _grade(arguments.cases)
     return 0
 
 

@@ -141,13 +141,23 @@ def test_an_average_needs_all_its_benchmarks(tmp_path: Path):
 
 
 def test_curves_end_with_the_mean_of_the_last_tenth(tmp_path: Path):
-    run = make_run(tmp_path / "a1", config(0), after={"code_pass_at_1": LOW})
+    run = make_run(tmp_path / "a1", config(0, steps=20), after={"code_pass_at_1": LOW})
     with MetricsWriter(run) as writer:
         for step in range(1, 21):
             writer.write(step, {"code/pass_rate_new": step / 20})
     table = filled(tmp_path / "a1")["mistake_book_tiny"]
     assert cell(table, "code_a1", "pass_rate_new").ours.mean == pytest.approx((19 + 20) / 40)
     assert "| 97.5 |" in rendering.markdown(table)  # one seed's curve has no interval
+
+
+def test_a_curve_that_goes_on_has_no_end_yet(tmp_path: Path):
+    run = make_run(tmp_path / "a1", config(0, steps=40))
+    with MetricsWriter(run) as writer:
+        for step in range(1, 6):
+            writer.write(step, {"code/pass_rate_new": 0.5})
+    found = cell(filled(tmp_path / "a1")["mistake_book_tiny"], "code_a1", "pass_rate_new")
+    assert found.ours is None
+    assert "steps=40,seed=0,method=code_a1" in found.commands[0]  # by which the run goes on
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
@@ -332,6 +342,12 @@ def test_samples_that_tests_chose_stand_in_the_row_of_both_models(tmp_path: Path
     (missing,) = cell(table, "base+base", "humanevalplus").commands
     assert "--model=models/coder" in missing
     assert "--best_of --test_model=models/coder --output=" in missing
+
+
+def test_a_test_llm_of_another_size_is_not_the_base(tmp_path: Path):
+    own = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
+    chosen(own, HIGH, str(own.path), "models/Qwen2.5-Coder-7B-Instruct", 111)
+    assert cell(filled(own.path)["collaboration_3b"], "code_a1+base", "humanevalplus").ours is None
 
 
 @pytest.mark.parametrize(("tester", "expected"), [("Qwen2.5-Coder-3B-Instruct", "base"), ("code_a1_0/test", "code_a1")])

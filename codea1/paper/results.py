@@ -101,10 +101,13 @@ class Run:
     @property
     def early(self) -> list[int]:
         """The steps before the run's last at which it was measured last."""
-        last = self.folder.config.get("steps", 0)
         measured = self._evaluations.items()
         steps = {each["step"] for (split, before, _), each in measured if not before and split != "validation"}
-        return sorted(step for step in steps if step < last)
+        return sorted(step for step in steps if step < self._last_step)
+
+    @property
+    def _last_step(self) -> int:
+        return self.folder.config.get("steps", 0)
 
     def _chooser(self, evaluation: Mapping[str, Any]) -> str:
         """Whose Test LLM chose: what the folders of both evaluations say; empty where nobody did, "?" where unknown."""
@@ -118,7 +121,10 @@ class Run:
             return "?"
         if model == tester:
             return self.experiment
-        return BASE if size_of_published(tester) else exported_from(tester) or "?"
+        size = size_of_published(tester)
+        if size:
+            return BASE if size == self.size else "?"
+        return exported_from(tester) or "?"
 
     def _setting(self, split: str, step: int, name: str) -> str:
         """What `codea1.evaluate` was told, by the folder in which it keeps what it does."""
@@ -126,7 +132,9 @@ class Run:
 
     def _end_of_curve(self, metric: str) -> np.ndarray | None:
         values = [row[metric] for row in self.rows if row.get(metric) is not None]
-        return np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]) if values else None
+        if not values or self.rows[-1]["step"] < self._last_step:
+            return None
+        return np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]])
 
 
 class Results:
@@ -184,11 +192,11 @@ def stacked(by_seed: Mapping[int, list[np.ndarray]], seeds: Sequence[int], what:
     return parts
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = _OWN) -> list[str]:
-    """The dotted names of the fields in which two configs differ, but for those that fit a pattern of `but`."""
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """The dotted names of the fields in which two configs differ, but for those of a seed and what decides nothing."""
     one, other = dict(_leaves(one)), dict(_leaves(other))
     differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
-    return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in but)]
+    return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
 
 
 def _add(runs: dict[int, Run], run: Run) -> None:

@@ -253,7 +253,8 @@ class Trainer:
             return
         self._record.note(f"evaluating {name} training, on the test split")
         measured = self._measure("test", self._config.validation.test_samples)
-        self._record.write_evaluation(name, summary(measured, step, "test"))
+        question_ids = [question.id for question in self._parts.test]
+        self._record.write_evaluation(name, summary(measured, step, "test", question_ids))
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
         asked = held_out(self._config, self._parts, split, samples)

@@ -88,8 +88,9 @@ def test_suites_are_counted_per_mutant_shown(grader):
     assert measured["test_mutation_score_at_1"] == [pytest.approx(0.5)]
     assert measured["test_strict_kill"] == [pytest.approx((1.0 + 0.0) / 2)]
     assert measured["test_mul"] == [[pytest.approx(0.75), pytest.approx(0.75)]]
-    metrics = summary(measured, 3, "test")["metrics"]
-    assert metrics["test_mul"]["mean"] == pytest.approx(0.5625)
+    evaluation = summary(measured, 3, "test", ["q"])
+    assert evaluation["metrics"]["test_mul"]["mean"] == pytest.approx(0.5625)
+    assert (evaluation["questions"], evaluation["question_ids"]) == (1, ["q"])
 
 
 def test_a_question_without_mutants_is_undefined(grader):

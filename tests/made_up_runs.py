@@ -36,7 +36,8 @@ def config(seed: int = 0, method: str = "code_a1", shape: str = "", **fields: An
 def evaluation(step: int, values: Values, split: str = "test") -> dict[str, Any]:
     metrics = {name: {**bootstrap_interval(each)._asdict(), "per_question": each} for name, each in values.items()}
     questions = len(next(iter(values.values())))
-    return {"step": step, "split": split, "questions": questions, "metrics": metrics}
+    ids = [f"q/{index}" for index in range(questions)]
+    return {"step": step, "split": split, "questions": questions, "question_ids": ids, "metrics": metrics}
 
 
 def make_run(

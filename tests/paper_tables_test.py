@@ -111,7 +111,7 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     write_evaluation(run, "humanevalplus_step_000000", evaluation(0, {"avg_at_32": LOW}, "humanevalplus"))
     tables = filled(run.path)
     table = tables["code_generation_1.5b"]
-    assert table.notes == ()
+    assert table.notes == ("Samples of a question: Base 32, Code-A1 32.",)
     ours = cell(table, "code_a1", "humanevalplus")
     assert ours.ours.mean == pytest.approx(0.75)  # of the last step
     assert ours.published == 72.69
@@ -214,10 +214,45 @@ def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Pa
     assert "their configs differ in steps" in said("one", "longer")
     assert "was not measured on the same questions for every seed" in said("one", "fewer")
     assert "were not measured on the same questions" in said("one", "golden")
+    for name, made in (("two", config(1)), ("asked_golden", config(0, "golden"))):
+        others = {**evaluation(40, {"code_pass_at_1": HIGH}), "question_ids": ["q/1", "q/0", "q/2", "q/3"]}
+        write_evaluation(make_run(tmp_path / name, made), "after", others)
+    assert "was not measured on the same questions for every seed" in said("one", "two")
+    assert "were not measured on the same questions" in said("one", "asked_golden")
     assert "is neither a training run nor an evaluation" in said("one", "warm_start")
     assert "is not a run folder" in said("one", "empty")
     (tmp_path / "one" / "evaluations" / "after.json").write_text("{}")
     assert "after.json is not an evaluation" in said("one", "golden")
+
+
+def test_runs_from_before_questions_were_named_are_compared_by_their_number(tmp_path: Path):
+    old = make_run(tmp_path / "old", config(0))
+    made = evaluation(40, {"code_pass_at_1": HIGH})
+    del made["question_ids"]
+    write_evaluation(old, "after", made)
+    make_run(tmp_path / "golden", config(0, "golden"), after={"code_pass_at_1": LOW})
+    (compared,) = cell(
+        filled(old.path, tmp_path / "golden")["code_generation_tiny"], "code_a1", "tiny_pass"
+    ).comparisons
+    assert compared.difference.mean == pytest.approx(0.5)
+
+
+def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
+    run = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
+    other = make_run(tmp_path / "golden_0", config(0, "golden", "qwen2.5-coder-3b"))
+    write_evaluation(run, "humanevalplus_step_000111", evaluation(111, {"avg_at_32": HIGH}, "humanevalplus"))
+    write_evaluation(other, "humanevalplus_step_000111", evaluation(111, {"avg_at_1": LOW}, "humanevalplus"))
+    table = filled(run.path, other.path)["code_generation_3b"]
+    assert "Samples of a question: Golden Tests 1, Code-A1 32." in table.notes
+    assert "Golden Tests 1, Code-A1 32" in rendering.latex(table)
+    write_evaluation(run, "mbppplus_step_000111", evaluation(111, {"avg_at_4": HIGH}, "mbppplus"))
+    with pytest.raises(BadInput, match="Code-A1 was measured with 32 and with 4 samples of a question"):
+        filled(run.path)
+    (run.evaluations / "mbppplus_step_000111.json").unlink()
+    for count in (4, 32):
+        chosen(run, HIGH, str(run.path), str(run.path), 111, samples=count)
+    with pytest.raises(BadInput, match="humanevalplus, seed 0, was measured with 32 and with 4 samples"):
+        filled(run.path)
 
 
 def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
@@ -305,9 +340,9 @@ def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(
         assert capsys.readouterr().err == "error: reading after.json failed: the disk does not work.\n"
 
 
-def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int) -> None:
+def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
     """Writes what `codea1.evaluate --best_of` does: the result, and in two folders beside it how it was measured."""
-    name = "humanevalplus_best_of_32"
+    name = f"humanevalplus_best_of_{samples}"
     write_evaluation(folder, f"{name}_step_{step:06d}", evaluation(step, {"pass_at_1": values}, name))
     drawn = {"benchmark": "humanevalplus", "model": model, "step": step, "samples": 32, "seed": 0}
     RunFolder.open(str(folder.evaluations / f"humanevalplus_step_{step:06d}"), drawn)
@@ -384,8 +419,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     code_evaluation.evaluate_code(asked, Hosts())
     run, measure = Run.read(asked.output), Measure("avg_at_*", "humanevalplus")
     assert (run.experiment, run.size) == ("base", "3b")
-    np.testing.assert_equal(run.scores(measure, before=True, tester=expected), [[1.0]])
-    np.testing.assert_equal(run.scores(measure, before=True), [[0.5]])
+    (by_choice,) = run.scores(measure, before=True, tester=expected)
+    (plain,) = run.scores(measure, before=True)
+    assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
+    assert (plain.scores, plain.samples, plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
 
 
 def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Path):

@@ -131,6 +131,12 @@ def test_evaluations_of_other_questions_are_not_compared(folder: RunFolder):
     write_evaluation(folder, "after", {**evaluation(9, test_mul=[0.5] * 4), "split": "validation"})
     with pytest.raises(BadInput, match="same questions"):
         compare(folder)
+    for name, ids in (("before", "abcd"), ("after", "abdc")):
+        write_evaluation(folder, name, {**evaluation(9, test_mul=[0.5] * 4), "question_ids": list(ids)})
+    with pytest.raises(BadInput, match="same questions"):
+        compare(folder)
+    write_evaluation(folder, "before", evaluation(9, test_mul=[0.5] * 4))
+    assert len(compare(folder)) == 1  # it is as old runs are
     write_evaluation(folder, "after", evaluation(9, test_mul=[0.5] * 3))
     with pytest.raises(BadInput, match="test_mul is not of the same questions"):
         compare(folder)
@@ -139,7 +145,13 @@ def test_evaluations_of_other_questions_are_not_compared(folder: RunFolder):
 DAMAGED = '{"step": 1, "split": "test", "questions": 4, "metrics": {"a": 3}}'
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", DAMAGED])
+SHORT = (
+    '{"step": 1, "split": "test", "questions": 2, "question_ids": ["a", "b"], '
+    '"metrics": {"a": {"mean": 1, "low": 1, "high": 1, "per_question": [1]}}}'
+)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", DAMAGED, SHORT])
 def test_a_damaged_evaluation_is_named_and_nothing_written(folder: RunFolder, content: str):
     folder.evaluations.mkdir()
     (folder.evaluations / "before.json").write_text(content)

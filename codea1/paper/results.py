@@ -4,7 +4,7 @@ import dataclasses
 import fnmatch
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,15 @@ _CHOICE = "_best_of_"  # in the name of a benchmark whose samples a Test LLM cho
 
 # By (split, whether it was before training, whose Test LLM chose among the samples).
 Evaluations = dict[tuple[str, bool, str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measure of one run: its scores, of which questions, and how often each was asked."""
+
+    scores: np.ndarray  # [questions, factors], shares
+    question_ids: tuple[str, ...] = ()  # in the order of the scores; empty where they were not kept
+    samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
 
 
 @dataclass(frozen=True)
@@ -81,26 +90,35 @@ class Run:
                     found[key] = evaluation
         return found
 
-    def scores(self, measure: Measure, before: bool = False, tester: str = "") -> np.ndarray | None:
-        """A measure's scores [questions, factors], shares; None where it was not taken.
+    def scores(self, measure: Measure, before: bool = False, tester: str = "") -> Iterator[Measured]:
+        """Yields a measure as it was taken, once for each number of samples; nothing where it was not.
 
         Args:
-          before: those of the models that training began with.
+          before: that of the models that training began with.
           tester: whose Test LLM chose among the samples, which are then judged by that choice.
+
+        Raises:
+          BadInput: an evaluation, or metrics.jsonl, is damaged.
+          StorageFailed: one cannot be read.
         """
         if not measure.split:
-            return None if before else self._end_of_curve(measure.metric)
+            yield from () if before else self._end_of_curve(measure.metric)
+            return
         split, metric = (f"{measure.split}{_CHOICE}*", "pass_at_1") if tester else (measure.split, measure.metric)
         for (own, was_before, chooser), evaluation in self._evaluations.items():
             if fnmatch.fnmatch(own, split) and (was_before, chooser) == (before, tester):
                 for name in fnmatch.filter(evaluation["metrics"], metric):
                     values = per_question(evaluation["metrics"][name])
-                    return values[:, None] if values.ndim == 1 else values
-        return None
+                    counted = own if tester else name if "*" in metric else ""
+                    yield Measured(
+                        values[:, None] if values.ndim == 1 else values,
+                        tuple(evaluation.get("question_ids", ())),
+                        counted.rpartition("_")[2],
+                    )
 
     @property
     def early(self) -> list[int]:
-        """The steps before the run's last at which it was measured last."""
+        """The steps before the run's last at which it was measured last. Raises what `scores` does."""
         measured = self._evaluations.items()
         steps = {each["step"] for (split, before, _), each in measured if not before and split != "validation"}
         return sorted(step for step in steps if step < self._last_step)
@@ -130,11 +148,10 @@ class Run:
         """What `codea1.evaluate` was told, by the folder in which it keeps what it does."""
         return json.loads(read(self.folder.evaluations / f"{split}_step_{step:06d}" / "config.json"))[name]
 
-    def _end_of_curve(self, metric: str) -> np.ndarray | None:
+    def _end_of_curve(self, metric: str) -> Iterator[Measured]:
         values = [row[metric] for row in self.rows if row.get(metric) is not None]
-        if not values or self.rows[-1]["step"] < self._last_step:
-            return None
-        return np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]])
+        if values and self.rows[-1]["step"] >= self._last_step:
+            yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
 
 
 class Results:
@@ -159,37 +176,64 @@ class Results:
         """The training runs of an experiment, by seed."""
         return dict(sorted(self._runs.get((size, experiment), {}).items()))
 
-    def scores(self, size: str, line: Line, column: Column) -> dict[int, list[np.ndarray]]:
-        """The scores [questions, factors] in each of a column's measures, by seed; seeds that lack one are left out."""
+    def scores(self, size: str, line: Line, column: Column) -> dict[int, list[Measured]]:
+        """Each of a column's measures, by seed; seeds that lack one are left out.
+
+        Raises:
+          BadInput: an evaluation, or metrics.jsonl, is damaged, or a measure was taken with two numbers of samples.
+          StorageFailed: one cannot be read.
+        """
         found = {}
         for seed in sorted({seed for its_size, _, seed in self._measured if its_size == size}):
             taken = [self._taken(size, seed, line, measure) for measure in column.measures]
-            if all(scores is not None for scores in taken):
+            if all(taken):
                 found[seed] = taken
         return found
 
-    def _taken(self, size: str, seed: int, line: Line, measure: Measure) -> np.ndarray | None:
+    def _taken(self, size: str, seed: int, line: Line, measure: Measure) -> Measured | None:
         is_base = line.experiment == BASE
         sources = list(self._measured.get((size, line.experiment, seed), ()))
         if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
             own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
             sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
-        taken = (run.scores(measure, before=is_base, tester=line.tester) for run in sources)
-        return next((scores for scores in taken if scores is not None), None)
+        taken = [each for run in sources for each in run.scores(measure, before=is_base, tester=line.tester)]
+        if taken:
+            samples_of(taken, f"{line.title}, {measure.split}, seed {seed},")
+        return taken[0] if taken else None
 
 
-def stacked(by_seed: Mapping[int, list[np.ndarray]], seeds: Sequence[int], what: str) -> list[Scores]:
+def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
     """The scores of some seeds as `codea1.benchmarks.across_seeds` reads them: one array for each measure.
 
     Raises:
       BadInput: the seeds were not asked the same questions; `what` was measured is named.
     """
-    parts = []
-    for each in zip(*(by_seed[seed] for seed in seeds), strict=True):
-        if len({scores.shape for scores in each}) > 1:
-            raise BadInput(f"{what} was not measured on the same questions for every seed.")
-        parts.append(np.stack(each))
-    return parts
+    parts = list(zip(*(by_seed[seed] for seed in seeds), strict=True))
+    if not all(map(same_questions, parts)):
+        raise BadInput(f"{what} was not measured on the same questions for every seed.")
+    return [np.stack([each.scores for each in part]) for part in parts]
+
+
+def same_questions(measured: Sequence[Measured]) -> bool:
+    """Whether all are of the same questions in the same order, by their ids.
+
+    Where one has no ids, as in runs made before training kept them, its number of questions must be that of the
+    others: which questions a split has is in the runs' configs, and rows whose configs differ in that say so.
+    """
+    known = {each.question_ids for each in measured if each.question_ids}
+    return len({each.scores.shape for each in measured}) == 1 and len(known) <= 1
+
+
+def samples_of(measured: Iterable[Measured], what: str) -> str:
+    """With how many samples of a question all were measured; empty where that number is none's own.
+
+    Raises:
+      BadInput: with several numbers; `what` was measured is named.
+    """
+    counts = sorted({each.samples for each in measured if each.samples})
+    if len(counts) > 1:
+        raise BadInput(f"{what} was measured with {' and with '.join(counts)} samples of a question: use one number.")
+    return "".join(counts)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

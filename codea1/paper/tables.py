@@ -1,7 +1,7 @@
 """The paper's tables, filled: ours with intervals, the published number beside it, comparisons, missing commands."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codea1.benchmarks.across_seeds import Difference, Interval, difference, holm, interval
@@ -9,7 +9,7 @@ from codea1.errors import BadInput
 from codea1.paper.commands import Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, recipe
 from codea1.paper.layouts import LAYOUTS, TRAINING_SPLIT, Column, Layout, Line
-from codea1.paper.results import Results, differences, stacked
+from codea1.paper.results import Results, differences, same_questions, samples_of, stacked
 
 CLEAR = 0.05  # a comparison below is called significant
 
@@ -70,26 +70,32 @@ def tables(results: Results, places: Mapping[str, Place]) -> list[Table]:
       places: by size, where the commands that fill missing cells run.
 
     Raises:
-      BadInput: an evaluation is damaged, or seeds or rows were not asked the same questions.
+      BadInput: an evaluation is damaged, seeds or rows were not asked the same questions, or a row was measured with
+        two numbers of samples.
+      StorageFailed: a file cannot be read.
     """
     layouts = [(size, each) for size in results.sizes for each in LAYOUTS.values() if each.columns_of(size)]
     return [fill(layout, size, results, places[size]) for size, layout in layouts]
 
 
 def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
-    """Returns one table at one size."""
+    """Returns one table at one size.
+
+    Raises:
+      BadInput: as `tables` does.
+    """
     columns = layout.columns_of(size)
-    titles = {line.key: line.title.format(alpha=recipe(size).alpha) for line in layout.lines}
-    lines = {line.key: line for line in layout.lines}
+    lines = {line.key: replace(line, title=line.title.format(alpha=recipe(size).alpha)) for line in layout.lines}
     rows = []
-    for line in layout.lines:
+    for line in lines.values():
         cells = []
         for column in columns:
             cell = _cell(layout, line, column, size, results, place)
-            compared = (_compare(lines[key], titles[key], line, column, size, results) for key in line.against)
+            compared = (_compare(lines[key], line, column, size, results) for key in line.against)
             cells.append(replace(cell, comparisons=tuple(filter(None, compared))))
-        rows.append(Row(line.key, titles[line.key], tuple(cells)))
-    return Table(layout, size, columns, _adjusted(rows), tuple(_notes(layout, size, results)))
+        rows.append(Row(line.key, line.title, tuple(cells)))
+    notes = (*_samples(lines.values(), columns, size, results), *_notes(layout, size, results))
+    return Table(layout, size, columns, _adjusted(rows), notes)
 
 
 def _cell(layout: Layout, line: Line, column: Column, size: str, results: Results, place: Place) -> Cell:
@@ -102,19 +108,19 @@ def _cell(layout: Layout, line: Line, column: Column, size: str, results: Result
     return Cell(interval(scores), tuple(by_seed), published)
 
 
-def _compare(against: Line, title: str, line: Line, column: Column, size: str, results: Results) -> Comparison | None:
+def _compare(against: Line, line: Line, column: Column, size: str, results: Results) -> Comparison | None:
     if column.is_curve:
         return None
     before, after = (results.scores(size, each, column) for each in (against, line))
     seeds = tuple(seed for seed in after if seed in before)
     if not seeds:
         return None
-    what = f"{line.title} and {title}, {column.title},"
+    what = f"{line.title} and {against.title}, {column.title},"
     sides = [stacked(side, seeds, what) for side in (before, after)]
-    if [part.shape for part in sides[0]] != [part.shape for part in sides[1]]:
+    if not all(map(same_questions, zip(*(side[seed] for side in (before, after) for seed in seeds), strict=True))):
         raise BadInput(f"{what} were not measured on the same questions.")
     found = difference(*sides)
-    return None if math.isnan(found.mean) else Comparison(title, found, seeds)
+    return None if math.isnan(found.mean) else Comparison(against.title, found, seeds)
 
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -154,6 +160,18 @@ def _exported(tester: str, size: str, results: Results, place: Place) -> Iterato
     if run is None:
         yield place.train(EXPERIMENTS[tester], seed).command
     yield place.export(tester, str(run.folder.path) if run else place.run(tester, seed))
+
+
+def _samples(lines: Iterable[Line], columns: Sequence[Column], size: str, results: Results) -> Iterator[str]:
+    """With how many samples of a question each row was measured, where that is the choice of who measured."""
+    counts = {}
+    for line in lines:
+        taken = (results.scores(size, line, column).values() for column in columns)
+        measured = [each for by_seed in taken for parts in by_seed for each in parts]
+        if count := samples_of(measured, line.title):
+            counts[line.title] = count
+    if counts:
+        yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
 
 
 def _notes(layout: Layout, size: str, results: Results) -> Iterator[str]:

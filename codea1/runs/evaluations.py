@@ -18,10 +18,11 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
 
     Args:
       name: "before" and "after" are what the report compares.
-      evaluation: {"step": int, "split": str, "questions": int, "metrics": {metric: {"mean": float, "low": float,
-        "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i of every
-        per_question list is the same question; NaN, written as null, means undefined for that question. A metric that
-        is a product of means over questions has the list of its factors in place of each float.
+      evaluation: {"step": int, "split": str, "questions": int, "question_ids": [str, ...], "metrics": {metric: {"mean":
+        float, "low": float, "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i
+        of every per_question list is the question of entry i of question_ids, which old evaluations lack; NaN, written
+        as null, means undefined for that question. A metric that is a product of means over questions has the list of
+        its factors in place of each float.
     """
     write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
 
@@ -39,7 +40,8 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
             evaluation[key]
         for metric in evaluation["metrics"].values():
             interval(metric)
-            per_question(metric)
+            if len(per_question(metric)) != len(evaluation.get("question_ids") or metric["per_question"]):
+                raise ValueError("has not one value for each of question_ids")
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

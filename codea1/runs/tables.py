@@ -60,7 +60,8 @@ def compare(folder: RunFolder) -> list[Comparison]:
       BadInput: an evaluation is damaged, or the two are not of the same questions.
     """
     before, after = read_evaluation(folder, "before"), read_evaluation(folder, "after")
-    if before and after and any(before[key] != after[key] for key in ("split", "questions")):
+    both = before.keys() & after.keys() & {"split", "questions", "question_ids"} if before and after else ()
+    if any(before[key] != after[key] for key in both):
         raise BadInput(f"{folder.evaluations}: before.json and after.json are not of the same questions.")
     sides = [evaluation["metrics"] if evaluation else {} for evaluation in (before, after)]
     return [_comparison(folder, name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]

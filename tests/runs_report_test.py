@@ -17,7 +17,7 @@ from codea1.runs.evaluations import read_evaluation, write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.report import write_report
-from codea1.runs.tables import compare
+from codea1.runs.tables import compare, runs_table
 from tests.made_up_runs import config, make_run
 
 ALL_METRICS = [series.metric for panel in figures.PANELS for series in panel.series]
@@ -173,6 +173,13 @@ def test_the_program_refuses_a_folder_that_is_no_run(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr == f"error: {tmp_path} is not a run folder: it has no config.json.\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path):
+    paths = [tmp_path / name for name in ("x/first/a1", "y/first/a1", "x/second/a1", "golden")]
+    folders = [make_run(path, config(), {"test_mul": [0.0]}, {"test_mul": [0.0]}) for path in paths]
+    head = runs_table([*folders, folders[0]]).splitlines()[0]
+    assert head == "| metric | x/first/a1 | y/first/a1 | second/a1 | golden |"
 
 
 def test_several_runs_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture):

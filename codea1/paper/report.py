@@ -13,7 +13,7 @@ from codea1.paper.experiments import SFT_TEST, TINY, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
-from codea1.runs.tables import compare, runs_table
+from codea1.runs.tables import runs_table
 from codea1.storage.objects import is_remote, location, write_atomically
 
 REPORT = "report.md"
@@ -21,11 +21,11 @@ REPORT = "report.md"
 
 def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
-    names = {run.folder.path.name: compare(run.folder) for run in runs if run.trains}
+    trained = [run.folder for run in runs if run.trains]
     parts = ["# The paper's tables, and ours", *map(_all_missing, _places(runs).items())]
     parts += map(rendering.markdown, tables)
     parts += [f"## Figures\n\n{_pictures(drawn)}"] if drawn else []
-    parts += [f"## Each run, before and after\n\n{runs_table(names)}"] if names else []
+    parts += [f"## Each run, before and after\n\n{runs_table(trained)}"] if trained else []
     others = [run for run in runs if not run.experiment]
     if others:
         listed = ", ".join(f"`{run.folder.path.name}`" for run in others)

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from etils import epath
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -103,16 +104,30 @@ def markdown_table(comparisons: list[Comparison]) -> str:
     return "\n".join(lines)
 
 
-def runs_table(runs: Mapping[str, list[Comparison]]) -> str:
-    """Returns the final tables of several runs, by name, side by side in Markdown: before, after and the difference."""
-    by_metric = {name: {row.metric: row for row in rows} for name, rows in runs.items()}
+def runs_table(folders: Iterable[RunFolder]) -> str:
+    """Returns the final tables of several runs side by side in Markdown: before, after and the difference.
+
+    Each is called by the end of its path that no other shares.
+
+    Raises:
+      BadInput: as `compare` does.
+    """
+    by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
+    by_metric = {_short(path, by_path): rows for path, rows in by_path.items()}
     metrics = dict.fromkeys(metric for rows in by_metric.values() for metric in rows)
-    lines = [f"| metric | {' | '.join(runs)} |", f"| :-- |{' --: |' * len(runs)}"]
+    lines = [f"| metric | {' | '.join(by_metric)} |", f"| :-- |{' --: |' * len(by_metric)}"]
     lines += [
         f"| {label(metric)} | {' | '.join(_change(rows.get(metric)) for rows in by_metric.values())} |"
         for metric in metrics
     ]
     return "\n".join(lines)
+
+
+def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
+    """The shortest end of a path that ends no other of `paths`."""
+    ends = (path.parts[-length:] for length in range(1, len(path.parts)))
+    alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)
+    return next(alone, str(path))
 
 
 def _change(row: Comparison | None) -> str:

@@ -1,6 +1,7 @@
 import csv
 import io
 import os
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from codea1.paper.tables import Table
 from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
+from tests.conftest import ROOT
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, evaluation, make_run
 
@@ -469,6 +471,17 @@ def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_pat
     (command,) = cell(tables["code_generation_3b"], "base", "mbppplus").commands
     assert "--model=models/coder " in command
     assert "steps=40" in cell(tables["code_generation_tiny"], "self_play", "tiny_pass").commands[0]
+
+
+def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
+    given = "size=3b,topology=v5p-64,models=gs://bucket/models,data=gs://bucket/kodcode"
+    made = runpy.run_path(str(ROOT / "configs/code_a1.py"))["get_config"](f"{given},method=golden")
+    make_run(tmp_path / "golden_0", made.to_dict())
+    runs = [Run.read(str(tmp_path / "golden_0"))]
+    (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
+    command = cell(table, "self_play", "humanevalplus").commands[0]
+    assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
+    assert f"codea1.tables --config=configs/code_a1.py:{given} --workdir=" in paper_report.markdown(runs, [table])
 
 
 def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from codea1.errors import BadInput
 from codea1.paper import rendering
 from codea1.paper.commands import Place
-from codea1.paper.experiments import SFT_TEST, TINY, value
+from codea1.paper.experiments import SFT_TEST, TINY, size_of_published, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
@@ -85,6 +85,12 @@ def _place(size: str, runs: Sequence[Run]) -> Place:
     if size == TINY:
         return Place("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
     arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
+    models, _, model = value(config, "code.model", "").rpartition("/")
+    if size_of_published(model) == size:
+        arguments["models"] = models
+    data, _, file = value(config, "data.train.source", "").rpartition("/")
+    if file == "train.parquet":
+        arguments["data"] = data
     return Place("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))
 
 

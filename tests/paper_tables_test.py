@@ -129,7 +129,10 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[3:]]
     assert asked == ["humanevalplus"] * 3 + ["mbppplus"] * 3 + ["bigcodebench_complete"] * 3
-    assert "read off a figure" in rendering.markdown(tables["alpha_1.5b"])
+    assert "paper: Table 1, as printed." in rendering.markdown(table)
+    assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
+        tables["alpha_1.5b"]
+    )
 
 
 def test_an_average_needs_all_its_benchmarks(tmp_path: Path):
@@ -311,6 +314,7 @@ def test_a_latex_table_is_whole(runs: Path):
     assert text.count(r"\begin") == text.count(r"\end")
     assert r"62.5$^{*}$ {\scriptsize" in text
     assert "% missing [1]: python -m codea1.train" in text
+    assert "(Holm, 3 comparisons), on the questions that are defined for both." in text
 
 
 def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):

@@ -245,7 +245,7 @@ def test_the_golden_method_trains_the_code_llm_alone(micro_config, tmp_path):
     micro_config.steps = 3
     trainer = train(micro_config, tmp_path)
     assert list(trainer._players) == ["code"]
-    written = json.loads((tmp_path / "run" / "evaluations" / "after.json").read_text())
+    written = json.loads((tmp_path / "evaluations" / "after.json").read_text())
     assert written["question_ids"] == [question.id for question in trainer._parts.test]
     assert {row["player"] for row in rows(tmp_path)} == {"code"}
     assert all(len(row["golden"]) == 5 for row in rows(tmp_path))

@@ -10,19 +10,24 @@ from enum import Enum
 
 
 class Source(Enum):
-    """Where a number was found."""
+    """How a number was found."""
 
-    TABLE = "printed in a table of the paper or its project page"
-    FIGURE = "read off a figure of the paper"
+    TABLE = "as printed"
+    FIGURE = "read off the figure"
 
 
 @dataclass(frozen=True)
 class PublishedTable:
     """One table of numbers in percent; None where the paper has no number."""
 
+    place: str  # in the paper or on its project page
     columns: tuple[str, ...]  # keys of columns of `codea1.paper.layouts`
     rows: Mapping[tuple[str, str], tuple[float | None, ...]]  # by (size, row)
     source: Source = Source.TABLE
+
+    @property
+    def origin(self) -> str:
+        return f"{self.place}, {self.source.value}"
 
     def value(self, size: str, row: str, column: str) -> float | None:
         """The number of a cell, in percent; None where nothing was published."""
@@ -34,6 +39,7 @@ CODE_COLUMNS = ("humanevalplus", "mbppplus", "bigcodebench", "average")
 TEST_COLUMNS = ("ult_pass", "ult_mut", "ult_mul")
 
 CODE_GENERATION = PublishedTable(
+    "Table 1",
     CODE_COLUMNS,
     {
         ("1.5b", "base"): (63.42, 60.87, 29.34, 51.21),
@@ -52,6 +58,7 @@ CODE_GENERATION = PublishedTable(
 )
 
 TEST_GENERATION = PublishedTable(
+    "Table 2",
     TEST_COLUMNS,
     {
         ("1.5b", "base"): (16.29, 22.30, 3.63),
@@ -71,6 +78,7 @@ TEST_GENERATION = PublishedTable(
 
 # Code-A1's row, alpha = 0.5, has other code numbers here than in CODE_GENERATION, and the same test numbers.
 ALPHA = PublishedTable(
+    "figure of the alpha sweep (alpha.png)",
     ("humanevalplus", "mbppplus", "bigcodebench", *TEST_COLUMNS),
     {
         ("1.5b", "alpha_0"): (70.42, 62.10, 34.12, 11.01, 35.79, 3.94),
@@ -83,6 +91,7 @@ ALPHA = PublishedTable(
 )
 
 GOLDEN_SOURCE = PublishedTable(
+    "table of generated tests as static golden tests",
     CODE_COLUMNS,
     {
         ("1.5b", "golden"): (71.15, 63.30, 34.23, 56.23),
@@ -93,6 +102,7 @@ GOLDEN_SOURCE = PublishedTable(
 )
 
 COLLABORATION = PublishedTable(
+    "table of test-time collaboration, or parallel scaling",
     CODE_COLUMNS,
     {
         ("3b", "base"): (77.63, 63.12, 41.78, 60.84),
@@ -106,6 +116,7 @@ COLLABORATION = PublishedTable(
 
 # What the two curves end at, with the book about; benchmark numbers without the book were not published.
 MISTAKE_BOOK = PublishedTable(
+    "figure of the Mistake Book ablation (mistakebook.png)",
     ("pass_rate_new", "pass_rate_history"),
     {
         ("1.5b", "code_a1"): (76.0, 55.0),

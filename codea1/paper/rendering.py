@@ -92,9 +92,12 @@ def _signs(table: Table) -> Iterable[str]:
     """What LaTeX's star and dagger mean."""
     count = _compared(table)
     if count:
-        yield f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count} comparisons)."
+        yield (
+            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count} comparisons), on "
+            "the questions that are defined for both."
+        )
     if _is_published(table):
-        yield f"Dagger: {table.layout.published.source.value}."
+        yield f"Dagger: of the paper, {table.layout.published.origin}."
 
 
 def _notes(table: Table) -> Iterable[str]:
@@ -107,7 +110,7 @@ def _notes(table: Table) -> Iterable[str]:
             f"is below {CLEAR:g} is bold."
         )
     if _is_published(table):
-        yield f"paper: {table.layout.published.source.value}."
+        yield f"paper: {table.layout.published.origin}."
     yield from table.notes
 
 

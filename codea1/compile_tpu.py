@@ -55,7 +55,8 @@ def _configs() -> Iterator[tuple[str, ConfigDict]]:
     if ALL.value:
         yield from shipped.configs()
     else:
-        yield program.config_name(), CONFIG()
+        config = CONFIG()
+        yield program.config_name(), config
 
 
 def _compile(name: str, config: ConfigDict, console: Console) -> Report:

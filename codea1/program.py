@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn, ParamSpec
 
 import jax
@@ -44,6 +44,9 @@ def run(main: Callable[..., None], argument: str = "") -> None:
     logging.set_verbosity(logging.WARNING)
     # What policies write is parsed all the time; that Python finds it odd is no news.
     warnings.simplefilter("ignore", SyntaxWarning)
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
+        sys.exit(0)
     _keep_compiled_programs()
     _look_for_no_tpu_without_chips()
     try:
@@ -128,6 +131,13 @@ def _tell(error: Exception) -> None:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
 
 
+def _own_flags() -> Iterator[str]:
+    """What --help says of the flags of this project, and not of the libraries'."""
+    for module in flags.FLAGS.flags_by_module_dict():
+        if "codea1" in module:
+            yield flags.FLAGS.module_help(module)
+
+
 def _parse_flags() -> list[str]:
     try:
         return flags.FLAGS(sys.argv)[1:]
@@ -135,6 +145,9 @@ def _parse_flags() -> list[str]:
         raise
     except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
         cause = error.__cause__ or error.__context__
+        if isinstance(error, AttributeError) and isinstance(error.__context__, KeyError):  # ml_collections' way
+            field = ". ".join(str(error.__context__.args[0]).splitlines())
+            raise BadInput(f"the config has no field {field}") from None
         raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None
 
 
@@ -149,7 +162,8 @@ def define_config() -> Callable[[], ConfigDict]:
     def read() -> ConfigDict:
         from codea1.config import validate
 
-        path = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")[0]
+        given = flags.FLAGS["config"]
+        path = config_flags.get_config_filename(given).partition(":")[0] if given.present else ""
         if not path:
             raise BadInput("--config is missing; the demo's is --config=configs/tiny.py.")
         if not os.path.isfile(path):

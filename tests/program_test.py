@@ -22,9 +22,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--config=configs/tiny.py", "--config.game.alhpa=1"], "alhpa"),
+        (["--config=configs/tiny.py", "--config.game.alhpa=1"], "the config has no field 'alhpa'. Did you mean"),
         (["--config=configs/tiny.py", "--config.game.alpha=2.0"], "config.game.alpha is 2.0"),
         (["--config=configs/tiny.py:sede=1"], "'sede'"),
+        ([], "--config is missing; the demo's is --config=configs/tiny.py."),
         (["--config=configs/none.py"], "configs/none.py does not exist"),
         (["--config=configs/tiny.py", "--config.steps=many"], "many"),
     ],
@@ -66,6 +67,15 @@ def test_other_ends_of_a_program_with_argparse():
     assert program.with_exit_code(interrupted)() == 130
     with pytest.raises(ZeroDivisionError):
         program.with_exit_code(lambda: 1 // 0)()
+
+
+def test_help_is_what_a_program_does_and_the_flags_of_this_project():
+    done = run("codea1.train", "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other.")
+    assert "--config:" in done.stdout
+    assert "--workdir:" in done.stdout
+    assert "--logtostderr" not in done.stdout
 
 
 def test_a_program_that_takes_a_word_wants_one(tmp_path):

@@ -165,6 +165,17 @@ def test_a_curve_that_goes_on_has_no_end_yet(tmp_path: Path):
     assert "steps=40,seed=0,method=code_a1" in found.commands[0]  # by which the run goes on
 
 
+def test_what_a_run_that_ended_does_not_have_no_command_fills(tmp_path: Path):
+    for seed in EXPERIMENTS["code_a1"].seeds:
+        run = make_run(tmp_path / f"a1_{seed}", config(seed, steps=2))
+        with MetricsWriter(run) as writer:
+            for step in (1, 2):
+                writer.write(step, {"code/pass_rate_new": 0.5})
+    table = filled(*(tmp_path / f"a1_{seed}" for seed in EXPERIMENTS["code_a1"].seeds))["mistake_book_tiny"]
+    found = cell(table, "code_a1", "pass_rate_history")
+    assert (found.ours, found.commands) == (None, ())
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
 @pytest.mark.parametrize("shape", ["", "qwen2.5-coder-7b"])
 def test_every_experiment_is_recognised_by_the_config_that_its_command_gives(experiment, shape: str):

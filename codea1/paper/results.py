@@ -124,6 +124,11 @@ class Run:
         return sorted(step for step in steps if step < self._last_step)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the last step of its config is done."""
+        return bool(self.rows) and self.rows[-1]["step"] >= self._last_step
+
+    @property
     def _last_step(self) -> int:
         return self.folder.config.get("steps", 0)
 
@@ -150,7 +155,7 @@ class Run:
 
     def _end_of_curve(self, metric: str) -> Iterator[Measured]:
         values = [row[metric] for row in self.rows if row.get(metric) is not None]
-        if values and self.rows[-1]["step"] >= self._last_step:
+        if values and self.has_ended:
             yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
 
 

@@ -143,8 +143,9 @@ def _commands(line: Line, column: Column, size: str, results: Results, place: Pl
         yield from (place.evaluate(split, tester=line.tester) for split in splits)
         return
     runs = results.runs(size, line.experiment)
-    if not runs or not splits:  # a run that was cut off goes on by its own command
-        yield from (job.command for job in place.jobs_for(line.experiment))
+    if not runs or not splits:  # a run that was cut off goes on by its own command; no command adds to one that ended
+        ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
+        yield from (job.command for job in place.jobs_for(line.experiment) if job.name not in ended)
     yield from _exported(line.tester, size, results, place)
     folders = [str(run.folder.path) for run in runs.values()] or place.folders(line.experiment)
     for split in splits:

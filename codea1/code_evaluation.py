@@ -31,10 +31,15 @@ from codea1.policy import Policy, policy_of_folder, policy_of_run
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
+from codea1.runs.manifest import NAME as MANIFEST
 from codea1.runs.tables import evaluation_table
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import AUTO
 from codea1.sandbox.pool import SandboxPool
+from codea1.storage.checksums import checksum, checksums
+from codea1.storage.objects import location, names
+
+_MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer
 
 
 @dataclass(frozen=True)
@@ -69,9 +74,9 @@ def evaluate_code(asked: Asked, hosts: Hosts) -> None:
             attempts = _given(asked.completions, benchmark)
             _require_models(asked, run)
         step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
-        settings = _settings(asked, benchmark, attempts, step)
         home = hosts.of_main(lambda: home_of(asked, run))
         with hosts.agreed():
+            settings = _settings(asked, attempts, run, step) if hosts.is_main else {}
             folder = folder_of(home, asked.benchmark, step, settings, PROGRAMS) if hosts.is_main else None
         if folder:
             stack.enter_context(folder)
@@ -126,18 +131,12 @@ class _Evaluation:
         """Lets the Test LLM's tests choose one program of each question, and publishes how many of those are right."""
         found = self.hosts.of_main(lambda: by_question(self.folder.attempts))
         name = f"{self.asked.benchmark}_best_of_{min(map(len, found.values()))}"
-        prompt, response, _ = self.asked.lengths
-        settings = {
-            "attempts": digest(sorted(found.items())),
-            "max_prompt_length": prompt,
-            "max_response_length": response,
-            "test_model": self.asked.test_model or self.asked.run,
-            "num_tests": self.asked.num_tests,
-            "seed": self.asked.draw.seed,
-        }
         with contextlib.ExitStack() as stack:
             with self.hosts.agreed():
-                kept = folder_of(self.home, name, self.step, settings, BEST_OF_N) if self.folder else None
+                kept = None
+                if self.folder:
+                    settings = _best_of_settings(self.asked, self.folder.settings, self.run, self.step)
+                    kept = folder_of(self.home, name, self.step, settings, BEST_OF_N)
             if kept:
                 stack.enter_context(kept)
             self._write_suites(kept, found)
@@ -306,18 +305,46 @@ def _file(name: str, step: int) -> str:
     return f"{name}_step_{step:06d}"
 
 
-def _settings(asked: Asked, benchmark: CodeBenchmark, attempts: Sequence[Attempt] | None, step: int) -> dict[str, Any]:
+def _settings(asked: Asked, attempts: Sequence[Attempt] | None, run: RunFolder | None, step: int) -> dict[str, Any]:
     """All that the results depend on; two evaluations whose settings differ are not one."""
-    settings = {"benchmark": asked.benchmark, "questions": digest(benchmark.questions)}
+    settings = {"benchmark": asked.benchmark, "file": content_of_file(asked.file)}
     if asked.benchmark in ("humanevalplus", "mbppplus"):
         settings["semantics"] = asked.semantics
     if attempts is not None:
         settings |= {"completions": asked.completions, "attempts": digest(attempts)}
     else:
         prompt, response, _ = asked.lengths
-        settings |= {"model": asked.model or asked.run, "step": step, **dataclasses.asdict(asked.draw)}
+        settings |= {"model": asked.model or asked.run, "weights": content_of_model(asked.model, run, step)}
+        settings |= {"step": step, **dataclasses.asdict(asked.draw)}
         settings |= {"max_prompt_length": prompt, "max_response_length": response}
     return settings
+
+
+def _best_of_settings(asked: Asked, of_programs: Mapping[str, Any], run: RunFolder | None, step: int) -> dict[str, Any]:
+    """The same of a best-of-N: also what its programs depend on."""
+    prompt, response, _ = asked.lengths
+    return {
+        **of_programs,
+        "max_prompt_length": prompt,
+        "max_response_length": response,
+        "test_model": asked.test_model or asked.run,
+        "test_weights": content_of_model(asked.test_model, run, step),
+        "num_tests": asked.num_tests,
+        "seed": asked.draw.seed,
+    }
+
+
+def content_of_file(path: str) -> str:
+    """Equal for equal files alone, wherever they lie."""
+    return digest(checksum(location(path, "--file")))
+
+
+def content_of_model(url: str, run: RunFolder | None, step: int) -> str:
+    """Equal for equal models alone: of the folder at `url`, or else of a step of a run."""
+    if not url:
+        return digest(checksum(run.checkpoints / str(step) / MANIFEST))
+    folder = location(url, "the model folder")
+    return digest(sorted(checksums(folder, (name for name in names(folder) if name.endswith(_MODEL_FILES))).items()))
 
 
 def digest(value: Sequence[Any]) -> str:

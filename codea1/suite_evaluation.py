@@ -16,7 +16,17 @@ from codea1.benchmarks.missing_modules import missing_modules
 from codea1.benchmarks.suite_prompts import Key, ask_for_asserts, ask_in_rounds, suite_of_asserts
 from codea1.benchmarks.suite_scores import SuiteScore, metrics, score_suites
 from codea1.benchmarks.suite_tasks import SUITE_BENCHMARKS, SuiteTask, load_suites
-from codea1.code_evaluation import Asked, checkpoints_of, digest, folder_of, home_of, publish, sandbox
+from codea1.code_evaluation import (
+    Asked,
+    checkpoints_of,
+    content_of_file,
+    content_of_model,
+    digest,
+    folder_of,
+    home_of,
+    publish,
+    sandbox,
+)
 from codea1.errors import BadInput
 from codea1.game.methods import METHODS
 from codea1.game.prompts import DEFAULT
@@ -55,8 +65,8 @@ def evaluate_suites(asked: Asked, in_rounds: bool, hosts: Hosts) -> None:
             pool = stack.enter_context(sandbox()) if hosts.is_main else None
         step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
         home = hosts.of_main(lambda: home_of(asked, run))
-        settings = _settings(asked, in_rounds, tasks, suites, step)
         with hosts.agreed():
+            settings = _settings(asked, in_rounds, suites, run, step) if hosts.is_main else {}
             folder = folder_of(home, benchmark.name, step, settings, FILES) if hosts.is_main else None
         if folder:
             stack.enter_context(folder)
@@ -169,14 +179,15 @@ def _scores(
 
 
 def _settings(
-    asked: Asked, in_rounds: bool, tasks: Sequence[SuiteTask], suites: Mapping[str, Sequence[str]] | None, step: int
+    asked: Asked, in_rounds: bool, suites: Mapping[str, Sequence[str]] | None, run: RunFolder | None, step: int
 ) -> dict[str, Any]:
     """All that the results depend on; two evaluations whose settings differ are not one."""
-    settings: dict[str, Any] = {"benchmark": asked.benchmark, "questions": digest(tasks)}
+    settings: dict[str, Any] = {"benchmark": asked.benchmark, "file": content_of_file(asked.file)}
     if suites is not None:
         return settings | {"completions": asked.completions, "suites": digest([*suites.items()])}
     prompt, response, _ = asked.lengths
-    settings |= {"model": asked.model or asked.run, "step": step, "in_rounds": in_rounds, "num_tests": asked.num_tests}
+    settings |= {"model": asked.model or asked.run, "weights": content_of_model(asked.model, run, step), "step": step}
+    settings |= {"in_rounds": in_rounds, "num_tests": asked.num_tests}
     settings |= {"max_prompt_length": prompt, "max_response_length": response}
     draw = asked.draw  # its `samples` is of programs
     return settings | {"temperature": draw.temperature, "top_p": draw.top_p, "seed": draw.seed}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +109,33 @@ def test_another_evaluation_is_refused_the_folder(tmp_path, model_folder):
         evaluate_code(asked(tmp_path), Hosts())
 
 
+@pytest.mark.parametrize("changes", [{"plus_input": [[11]]}, {"atol": 0.5}])
+def test_another_version_of_the_file_is_another_evaluation(tmp_path, changes):
+    completions(tmp_path, (0, RIGHT), (1, RIGHT))
+    evaluate_code(asked(tmp_path), Hosts())
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, **changes))
+    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
+        evaluate_code(asked(tmp_path), Hosts())
+
+
+def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder, monkeypatch):
+    completions(tmp_path)
+    model = tmp_path / "model"
+    shutil.copytree(model_folder, model)
+    monkeypatch.setattr(code_evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(code_evaluation, "sampled", lambda *_: iter(()))
+    wanted = asked(tmp_path, completions="", model=str(model))
+    evaluate_code(wanted, Hosts())
+    (model / "README.md").write_text("what it is")
+    evaluate_code(wanted, Hosts())
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1  # as long as before, with the same header
+    weights.write_bytes(content)
+    with pytest.raises(BadInput, match=r"weights is .* there and .* here"):
+        evaluate_code(wanted, Hosts())
+
+
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
     completions(tmp_path, (0, RIGHT), (1, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution="    return y\n"))
@@ -126,6 +154,10 @@ def test_bigcodebench_end_to_end(tmp_path):
     )
     evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
     assert result(tmp_path, "bigcodebench_complete_hard")["metrics"]["avg_at_1"]["per_question"] == [1.0, 0.0]
+    stricter = bigcodebench_row(1)["test"].replace("2)", "2.0)")
+    write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1, test=stricter))
+    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
+        evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
 
 
 def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):

@@ -1,6 +1,7 @@
 """Whole evaluations of suites: given ones, a model's, resumed, refused."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,7 +80,8 @@ def test_an_evaluation_goes_on_where_it_was_killed(files, monkeypatch):
 
 
 def test_a_model_is_asked(files, model_folder):
-    model = {"completions": "", "model": str(model_folder)}
+    folder = shutil.copytree(model_folder, files / "model")
+    model = {"completions": "", "model": str(folder)}
     evaluate_suites(asked(files, **model), True, Hosts())
     rows = (files / "out" / "evaluations" / "ult_step_000000" / "suites.jsonl").read_text().splitlines()
     assert sorted((row["question_id"], row["index"]) for row in map(json.loads, rows)) == [
@@ -88,6 +90,10 @@ def test_a_model_is_asked(files, model_folder):
     assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 0.0]
     with pytest.raises(BadInput, match="in_rounds is"):
         evaluate_suites(asked(files, **model), False, Hosts())
+    config = folder / "config.json"
+    config.write_text(config.read_text() + " ")
+    with pytest.raises(BadInput, match="weights is"):
+        evaluate_suites(asked(files, **model), True, Hosts())
 
 
 def test_what_cannot_be_asked_is_said(files):

@@ -34,6 +34,7 @@ class EvaluationFolder:
         """`names` are those of its files. Raises BadInput: the folder cannot be written, or holds an evaluation with
         other settings."""
         self.path = location(path, "the folder of the evaluation")
+        self.settings = settings
         RunFolder.open(path, settings)
         self._files: dict[str, GrowingFile] = {}
         self._rows = {name: self._read(name) for name in names}

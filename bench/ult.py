@@ -139,7 +139,7 @@ def score(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
     whole = sum(each.verdicts.count(Verdict.PASS) == ULT.num_tests for each in scores.values())
     verdicts = Counter(str(verdict) for each in scores.values() for verdict in each.verdicts)
     print(f"{len(tasks)} tasks, {whole} of them with {ULT.num_tests} tests that pass; tests: {dict(verdicts)}")
-    ran = sum(each.mutants for each in scores.values())
+    ran = sum(each.mutants for each in scores.values() if each.killed is not None)
     cpu = sum(each.seconds for each in scores.values())
     print(f"{ran} mutants run; {seconds:.0f} s, {cpu:.0f} s of CPU time in the sandbox")
     for name, metric in summary(metrics(ULT, [scores[task.id] for task in tasks]), 0, "ult")["metrics"].items():
@@ -265,7 +265,7 @@ def share(killed: dict[str, list[bool]]) -> float:
 def by_us(task: SuiteTask, suite: list[str], pool: SandboxPool) -> tuple[dict[str, list[bool]], float]:
     """Whether each mutant is killed, by operator in the order of places, and the seconds that took."""
     started = time.monotonic()
-    runs = TestedProgram(ULT, task, ULT.imports_of(task.program, *suite), pool).on_mutants(suite)
+    runs, _ = TestedProgram(ULT, task, ULT.imports_of(task.program, *suite), pool).on_mutants(suite)
     seconds = time.monotonic() - started
     killed = defaultdict(list)
     for mutant, run in zip(mutants(task.program), runs, strict=True):

@@ -78,10 +78,24 @@ def test_a_mutant_that_hangs_is_killed(pool):
 
 
 def test_tests_that_pass_alone_and_fail_together_kill_nothing(pool):
-    task = SuiteTask("s", "f", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", "")
+    task = SuiteTask("s", "f", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen) + 0", "")
     score = score_suite(replace(ULT, num_tests=2), task, ["assert f(1) == 1", "assert f(2) == 1"], pool)
     assert score.verdicts == [Verdict.PASS, Verdict.PASS]
-    assert (score.mutants, score.killed) == (0, None)
+    assert score.killed is None
+    measured = metrics(replace(ULT, num_tests=2), [score])
+    assert math.isnan(measured["mut_at_2"][0])
+    assert measured["mut_at_2_of_passing"] == [0.0]
+
+
+def test_a_program_without_mutants_has_no_mutation_score(pool):
+    task = SuiteTask("n", "f", "def f(x):\n    return x", "")
+    one = replace(ULT, num_tests=1)
+    for suite in (["assert f('a') == 'a'"], ["assert f('a') == 'b'"]):
+        score = score_suite(one, task, suite, pool)
+        assert (score.mutants, score.lost) == (0, False)
+        measured = metrics(one, [score])
+        assert math.isnan(measured["mut_at_1"][0])
+        assert math.isnan(measured["mut_at_1_of_passing"][0])
 
 
 def test_a_test_cannot_kill_by_writing_that_it_failed(pool):
@@ -156,13 +170,28 @@ def test_a_score_survives_its_file():
     assert str(again) == str(score)
 
 
-def test_what_the_sandbox_loses_is_not_counted():
-    class Broken:
-        def run_suite(self, *_: object, **__: object) -> Future:
-            future: Future = Future()
-            future.set_result(TracedRun(Verdict.INFRA, "the sandbox failed", 0.0, frozenset()))
-            return future
+class _Losing:
+    """A pool whose sandbox passes every run but fails on some, counted from 0."""
 
-    score = score_suite(ULT, TASK, ["assert f(1) == 2"], Broken())
+    def __init__(self, *lost: int):
+        self.lost, self.count = lost, 0
+
+    def run_suite(self, *_: object, **__: object) -> Future:
+        verdict = Verdict.INFRA if self.count in self.lost else Verdict.PASS
+        self.count += 1
+        future: Future = Future()
+        future.set_result(TracedRun(verdict, "", 0.0, frozenset()))
+        return future
+
+
+# The only test alone; it on the program; each mutant; and it on the program again.
+@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (NUM_MUTANTS + 1,), (NUM_MUTANTS + 2,), tuple(range(99))])
+def test_what_the_sandbox_loses_is_not_counted(lost):
+    score = score_suite(ULT, TASK, ["assert f(1) == 2"], _Losing(*lost))
     assert score.lost
     assert all(math.isnan(value) for name, (value,) in metrics(ULT, [score]).items() if name != "mul")
+
+
+def test_what_the_sandbox_does_not_lose_is_counted():
+    score = score_suite(ULT, TASK, ["assert f(1) == 2"], _Losing(NUM_MUTANTS + 3))
+    assert (score.lost, score.mutants, score.killed) == (False, NUM_MUTANTS, 0)

@@ -36,8 +36,8 @@ class SuiteScore:
     verdicts: list[Verdict]  # of each test on its own; fewer than K where the suite has fewer
     details: list[str]  # what failed, in a sentence; empty for a pass
     parses: list[bool]  # each test
-    coverage: dict[str, list[float]]  # by "k": the shares of lines and of branches that the first k tests run
-    mutants: int  # that were run
+    coverage: dict[str, list[float]]  # by "k": the shares of lines and of branches that the first k covering tests run
+    mutants: int  # of the program
     killed: int | None  # of them, by the tests that pass; None where none passes, or these fail when run together
     lost: bool  # the sandbox failed: nothing is known
     seconds: float  # CPU time of everything
@@ -81,7 +81,7 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
     tested = TestedProgram(benchmark, task, imports, pool)
     runs = tested.alone(tests)
     right = [test for test, run in zip(tests, runs, strict=True) if run.verdict is Verdict.PASS]
-    on_mutants = tested.on_mutants(right) if right else []
+    on_mutants, lost = tested.on_mutants(right) if right else ([], False)
     with _PARSER:
         coverage = _coverage(benchmark, task, runs)
     return SuiteScore(
@@ -90,9 +90,9 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
         details=[run.detail for run in runs],
         parses=parses,
         coverage=coverage,
-        mutants=len(on_mutants),
+        mutants=len(tested.mutants),
         killed=sum(run.verdict is not Verdict.PASS for run in on_mutants) if on_mutants else None,
-        lost=any(run.verdict is Verdict.INFRA for run in [*runs, *on_mutants]),
+        lost=lost or _is_lost(runs),
         seconds=tested.seconds,
     )
 
@@ -103,17 +103,17 @@ def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuest
     With K the benchmark's number of tests: `pass_at_K` is the share of the K tests that hold on the program, missing
     ones included, so that its mean is upstream's sum of correct tests over N K; `pass_at_1` looks at the first test.
     `mut_at_K` is the share of mutants killed, defined as upstream's only where all K tests pass;
-    `mut_at_K_of_passing` is that of the tests that pass, 0 where none does. `mul` is the product of the means of
-    pass_at_K and mut_at_K. `line_coverage_at_k` and `branch_coverage_at_k` are those of the first k tests.
-    `test_syntax` and `test_executable` are TestEval's shares of the K tests that parse, and that run up to their
-    assertion at least.
+    `mut_at_K_of_passing` is that of the tests that pass, 0 where none does. Both are NaN for a program without mutants.
+    `mul` is the product of the means of pass_at_K and mut_at_K. `line_coverage_at_k` and `branch_coverage_at_k` are
+    those of the first k of the tests that the benchmark lets count towards them; `test_syntax` and `test_executable`
+    TestEval's shares of the K tests that parse, and that run up to their assertion at least.
     """
     total = benchmark.num_tests
     measured: PerQuestion = {
         "pass_at_1": [float(score.verdicts[:1] == [Verdict.PASS]) for score in scores],
         f"pass_at_{total}": [score.verdicts.count(Verdict.PASS) / total for score in scores],
         f"mut_at_{total}": [_mutation_score(score, total) for score in scores],
-        f"mut_at_{total}_of_passing": [score.killed / score.mutants if score.mutants else 0.0 for score in scores],
+        f"mut_at_{total}_of_passing": [(score.killed or 0) / (score.mutants or math.nan) for score in scores],
         "test_syntax": [sum(score.parses) / total for score in scores],
         "test_executable": [
             sum(verdict in (Verdict.PASS, Verdict.FAIL) for verdict in score.verdicts) / total for score in scores
@@ -135,6 +135,8 @@ class TestedProgram:
 
     def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: SandboxPool) -> None:
         self._benchmark, self._task, self._imports, self._pool = benchmark, task, imports, pool
+        with _PARSER:
+            self.mutants = [mutant.source for mutant in mutants(task.program)]
         self.seconds = 0.0  # CPU time so far
 
     def alone(self, tests: Sequence[str]) -> list[TracedRun]:
@@ -146,15 +148,20 @@ class TestedProgram:
             for test, run in zip(tests, runs, strict=True)
         ]
 
-    def on_mutants(self, tests: Sequence[str]) -> list[TracedRun]:
-        """Tests that pass alone, together on each mutant; none where they fail together, now or after the mutants."""
+    def on_mutants(self, tests: Sequence[str]) -> tuple[list[TracedRun], bool]:
+        """Runs tests that pass alone together on each mutant.
+
+        Returns:
+          The runs, none where the tests fail together, now or after the mutants; and whether the sandbox failed on any,
+          so that nothing is known.
+        """
         (first,) = self._run([(self._task.program, tests)], TEST_SECONDS)
+        if first.verdict is not Verdict.PASS:
+            return [], _is_lost([first])
         limit = min(max(MUTANT_FACTOR * first.cpu_seconds, MIN_MUTANT_SECONDS), TEST_SECONDS)
-        with _PARSER:
-            programs = [mutant.source for mutant in mutants(self._task.program)]
-        runs = self._run([(program, tests) for program in programs], limit)
+        runs = self._run([(mutant, tests) for mutant in self.mutants], limit)
         (last,) = self._run([(self._task.program, tests)], TEST_SECONDS)
-        return runs if first.verdict is last.verdict is Verdict.PASS else []
+        return runs if last.verdict is Verdict.PASS else [], _is_lost([*runs, last])
 
     def _run(
         self, jobs: Sequence[tuple[str, Sequence[str]]], cpu_seconds: float, traced: bool = False
@@ -175,9 +182,13 @@ class TestedProgram:
         return runs
 
 
+def _is_lost(runs: Iterable[TracedRun]) -> bool:
+    return any(run.verdict is Verdict.INFRA for run in runs)
+
+
 def _mutation_score(score: SuiteScore, num_tests: int) -> float:
-    all_pass = score.verdicts.count(Verdict.PASS) == num_tests
-    return score.killed / score.mutants if all_pass and score.mutants else math.nan
+    is_defined = score.killed is not None and score.mutants and score.verdicts.count(Verdict.PASS) == num_tests
+    return score.killed / score.mutants if is_defined else math.nan
 
 
 def _coverage_at(benchmark: SuiteBenchmark) -> list[int]:

@@ -112,10 +112,12 @@ class _Evaluation:
             self.console.print(self.pool.isolation_note)
         self.broken = self.hosts.of_main(self._broken)
         questions = self._sound()
+        if attempts is not None:
+            attempts = [attempt for attempt in attempts if attempt.question_id not in self.broken]
         done = self.hosts.of_main(lambda: set(self.folder.rows("attempts")))
         with self._shown("programs", self._number_of(attempts, questions)) as seen:
             judging = Judging(self.benchmark, self.folder, seen) if self.folder else None
-            for attempt in self.folder.attempts if self.folder else ():
+            for attempt in self._attempts() if self.folder else ():
                 judging.add(attempt)
             for attempt in self._new_attempts(attempts, questions, done):
                 if judging:
@@ -129,7 +131,7 @@ class _Evaluation:
 
     def choose(self) -> None:
         """Lets the Test LLM's tests choose one program of each question, and publishes how many of those are right."""
-        found = self.hosts.of_main(lambda: by_question(self.folder.attempts))
+        found = self.hosts.of_main(lambda: by_question(self._attempts()))
         name = f"{self.asked.benchmark}_best_of_{min(map(len, found.values()))}"
         with contextlib.ExitStack() as stack:
             with self.hosts.agreed():
@@ -174,7 +176,14 @@ class _Evaluation:
             broken = broken_questions(self.benchmark, seen)
         for id, reason in broken.items():
             self.console.print(f"{id} is left out: {reason}", markup=False)
+        if len(broken) == len(self.benchmark.questions):
+            id, reason = next(iter(broken.items()))
+            raise BadInput(f"no question of {self.benchmark.name} can be judged here; {id}: {reason}.")
         return broken
+
+    def _attempts(self) -> list[Attempt]:
+        """Those of the folder at questions that can be judged."""
+        return [attempt for attempt in self.folder.attempts if attempt.question_id not in self.broken]
 
     def _sound(self) -> list[Question]:
         return [question for question in self.benchmark.questions if question.id not in self.broken]
@@ -208,11 +217,18 @@ class _Evaluation:
             tests = stated_tests(texts, question.entry_point, self.asked.num_tests)
             if not all(key in kept.rows("choices") for key in keys):
                 running[question.id] = len(tests), count_passes(found[question.id], tests, grader)
+        lost = 0
         with self._shown("choices", len(running)) as seen:
             for id, (num_tests, passed) in running.items():
-                for attempt, count in zip(found[id], passed.result(), strict=True):
+                passed_of = passed.result()
+                lost += None in passed_of
+                for attempt, count in zip(found[id], passed_of, strict=True) if None not in passed_of else ():
                     kept.add("choices", (id, attempt.index), {"passed": count, "tests": num_tests})
                 seen()
+        if lost:
+            self.console.print(
+                f"the sandbox failed on programs of {lost} questions: these are left out until this command runs again."
+            )
         counts: dict[str, dict[int, int]] = {}
         for (id, index), row in kept.rows("choices").items():
             counts.setdefault(id, {})[index] = row["passed"]
@@ -226,9 +242,10 @@ class _Evaluation:
         return math.nan if result is None else float(result["verdict"] == "pass")
 
     def _tell_failures(self, judging: Judging) -> None:
-        empty = sum(not attempt.program for attempt in self.folder.attempts)
+        attempts = self._attempts()
+        empty = sum(not attempt.program for attempt in attempts)
         if empty:
-            self.console.print(f"{empty} of {len(self.folder.attempts)} programs are empty and count as failures.")
+            self.console.print(f"{empty} of {len(attempts)} programs are empty and count as failures.")
         if judging.lost:
             self.console.print(
                 f"the sandbox failed on {len(judging.lost)} programs: their questions are left out until this command "

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,29 @@ def test_a_ground_truth_that_fails_says_so(pool):
     run = judge(pool, problem("def f(x): return 1 / x", [[1], [0]]), "def f(x): return 1")
     assert run.verdict is Verdict.INVALID
     assert "its own solution error: raised on input 1: ZeroDivisionError" in run.detail
+
+
+class _LosingOnce:
+    """A pool that loses the first run."""
+
+    def __init__(self, pool: SandboxPool):
+        self.pool, self.lost = pool, False
+
+    def run_batch(self, *arguments: object) -> Future[ScriptRun]:
+        if self.lost:
+            return self.pool.run_batch(*arguments)
+        self.lost = True
+        future: Future[ScriptRun] = Future()
+        future.set_result(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))
+        return future
+
+
+def test_a_lost_ground_truth_is_nobodys_failure_and_runs_again(pool):
+    program = "def f(x): return x + 1"
+    asked = problem(program, [[0]])
+    benchmark = EvalPlus("humanevalplus", [asked], _LosingOnce(pool))
+    assert benchmark.judge(asked.question, program).result(60).verdict is Verdict.INFRA
+    assert benchmark.judge(asked.question, program).result(60).verdict is Verdict.PASS
 
 
 def test_official_files(pool, tmp_path):

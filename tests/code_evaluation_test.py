@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,10 @@ from codea1.errors import BadInput
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.hosts import Hosts
-from codea1.sandbox.grading import Grader
+from codea1.sandbox.grading import Grader, Grading
 from codea1.sandbox.pool import SandboxPool
+from codea1.sandbox.results import ScriptRun
+from codea1.sandbox.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
 RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
@@ -145,6 +148,42 @@ def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys)
     assert "HumanEval/1 is left out: its own solution does not pass" in capsys.readouterr().err
 
 
+def lost(verdict: object) -> Future:
+    future: Future = Future()
+    future.set_result(verdict)
+    return future
+
+
+def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, monkeypatch, capsys):
+    completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG))
+    truth = "    return 1 + x\n"
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    run_batch = SandboxPool.run_batch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SandboxPool,
+            "run_batch",
+            lambda self, program, *rest: (
+                lost(ScriptRun(Verdict.INFRA, "gone", 0.0)) if truth in program else run_batch(self, program, *rest)
+            ),
+        )
+        evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, None]
+    assert {row["question_id"] for row in rows(tmp_path, "results")} == {"HumanEval/0"}
+    assert "HumanEval/1 is left out: the sandbox failed on its own solution" in capsys.readouterr().err
+    evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, 0.5]
+
+
+def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder):
+    completions(tmp_path, (0, RIGHT))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
+    with pytest.raises(
+        BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"
+    ):
+        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+
+
 def test_bigcodebench_end_to_end(tmp_path):
     write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1))
     answers = ["    return statistics.mean(numbers)", "    return 0"]
@@ -208,6 +247,34 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
     assert rows(tmp_path, "choices", "humanevalplus_best_of_3") == before
     with pytest.raises(BadInput, match=r"num_tests is 2 there and 3 here"):
         evaluate_code(dataclasses.replace(wanted, num_tests=3), Hosts())
+
+
+def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_folder, monkeypatch, capsys):
+    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
+    monkeypatch.setattr(
+        code_evaluation,
+        "suites",
+        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+    )
+    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    grade = Grader.grade
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Grader,
+            "grade",
+            lambda self, program, tests: (
+                lost(Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0))
+                if "two" in program
+                else grade(self, program, tests)
+            ),
+        )
+        evaluate_code(wanted, Hosts())
+    name = "humanevalplus_best_of_2"
+    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, None]
+    assert {row["question_id"] for row in rows(tmp_path, "choices", name)} == {"HumanEval/0"}
+    assert "the sandbox failed on programs of 1 questions" in " ".join(capsys.readouterr().err.split())
+    evaluate_code(wanted, Hosts())
+    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, 1.0]
 
 
 def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, capsys):

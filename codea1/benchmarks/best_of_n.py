@@ -4,7 +4,6 @@ The Test LLM writes a suite for each program, which it is shown unless it was tr
 taken at its word; all different tests of a question run on all its programs.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
@@ -59,12 +58,16 @@ def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Future[list[int]]:
-    """How many of the tests each attempt passes; the sandbox's own failures count as none."""
+def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Future[list[int | None]]:
+    """How many of the tests each attempt passes; None where the sandbox failed on any."""
     runs = gather([grader.grade(attempt.program, tests) for attempt in attempts])
-    return then(runs, lambda runs: [Counter(run.verdicts)[Verdict.PASS] for run in runs])
+    return then(runs, lambda runs: [_count(run.verdicts) for run in runs])
 
 
 def chosen(passed: Mapping[int, int]) -> int:
     """The index with the highest count; of several, the lowest."""
     return min(passed, key=lambda index: (-passed[index], index))
+
+
+def _count(verdicts: Sequence[Verdict]) -> int | None:
+    return None if Verdict.INFRA in verdicts else verdicts.count(Verdict.PASS)

@@ -20,7 +20,7 @@ from codea1.data.loader import load_questions
 from codea1.errors import BadInput
 from codea1.game.question import Question
 from codea1.sandbox.batch_run import Inputs
-from codea1.sandbox.futures import chain, then
+from codea1.sandbox.futures import Memo, chain, fulfil, then
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.results import Limits, ScriptRun
 from codea1.sandbox.verdict import Verdict
@@ -56,7 +56,7 @@ class EvalPlus(CodeBenchmark):
         self.questions = [problem.question for problem in problems]
         self._problems = {problem.question.id: problem for problem in problems}
         self._pool = pool
-        self._lists: dict[tuple[str, str], Future[_Judged]] = {}
+        self._lists: Memo[_Judged] = Memo(2 * len(problems), lambda judged: not judged.is_lost)
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         base = self._run(question, program, "base")
@@ -71,24 +71,27 @@ class EvalPlus(CodeBenchmark):
     def _run(self, question: Question, program: str, which: str) -> Future[ScriptRun]:
         def compare(judged: "_Judged") -> Future[ScriptRun]:
             if judged.failure:
-                return _done(ScriptRun(Verdict.INVALID, judged.failure, 0.0))
+                return _done(judged.failure)
             run = self._pool.run_batch(program, question.entry_point, judged.inputs, judged.oracle, judged.limits)
             return then(run, lambda run: dataclasses.replace(run, detail=run.detail and f"{which}: {run.detail}"))
 
         return chain(self._judged(question, which), compare)
 
     def _judged(self, question: Question, which: str) -> "Future[_Judged]":
-        """What one list of inputs is judged by; the ground truth runs when it is first asked for."""
-        key = question.id, which
-        if key not in self._lists:
+        """What one list of inputs is judged by; the ground truth runs when it is first asked for, or was lost."""
+        promised, is_new = self._lists.claim((question.id, which))
+        if is_new:
             problem = self._problems[question.id]
             rows = problem.base if which == "base" else problem.plus
             recorder = Recorder(problem.atol)
             as_set = self.name == "mbppplus" and question.entry_point in SETS
             inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
-            run = self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
-            self._lists[key] = then(run, partial(_judged_by, self.name, problem, rows, recorder, as_set))
-        return self._lists[key]
+            try:
+                run = self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
+                fulfil(promised, then(run, partial(_judged_by, self.name, problem, rows, recorder, as_set)))
+            except BaseException as error:
+                promised.set_exception(error)
+        return promised
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,12 @@ class _Judged:
     inputs: Inputs
     oracle: Oracle
     limits: Limits
-    failure: str = ""  # why the ground truth gave no answers
+    failure: ScriptRun | None  # what comes of every program, where the ground truth gave no answers
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was the sandbox that failed."""
+        return self.failure is not None and self.failure.verdict is Verdict.INFRA
 
 
 def _judged_by(
@@ -108,7 +116,10 @@ def _judged_by(
     seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
     limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
     question = problem.question
-    failure = "" if run.verdict is Verdict.PASS else f"its own solution {run.verdict.value}: {run.detail}"
+    failure = None
+    if run.verdict is not Verdict.PASS:
+        verdict = Verdict.INFRA if run.verdict is Verdict.INFRA else Verdict.INVALID
+        failure = ScriptRun(verdict, f"its own solution {run.verdict.value}: {run.detail}", 0.0)
     oracle = Oracle(DATASETS[name], question.entry_point, problem.atol, rows, expected)
     return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
 

@@ -16,8 +16,6 @@ from codea1.sandbox.verdict import Verdict
 KS = (1, 8, 16, 32)  # of pass@k
 NOTHING = "nothing was generated"
 
-Say = Callable[[str], None]
-
 
 @dataclass
 class Judging:
@@ -76,7 +74,9 @@ def broken_questions(benchmark: CodeBenchmark, seen: Callable[[], None]) -> dict
     for id, future in futures.items():
         run = future.result()
         seen()
-        if run.verdict is not Verdict.PASS:
+        if run.verdict is Verdict.INFRA:
+            broken[id] = f"the sandbox failed on its own solution, until this command runs again: {run.detail}"
+        elif run.verdict is not Verdict.PASS:
             broken[id] = f"its own solution does not pass: {run.verdict.value}: {run.detail}"
     return broken
 

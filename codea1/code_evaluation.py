@@ -76,10 +76,10 @@ def evaluate_code(asked: Asked, hosts: Hosts) -> None:
         step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
         home = hosts.of_main(lambda: home_of(asked, run))
         with hosts.agreed():
-            settings = _settings(asked, attempts, run, step) if hosts.is_main else {}
-            folder = folder_of(home, asked.benchmark, step, settings, PROGRAMS) if hosts.is_main else None
-        if folder:
-            stack.enter_context(folder)
+            folder = None
+            if hosts.is_main:
+                settings = _settings(asked, attempts, run, step)
+                folder = stack.enter_context(folder_of(home, asked.benchmark, step, settings, PROGRAMS))
         evaluation = _Evaluation(asked, hosts, benchmark, pool, folder, home, run, step)
         evaluation.judge(attempts)
         if asked.best_of:
@@ -138,9 +138,7 @@ class _Evaluation:
                 kept = None
                 if self.folder:
                     settings = _best_of_settings(self.asked, self.folder.settings, self.run, self.step)
-                    kept = folder_of(self.home, name, self.step, settings, BEST_OF_N)
-            if kept:
-                stack.enter_context(kept)
+                    kept = stack.enter_context(folder_of(self.home, name, self.step, settings, BEST_OF_N))
             self._write_suites(kept, found)
             if kept:
                 self._publish(name, {"pass_at_1": self._passes_of_chosen(kept, found)})

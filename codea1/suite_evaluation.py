@@ -66,10 +66,10 @@ def evaluate_suites(asked: Asked, in_rounds: bool, hosts: Hosts) -> None:
         step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
         home = hosts.of_main(lambda: home_of(asked, run))
         with hosts.agreed():
-            settings = _settings(asked, in_rounds, suites, run, step) if hosts.is_main else {}
-            folder = folder_of(home, benchmark.name, step, settings, FILES) if hosts.is_main else None
-        if folder:
-            stack.enter_context(folder)
+            folder = None
+            if hosts.is_main:
+                settings = _settings(asked, in_rounds, suites, run, step)
+                folder = stack.enter_context(folder_of(home, benchmark.name, step, settings, FILES))
         if suites is None:
             suites = _written(asked, in_rounds, tasks, run, step, folder, hosts, console)
         if folder:

@@ -14,6 +14,7 @@ import pytest
 from codea1 import code_evaluation
 from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.best_of_n import chosen, count_passes, stated_tests, suites
+from codea1.benchmarks.evaluation_folder import PROGRAMS, EvaluationFolder
 from codea1.benchmarks.sampling import Draw
 from codea1.code_evaluation import Asked, evaluate_code
 from codea1.errors import BadInput
@@ -139,6 +140,16 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
         evaluate_code(wanted, Hosts())
 
 
+def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
+    first, second = (EvaluationFolder(str(tmp_path / "e"), {"benchmark": "b"}, PROGRAMS) for _ in range(2))
+    with first:
+        with pytest.raises(BadInput, match=r"folder .*/e: another process works there"), second:
+            pass
+        first.add_attempt(Attempt("q", 0, RIGHT))
+    with second:
+        assert second.attempts == [Attempt("q", 0, RIGHT)]
+
+
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
     completions(tmp_path, (0, RIGHT), (1, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution="    return y\n"))
@@ -178,9 +189,7 @@ def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, 
 def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder):
     completions(tmp_path, (0, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
-    with pytest.raises(
-        BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"
-    ):
+    with pytest.raises(BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"):
         evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
 
 

@@ -49,7 +49,7 @@ def holder(path: epath.Path):
 def test_a_live_holder_keeps_others_out(path: epath.Path, holder: subprocess.Popen):
     for _ in range(2):
         with (
-            pytest.raises(BadInput, match=rf"{path.parent}: process {holder.pid} of host .* trains there"),
+            pytest.raises(BadInput, match=rf"{path.parent}: process {holder.pid} of host .* works there"),
             leased(path),
         ):
             pass
@@ -94,7 +94,7 @@ def test_of_many_that_want_a_dead_holders_lease_one_gets_it(path: epath.Path):
     with ThreadPoolExecutor(6) as threads:
         outcomes = list(threads.map(take, range(6)))
     assert outcomes.count("held") == 1
-    assert sum("trains there" in outcome for outcome in outcomes) == 5
+    assert sum("works there" in outcome for outcome in outcomes) == 5
 
 
 def test_a_renewal_whose_answer_is_lost_was_made(path: epath.Path):

@@ -24,7 +24,7 @@ def test_a_second_training_is_refused_until_the_first_has_gone(tmp_path: Path):
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(BadInput, match="another process trains there"), locked(folder):
+        with pytest.raises(BadInput, match="another process works there"), locked(folder):
             pass
     finally:
         holder.kill()

@@ -10,6 +10,7 @@ suites.jsonl     what the Test LLM wrote beside each program
 choices.jsonl    how many of the tests each program of a question passes
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from codea1.benchmarks.attempts import Attempt
 from codea1.runs import json_lines
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
 from codea1.storage.growing_file import GrowingFile
 from codea1.storage.objects import location
 
@@ -28,16 +30,29 @@ BEST_OF_N = ("suites", "choices")
 
 
 class EvaluationFolder:
-    """A context manager with one writer; what lies there already is read when it is made."""
+    """A context manager with one writer: other processes are kept out from before it is read until it is closed."""
 
     def __init__(self, path: str, settings: Mapping[str, Any], names: Sequence[str]) -> None:
-        """`names` are those of its files. Raises BadInput: the folder cannot be written, or holds an evaluation with
-        other settings."""
+        """`names` are those of its files. Nothing is read yet. Raises BadInput where the path is none."""
         self.path = location(path, "the folder of the evaluation")
         self.settings = settings
-        RunFolder.open(path, settings)
+        self._names = names
         self._files: dict[str, GrowingFile] = {}
-        self._rows = {name: self._read(name) for name in names}
+        self._rows: dict[str, dict[Key, Row]] = {}
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> "EvaluationFolder":
+        """Raises BadInput: it cannot be written, holds an evaluation with other settings, or is in use."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(RunFolder.open(str(self.path), self.settings)))
+            for name in self._names:
+                self._rows[name] = self._read(name)
+                stack.callback(self._files[name].close)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._open.close()
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -57,13 +72,6 @@ class EvaluationFolder:
         """Adds a line to one of the files."""
         self._rows[name][key] = whole = {"question_id": key[0], "index": key[1], **row}
         self._files[name].append(json_lines.encode(whole).encode())
-
-    def __enter__(self) -> "EvaluationFolder":
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        for file in self._files.values():
-            file.close()
 
     def _read(self, name: str) -> dict[Key, Row]:
         lines = json_lines.whole_lines(self.path / f"{name}.jsonl")

@@ -99,10 +99,10 @@ class _Lease:
         return generation
 
     def _refusal(self, there: tuple[int, bytes] | None) -> BadInput:
-        return BadInput(f"workdir {self._path.parent}: {_holder(there)} trains there.")
+        return BadInput(f"folder {self._path.parent}: {_holder(there)} works there.")
 
     def _end(self, holder: str) -> None:
-        print(f"error: workdir {self._path.parent}: {holder} has taken it over; this process ends.", file=sys.stderr)
+        print(f"error: folder {self._path.parent}: {holder} has taken it over; this process ends.", file=sys.stderr)
         sys.stderr.flush()
         os._exit(LOST_EXIT_CODE)
 

@@ -1,4 +1,4 @@
-"""One training at a time in a run folder."""
+"""One writer at a time in a folder: a training, or an evaluation."""
 
 import contextlib
 import fcntl
@@ -14,11 +14,11 @@ from codea1.storage.objects import is_remote
 
 @contextlib.contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
-    """Keeps every other training out of the folder while it is open; a killed process keeps nobody out for long.
+    """Keeps every other writer out of the folder while it is open; a killed process keeps nobody out for long.
 
     On a disk that is a file lock; a filesystem that has no locks guards nothing. In a bucket it is a lease.
 
-    Raises BadInput: another process trains there.
+    Raises BadInput: another process works there.
     """
     hold = leased if is_remote(folder.path) else _file_locked
     with hold(folder.path / ".lock"):
@@ -31,7 +31,7 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f"workdir {path.parent}: another process trains there.") from None
+            raise BadInput(f"folder {path.parent}: another process works there.") from None
         except OSError:
             pass
         yield

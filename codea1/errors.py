@@ -9,6 +9,10 @@ class BadInput(Exception):
     """
 
 
+class MissingFile(BadInput):
+    """A file that the user names and that is not there."""
+
+
 class StorageFailed(OSError):
     """A disk or a bucket that fails, whatever was tried again. The message is one sentence that names what and why."""
 

@@ -33,11 +33,20 @@ def test_solutions_and_completions(benchmark, tmp_path):
     ]
 
 
+def test_one_array_is_read_as_lines_are(benchmark, tmp_path):
+    solutions = [{"task_id": f"HumanEval/{number}", "solution": "def f(x): return 1"} for number in range(2)]
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(solutions, indent=1))
+    wanted = [Attempt(f"HumanEval/{number}", 0, "def f(x): return 1") for number in range(2)]
+    assert attempts_of_file(str(path), benchmark) == wanted
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
         (["not json"], r"line 1: not JSON"),
-        (["[1]"], r"line 1: not a JSON object"),
+        (["[1]"], r"row 1: not a JSON object"),
+        (["1"], r"line 1: not a JSON object"),
         (['{"solution": ""}'], r"line 1: there is no task_id"),
         (['{"task_id": "HumanEval/7", "solution": ""}'], r"line 1: the task HumanEval/7 is not in humanevalplus"),
         (['{"task_id": "HumanEval/0"}'], r"line 1: completion is missing, and so is solution"),

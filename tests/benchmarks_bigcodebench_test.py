@@ -72,6 +72,8 @@ def test_what_cannot_be_judged_here_is_told_with_the_reason(pool):
     [
         ({"test": "x = 1"}, r"line 1 \(BigCodeBench/0\): its test cannot be used: there is no class TestCases"),
         ({"test": "class TestCases("}, r"its test cannot be used"),
+        ({"canonical_solution": "    return ("}, r"\(BigCodeBench/0\): its canonical_solution does not compile: "),
+        ({"code_prompt": "def task_func(:"}, r"\(BigCodeBench/0\): its code_prompt does not compile: "),
         ({"code_prompt": None}, r"line 1: the field 'code_prompt' is missing"),
     ],
 )

@@ -138,7 +138,7 @@ def test_missing_empty_and_foreign_files_are_refused(tmp_path):
     (tmp_path / "text.parquet").write_text("not parquet")
     with pytest.raises(BadInput, match="not a Parquet file"):
         load_questions(str(tmp_path / "text.parquet"))
-    for text, complaint in (("{", "line 1: not JSON"), ("[]", "line 1: not a JSON object")):
+    for text, complaint in (("{", "line 1: not JSON"), ("1", "line 1: not a JSON object")):
         (tmp_path / "text.jsonl").write_text(text)
         with pytest.raises(BadInput, match=complaint):
             load_questions(str(tmp_path / "text.jsonl"))

@@ -4,10 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from codea1.benchmarks.benchmark_file import benchmark_rows
 from codea1.benchmarks.code_benchmark import CodeBenchmark
 from codea1.benchmarks.operator_flip import flip_one_operator
-from codea1.data.loader import json_rows
-from codea1.data.staging import staged_file
 from codea1.errors import BadInput
 
 TRUTHS = ("ground_truth", "flipped_ground_truth")
@@ -23,7 +22,7 @@ class Attempt:
 
 
 def attempts_of_file(path: str, benchmark: CodeBenchmark) -> list[Attempt]:
-    """The completions of a .jsonl file: objects with `task_id` and, as text, `solution` or else `completion`.
+    """The completions of a file: rows with `task_id` and, as text, `solution` or else `completion`.
 
     A solution is a whole program, alone or in a code block; a completion goes on where the question's code ends.
 
@@ -32,7 +31,7 @@ def attempts_of_file(path: str, benchmark: CodeBenchmark) -> list[Attempt]:
     questions = {question.id.lower(): question for question in benchmark.questions}
     count: Counter[str] = Counter()
     attempts = []
-    for where, row in json_rows(path, staged_file(path, None)):
+    for where, row in benchmark_rows(path):
         if not isinstance(row.get("task_id"), str):
             raise BadInput(f"{where}: there is no task_id.")
         question = questions.get(row["task_id"].lower())

@@ -4,11 +4,12 @@ A program shares its process with the unittest class that judges it, so only mod
 measured. Tasks use some 70 libraries, which whoever measures installs beside codea1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from codea1.benchmarks.code_benchmark import CodeBenchmark, benchmark_rows, require_text, require_unique
+from codea1.benchmarks.benchmark_file import benchmark_rows, require_python, require_text, require_unique
+from codea1.benchmarks.code_benchmark import CodeBenchmark
 from codea1.benchmarks.missing_modules import missing_modules
 from codea1.benchmarks.sanitize import sanitize
 from codea1.errors import BadInput
@@ -54,7 +55,7 @@ class BigCodeBench(CodeBenchmark):
 
     def program(self, question: Question, answer: str) -> str:
         """Calibrated: a stub with the imports and signature that the task gives stands before the program."""
-        return f"{self._rows[question.id]['code_prompt']}\n    pass\n{sanitize(answer, question.entry_point)}"
+        return _stub(self._rows[question.id]) + sanitize(answer, question.entry_point)
 
     def continued(self, question: Question, completion: str) -> str:
         return self.program(question, f"{question.problem}\n{completion}")
@@ -65,8 +66,7 @@ class BigCodeBench(CodeBenchmark):
     def missing_modules(self) -> dict[str, list[str]]:
         missing = {}
         for task_id, row in self._rows.items():
-            sources = f"{row['code_prompt']}\n    pass\n", row["test"], row["canonical_solution"]
-            if absent := missing_modules(*sources):
+            if absent := missing_modules(_stub(row), row["test"], _ground_truth(row)):
                 missing[task_id] = absent
         return missing
 
@@ -76,17 +76,19 @@ class BigCodeBench(CodeBenchmark):
             prompt=None,
             problem=row["complete_prompt"],
             description=row["instruct_prompt" if self._is_instruct else "complete_prompt"],
-            ground_truth=f"{row['complete_prompt']}\n{row['canonical_solution']}",
+            ground_truth=_ground_truth(row),
             entry_point=row["entry_point"],
             data_source=self.name,
         )
 
 
-def load_tasks(path: str, data_folder: str | None = None) -> list[dict[str, Any]]:
+def load_tasks(path: str) -> list[dict[str, Any]]:
     """The rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
     rows = []
-    for where, row in benchmark_rows(path, WHERE_FROM, data_folder):
+    for where, row in benchmark_rows(path, WHERE_FROM):
         require_text(row, _FIELDS, where)
+        require_python(_stub(row), f"{where} ({row['task_id']}): its code_prompt")
+        require_python(_ground_truth(row), f"{where} ({row['task_id']}): its canonical_solution")
         try:
             required_tests(row["test"], "TestCases")
         except (ValueError, SyntaxError) as error:
@@ -94,3 +96,12 @@ def load_tasks(path: str, data_folder: str | None = None) -> list[dict[str, Any]
         rows.append(row)
     require_unique([row["task_id"] for row in rows], path)
     return rows
+
+
+def _stub(row: Mapping[str, Any]) -> str:
+    """The imports and the signature that a task gives, without a body."""
+    return f"{row['code_prompt']}\n    pass\n"
+
+
+def _ground_truth(row: Mapping[str, Any]) -> str:
+    return f"{row['complete_prompt']}\n{row['canonical_solution']}"

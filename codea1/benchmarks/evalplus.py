@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from codea1.benchmarks.code_benchmark import CodeBenchmark, benchmark_rows, require_text, require_unique
+from codea1.benchmarks.benchmark_file import benchmark_rows, require_python, require_text, require_unique
+from codea1.benchmarks.code_benchmark import CodeBenchmark
 from codea1.benchmarks.evalplus_inputs import deserialised
 from codea1.benchmarks.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.data.loader import load_questions
@@ -130,17 +131,16 @@ def _done(run: ScriptRun) -> Future[ScriptRun]:
     return future
 
 
-def load_problems(name: str, path: str, data_folder: str | None = None) -> list[Problem]:
-    """The problems of EvalPlus's own .jsonl file or, of a .parquet file with check scripts, those of its inputs.
+def load_problems(name: str, path: str) -> list[Problem]:
+    """The problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
 
     Raises BadInput: names the file and row of what is missing or malformed.
     """
     if path.endswith(".parquet"):
-        questions = [each for each in load_questions(path, data_folder=data_folder) if each.data_source == name]
+        questions = [each for each in load_questions(path) if each.data_source == name]
         problems = [_of_script(question, path) for question in questions]
     else:
-        rows = benchmark_rows(path, WHERE_FROM[name], data_folder)
-        problems = [_of_row(name, row, where) for where, row in rows]
+        problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, WHERE_FROM[name])]
     require_unique([problem.question.id for problem in problems], path)
     return problems
 
@@ -161,6 +161,7 @@ def _of_row(name: str, row: Any, where: str) -> Problem:
         entry_point=row["entry_point"],
         data_source=name,
     )
+    require_python(question.ground_truth, f"{where} ({question.id}): its canonical_solution")
     try:
         lists = {field: deserialised(question.id, row[field]) for field in ("base_input", "plus_input")}
     except (TypeError, ValueError, AttributeError, IndexError) as error:

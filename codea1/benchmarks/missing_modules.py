@@ -8,16 +8,15 @@ from importlib.util import find_spec
 
 
 def missing_modules(*sources: str) -> list[str]:
-    """The top-level modules that sources import by absolute names and that are not there; one may be a bare body."""
+    """The top-level modules that sources import by absolute names and that are not there.
+
+    Raises SyntaxError, or what else `ast.parse` does: a source is no program.
+    """
     return sorted(name for name in {name for source in sources for name in _imported(source)} if not _is_there(name))
 
 
 def _imported(source: str) -> Iterator[str]:
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:  # a bare body
-        tree = ast.parse(f"def body():\n{source}")
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -24,6 +24,8 @@ def flip_one_operator(program: str, key: str) -> str | None:
     """Returns `program` with one operator of FLIPS replaced, chosen by `key`; None where it holds no such operator.
 
     The choice is a function of (program, key) alone. Formatting and comments are lost: the result is unparsed.
+
+    Raises SyntaxError, or what else `ast.parse` does: `program` is none.
     """
     tree = ast.parse(program)
     places: list[tuple[ast.AST, int | None]] = []

@@ -4,16 +4,13 @@ UnLeakedTestBench (arXiv 2508.00408) has functions of real code, TestEval (arXiv
 """
 
 import ast
-import json
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.data.loader import json_lines
+from codea1.benchmarks.benchmark_file import benchmark_rows, require_python
 from codea1.errors import BadInput
 from codea1.sandbox.verdict import Verdict
-from codea1.storage.objects import location, read
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class SuiteBenchmark:
     task: Callable[[Mapping[str, Any]], SuiteTask]  # from a row. Raises KeyError where a field is missing
 
     def load(self, path: str) -> list[SuiteTask]:
-        """The tasks of a local or gs:// file: JSON Lines, or one JSON array whatever the file is called.
+        """The tasks of a file; see `benchmark_rows`.
 
         Raises:
           StorageFailed: the bucket fails.
@@ -51,7 +48,7 @@ class SuiteBenchmark:
         if not path:
             raise BadInput(f"--file is missing: it names the data of {self.name}. {self.where_from}")
         tasks: dict[str, SuiteTask] = {}
-        for where, row in _rows(path, f"the file of {self.name}", f" {self.where_from}"):
+        for where, row in benchmark_rows(path, self.where_from):
             try:
                 task = self.task(row)
             except KeyError as error:
@@ -61,9 +58,10 @@ class SuiteBenchmark:
                     raise BadInput(f"{where}: its {field} is not text.")
             if task.id in tasks:
                 raise BadInput(f"{where}: task {task.id} was there before.")
-            if why := _why_not_python(task.program):
-                raise BadInput(f"{where}, task {task.id}: its program does not compile: {why}.")
+            require_python(task.program, f"{where}, task {task.id}: its program")
             tasks[task.id] = task
+        if not tasks:
+            raise BadInput(f"{path}: there is nothing in it.")
         return list(tasks.values())
 
     def whole(self, task: SuiteTask) -> str:
@@ -87,7 +85,7 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
     """
     suites: dict[str, list[str]] = {}
     known = {task.id for task in tasks}
-    for where, row in _rows(path, "the file of suites"):
+    for where, row in benchmark_rows(path):
         task_id = str(row.get("task_id", row.get("task_num", "")))
         tests = row.get("tests", row.get("test_list"))
         if task_id not in known:
@@ -100,46 +98,6 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
     if missing := [task.id for task in tasks if task.id not in suites]:
         raise BadInput(f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}.")
     return suites
-
-
-def _rows(path: str, what: str, hint: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with where it is, for messages; a file that is not there is said with a hint."""
-    try:
-        text = read(location(path, what)).decode()
-    except (FileNotFoundError, IsADirectoryError):
-        raise BadInput(f"{path}: there is no such file.{hint}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not a text file in UTF-8.") from None
-    is_array = text.lstrip().startswith("[")
-    count = 0
-    for where, row in _array(path, text) if is_array else json_lines(path, text.split("\n")):
-        count += 1
-        yield where, row
-    if not count:
-        raise BadInput(f"{path}: there is nothing in it.")
-
-
-def _array(path: str, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        rows = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON: {error}.") from None
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise BadInput(f"{path}, row {number}: not a JSON object.")
-        yield f"{path}, row {number}", row
-
-
-def _why_not_python(source: str) -> str:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about programs that are not ours
-            compile(source, "<program>", "exec", dont_inherit=True)
-    except SyntaxError as error:
-        return str(error.msg)
-    except (ValueError, RecursionError, MemoryError) as error:
-        return type(error).__name__
-    return ""
 
 
 def _names(source: str) -> set[str]:

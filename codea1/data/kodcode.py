@@ -17,7 +17,7 @@ import pyarrow.parquet
 from codea1.data.loader import json_rows
 from codea1.data.programs import entry_point
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput
+from codea1.errors import BadInput, MissingFile
 from codea1.game.answers import parse_suite
 from codea1.game.tests import Test
 
@@ -51,14 +51,14 @@ class KodCodeQuestion:
     tests: tuple[Test, ...]  # what its pytest file asserts, as far as it is data; at least one
 
 
-def kodcode_rows(path: str, data_folder: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def kodcode_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
 
     Raises:
       BadInput: no such file, another kind of file, or a column that is missing.
       StorageFailed: a bucket fails.
     """
-    local = staged_file(path, data_folder)
+    local = staged_file(path, None)
     if path.endswith(".jsonl"):
         yield from json_rows(path, local)
         return
@@ -73,7 +73,7 @@ def kodcode_rows(path: str, data_folder: str | None = None) -> Iterator[tuple[st
                     yield f"{path}, row {number}", row
                     number += 1
     except FileNotFoundError:
-        raise BadInput(f"data file {path} does not exist.") from None
+        raise MissingFile(f"data file {path} does not exist.") from None
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
 

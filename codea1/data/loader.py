@@ -15,7 +15,7 @@ from codea1.data import procedural
 from codea1.data.array_records import dataset_rows
 from codea1.data.programs import complete_program, entry_point
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput
+from codea1.errors import BadInput, MissingFile
 from codea1.game.question import Question
 from codea1.storage.objects import is_remote
 
@@ -143,7 +143,7 @@ def parquet_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
     try:
         table = pyarrow.parquet.read_table(local, partitioning=None)
     except FileNotFoundError:
-        raise BadInput(f"data file {path} does not exist.") from None
+        raise MissingFile(f"data file {path} does not exist.") from None
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
     for start in range(0, table.num_rows, _ROWS_AT_ONCE):
@@ -152,15 +152,20 @@ def parquet_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
 
 
 def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
-    """The objects of a JSON-lines file, each with its place for messages, by the name `path` of its copy `local`.
+    """The objects of a file of JSON lines, or of one JSON array, each with its place for messages.
+
+    Args:
+      path: the name of its copy `local` in messages.
 
     Raises BadInput: no such file, not UTF-8, or names the line that is no JSON object.
     """
     try:
         with open(local, encoding="utf-8") as file:
-            yield from json_lines(path, file)
-    except FileNotFoundError:
-        raise BadInput(f"data file {path} does not exist.") from None
+            first = next((line for line in file if line.strip()), "")
+            file.seek(0)
+            yield from _array(path, file.read()) if first.lstrip().startswith("[") else json_lines(path, file)
+    except (FileNotFoundError, IsADirectoryError):
+        raise MissingFile(f"data file {path} does not exist.") from None
     except UnicodeDecodeError:
         raise BadInput(f"data file {path} is not UTF-8.") from None
 
@@ -173,6 +178,17 @@ def json_lines(path: str, lines: Iterable[str]) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield f"{path}, line {number}", _json_row(line, f"{path}, line {number}")
+
+
+def _array(path: str, text: str) -> Iterator[tuple[str, Row]]:
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{path}: not JSON: {error}.") from None
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}, row {number}: not a JSON object.")
+        yield f"{path}, row {number}", row
 
 
 def _json_row(line: str, where: str) -> Row:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etils import epath
 
-from codea1.errors import BadInput
+from codea1.errors import BadInput, MissingFile
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
 from codea1.storage.objects import files, filesystem, is_remote
 from codea1.storage.retries import retried
@@ -21,7 +21,7 @@ def staged_file(source: str, folder: str | None) -> str:
       folder: copies are under its staged/; None for ~/.cache/codea1.
 
     Raises:
-      BadInput: the bucket has no such file.
+      MissingFile: the bucket has no such file.
       StorageFailed: it cannot be fetched whole.
     """
     if not is_remote(source):
@@ -29,7 +29,7 @@ def staged_file(source: str, folder: str | None) -> str:
     path = epath.Path(source)
     wanted = checksum(path)
     if wanted is None:
-        raise BadInput(f"data file {source} does not exist.")
+        raise MissingFile(f"data file {source} does not exist.")
     local = _place(folder, wanted) / path.name
     _fetch(path, wanted, local)
     return str(local)

@@ -12,7 +12,7 @@ evaluations/NAME/ of the run or of --output as it comes, so that the same comman
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import flags
@@ -66,9 +66,10 @@ HOSTS = program.define_hosts()
 def main() -> None:
     if sum(map(bool, (RUN.value, MODEL.value, COMPLETIONS.value))) != 1:
         raise BadInput("give one of --run, --model and --completions.")
+    if BENCHMARK.value is None and not RUN.value:
+        raise BadInput("--benchmark is missing: it names what is asked.")
+    _refuse_idle_flags()
     if BENCHMARK.value is None:
-        if not RUN.value:
-            raise BadInput("--benchmark is missing: it names what is asked.")
         evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
         return
     if not RUN.value and not OUTPUT.value:
@@ -81,6 +82,29 @@ def main() -> None:
         evaluate_suites(_asked(default_temperature=0.0), ROUNDS.value, HOSTS())
     else:
         evaluate_code(_asked(default_temperature=0.7), HOSTS())
+
+
+def _refuse_idle_flags() -> None:
+    """Raises BadInput for flags that were given and would decide nothing."""
+    of_programs = (SEMANTICS_FLAG, SAMPLES, BEST_OF, TEST_MODEL)
+    of_benchmarks = (FILE, OUTPUT, TEMPERATURE, TOP_P, SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, NUM_TESTS)
+    if BENCHMARK.value is None:
+        _require_absent((*of_benchmarks, *of_programs, ROUNDS), "with a --benchmark")
+        return
+    _require_absent((SPLIT,), "without a --benchmark")
+    if not RUN.value:
+        _require_absent((STEP,), "with a --run")
+    if BENCHMARK.value in SUITE_BENCHMARKS:
+        _require_absent(of_programs, "with a benchmark of the Code LLM")
+    else:
+        _require_absent((ROUNDS,), "with a benchmark of the Test LLM")
+        if not BEST_OF.value:
+            _require_absent((TEST_MODEL,), "with --best_of")
+
+
+def _require_absent(idle: Sequence[flags.FlagHolder], where: str) -> None:
+    if given := [f"--{flag.name}" for flag in idle if flag.present]:
+        raise BadInput(f"{', '.join(given)}: only {where}.")
 
 
 def _asked(default_temperature: float) -> Asked:

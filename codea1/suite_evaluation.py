@@ -54,8 +54,6 @@ def evaluate_suites(asked: Asked, in_rounds: bool, hosts: Hosts) -> None:
     console = Console(stderr=True, quiet=not hosts.is_main)
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
-            if asked.best_of:
-                raise BadInput(f"--best_of chooses programs, and {benchmark.name} asks for tests.")
             tasks = benchmark.load(asked.file)
             suites = load_suites(asked.completions, tasks) if asked.completions else None
             if not in_rounds and benchmark.must_read:

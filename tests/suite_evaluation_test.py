@@ -104,8 +104,6 @@ def test_what_cannot_be_asked_is_said(files):
     testeval = {"benchmark": "testeval", "file": str(files / "te.jsonl"), "completions": ""}
     with pytest.raises(BadInput, match="--rounds=false is for functions: testeval has classes"):
         evaluate_suites(asked(files, **testeval), False, Hosts())
-    with pytest.raises(BadInput, match="--best_of chooses programs, and ult asks for tests"):
-        evaluate_suites(asked(files, best_of=True, test_model="m"), True, Hosts())
 
 
 def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):

@@ -25,6 +25,7 @@ from codea1.game.rewards import POLICIES
 from codea1.hosts import Hosts
 from codea1.play import Rules, golden_tests
 from codea1.player import Player
+from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.sandbox.pool import Limits
 from codea1.sharding import make_mesh
@@ -43,6 +44,15 @@ class Parts:
     untested: Sequence[Question]  # training questions of which the static tests have none
     validation: Sequence[Question]
     test: Sequence[Question]
+
+    def restore(self, checkpoints: Checkpoints, step: int) -> None:
+        """Gives the policies their states of a step. Device memory need not hold these and those they had at once."""
+        abstract = {name: state for policy in self.policies.values() for name, state in policy.abstract_states.items()}
+        for policy in self.policies.values():
+            policy.release()
+        states = checkpoints.restore_part(step, abstract)
+        for policy in self.policies.values():
+            policy.restore(states)
 
 
 def assemble(config: ConfigDict) -> Parts:

@@ -73,7 +73,7 @@ def evaluate_code(asked: Asked, hosts: Hosts) -> None:
             run = RunFolder.existing(asked.run) if asked.run else None
             attempts = _given(asked.completions, benchmark)
             _require_models(asked, run)
-        step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
+        step = hosts.of_main(lambda: Checkpoints.reader(run.checkpoints).named(asked.step)) if run else 0
         home = hosts.of_main(lambda: home_of(asked, run))
         with hosts.agreed():
             folder = None
@@ -293,11 +293,6 @@ def _require_models(asked: Asked, run: RunFolder | None) -> None:
         huggingface.Checkpoint(url)
     if asked.best_of and not asked.test_model and "test" not in METHODS[config_of(run).method].roles:
         raise BadInput(f"{run.path} has no Test LLM for --best_of: give --test_model.")
-
-
-def checkpoints_of(run: RunFolder) -> Checkpoints:
-    """Those of a run that is evaluated, to be read."""
-    return Checkpoints(run.checkpoints, keep_last=1, keep_best=0, read_only=True)
 
 
 def home_of(asked: Asked, run: RunFolder | None) -> RunFolder:

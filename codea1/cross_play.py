@@ -40,8 +40,10 @@ def main(run: str) -> None:
         parts = assemble(config)
         if "test" not in parts.players:
             raise BadInput(f"{folder.path} has no Test LLM: its method is {config.method}.")
-        checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
-    there = hosts.of_main(lambda: [checkpoints.named(step) for step in STEPS.value or map(str, checkpoints.steps())])
+        checkpoints = Checkpoints.reader(folder.checkpoints)
+    there = hosts.of_main(
+        lambda: [checkpoints.named(step, files="arrays/") for step in STEPS.value or map(str, checkpoints.steps())]
+    )
     steps = sorted(set(there))
     if not steps:
         raise BadInput(f"{folder.checkpoints} has no complete step.")
@@ -49,11 +51,7 @@ def main(run: str) -> None:
         pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
 
     def players_of(step: int) -> Players:
-        policies = parts.policies.values()
-        abstract = {name: state for policy in policies for name, state in policy.abstract_states.items()}
-        _, states, _ = checkpoints.restore(step, abstract)
-        for policy in policies:
-            policy.restore(states)
+        parts.restore(checkpoints, step)
         return parts.players
 
     with pool as sandbox:

@@ -134,15 +134,12 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
         parts = assemble(config)
         hosts.require_same("the questions", repr((parts.validation, parts.test)).encode())
     with hosts.agreed():
-        checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
-    number = hosts.of_main(lambda: checkpoints.named(step))
+        checkpoints = Checkpoints.reader(folder.checkpoints)
+    number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
     with hosts.agreed():
         pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
     with pool as sandbox:
-        abstract = {name: state for player in parts.players.values() for name, state in player.abstract_states.items()}
-        number, states, _ = checkpoints.restore(number, abstract)
-        for player in parts.players.values():
-            player.restore(states)
+        parts.restore(checkpoints, number)
         asked = held_out(config, parts, split, config.validation.test_samples)
         evaluation = summary(evaluate(asked, parts.players, Grader(sandbox), hosts), number, split)
     hosts.of_main(lambda: _publish(folder, evaluation, number, split))

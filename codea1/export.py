@@ -63,7 +63,7 @@ def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str
         if player == config.frozen:
             raise BadInput(f"the {player} policy of {run.path} is frozen: it still is {config[player].model}.")
         hosts.of_main(lambda: _require_empty(folder))
-        checkpoints = Checkpoints(run.checkpoints, keep_last=1, keep_best=0, read_only=True)
+        checkpoints = Checkpoints.reader(run.checkpoints)
         number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
         started_from = ModelFolder(config[player].model)
         tokenizer = load_tokenizer(started_from.url)

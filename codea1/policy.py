@@ -92,7 +92,7 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
         if role not in roles:
             raise BadInput(f"{run.path} has no {role} policy: its method is {config.method}.")
         role = roles[role]  # in self-play one policy plays both
-        checkpoints = Checkpoints(run.checkpoints, keep_last=1, keep_best=0, read_only=True)
+        checkpoints = Checkpoints.reader(run.checkpoints)
     number = hosts.of_main(lambda: checkpoints.named(step))
     with hosts.agreed():
         prompt, response, slots = lengths

@@ -65,7 +65,7 @@ class SavedStep:
         self.folder, self.step = folder, step
         self._config = config
         self._samples = Samples(folder)
-        self._checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
+        self._checkpoints = Checkpoints.reader(folder.checkpoints)
         self._rows = {row["step"]: row for row in read_metrics(folder.metrics)}
         possible = self._possible()
         if step not in possible:

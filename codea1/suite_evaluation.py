@@ -18,7 +18,6 @@ from codea1.benchmarks.suite_scores import SuiteScore, metrics, score_suites
 from codea1.benchmarks.suite_tasks import SUITE_BENCHMARKS, SuiteTask, load_suites
 from codea1.code_evaluation import (
     Asked,
-    checkpoints_of,
     content_of_file,
     content_of_model,
     digest,
@@ -33,6 +32,7 @@ from codea1.game.prompts import DEFAULT
 from codea1.hosts import Hosts
 from codea1.models import huggingface
 from codea1.policy import Policy, policy_of_folder, policy_of_run
+from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.sandbox.pool import SandboxPool
 
@@ -61,7 +61,7 @@ def evaluate_suites(asked: Asked, in_rounds: bool, hosts: Hosts) -> None:
             run = RunFolder.existing(asked.run) if asked.run else None
             _require_model(asked.model, run)
             pool = stack.enter_context(sandbox()) if hosts.is_main else None
-        step = hosts.of_main(lambda: checkpoints_of(run).named(asked.step)) if run else 0
+        step = hosts.of_main(lambda: Checkpoints.reader(run.checkpoints).named(asked.step)) if run else 0
         home = hosts.of_main(lambda: home_of(asked, run))
         with hosts.agreed():
             folder = None

@@ -59,20 +59,19 @@ def main() -> None:
 def dump(folder: RunFolder, step: str, test_model: str | None, output: epath.Path, hosts: Hosts) -> None:
     """Writes the tests of a checkpoint's Test LLM, or of that of `test_model`, and prints how many there are.
 
-    Raises BadInput: the run has no Test LLM, or none that another could stand in for, or no such checkpoint.
+    Raises:
+      BadInput: the run has no Test LLM, or none that another could stand in for, or no such checkpoint.
+      StorageFailed: the checkpoint cannot be read, or the file not written.
     """
     with hosts.agreed():
         config = _config(folder, test_model)
         parts = assemble(config)
-        checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0, read_only=True)
+        checkpoints = Checkpoints.reader(folder.checkpoints)
     number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
     with hosts.agreed():
         pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
     with pool as sandbox:
-        abstract = {name: state for player in parts.policies.values() for name, state in player.abstract_states.items()}
-        states = checkpoints.restore_part(number, abstract)
-        for player in parts.policies.values():
-            player.restore(states)
+        parts.restore(checkpoints, number)
         tests = list(_tests(config, parts, Grader(sandbox), hosts))
     if hosts.is_main:
         write_static_tests(output, tests)

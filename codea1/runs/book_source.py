@@ -33,7 +33,7 @@ def open_book(path: str, step: str) -> tuple[str, Pages]:
 
 
 def _of_run(run: RunFolder, step: str) -> tuple[str, Pages]:
-    checkpoints = Checkpoints(run.checkpoints, keep_last=1, keep_best=0, read_only=True)
+    checkpoints = Checkpoints.reader(run.checkpoints)
     number = checkpoints.named(step, files="book/")
     try:
         return f"{run.path} after step {number}", checkpoints.restore_book(number)

@@ -69,6 +69,11 @@ class Checkpoints:
         self._scores: dict[int, float | None] = {}
         self._being_saved = -1
 
+    @classmethod
+    def reader(cls, directory: epath.Path) -> "Checkpoints":
+        """Those of a run that may be live, to be read: nothing is made or cleaned up."""
+        return cls(directory, keep_last=1, keep_best=0, read_only=True)
+
     def save(
         self,
         step: int,

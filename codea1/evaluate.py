@@ -12,27 +12,18 @@ evaluations/NAME/ of the run or of --output as it comes, so that the same comman
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
-from rich.console import Console
 
 from codea1 import program
-from codea1.assembly import assemble, config_of, held_out, sandbox_limits
 from codea1.benchmarks.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.benchmarks.held_out import evaluate, summary
 from codea1.benchmarks.sampling import Draw
 from codea1.benchmarks.suite_tasks import SUITE_BENCHMARKS
-from codea1.code_evaluation import Asked, evaluate_code
+from codea1.code_evaluation import evaluate_code
 from codea1.errors import BadInput
-from codea1.hosts import Hosts
-from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.evaluations import write_evaluation
-from codea1.runs.folder import RunFolder
-from codea1.runs.tables import evaluation_table
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
+from codea1.evaluation import Asked
+from codea1.run_evaluation import evaluate_run
 from codea1.suite_evaluation import evaluate_suites
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
@@ -49,16 +40,20 @@ BENCHMARK = flags.DEFINE_enum(
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
 OUTPUT = flags.DEFINE_string("output", None, "folder for the results, local or gs://; else the run's")
-SAMPLES = flags.DEFINE_integer("samples", 32, "n: programs drawn for each question", lower_bound=1)
-TEMPERATURE = flags.DEFINE_float("temperature", None, "else 0.7, and 0 where tests are asked for", lower_bound=0.0)
-TOP_P = flags.DEFINE_float("top_p", 0.95, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
-SEED = flags.DEFINE_integer("seed", 0, "of all draws", lower_bound=0)
+SAMPLES = flags.DEFINE_integer("samples", Draw.samples, "n: programs drawn for each question", lower_bound=1)
+TEMPERATURE = flags.DEFINE_float(
+    "temperature", None, f"else {Draw.temperature}, and 0 where tests are asked for", lower_bound=0.0
+)
+TOP_P = flags.DEFINE_float("top_p", Draw.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
+SEED = flags.DEFINE_integer("seed", Draw.seed, "of all draws", lower_bound=0)
 MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the run's own, or 4096", lower_bound=0)
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
 BEST_OF = flags.DEFINE_bool("best_of", False, "also choose one program of each question by a Test LLM's tests")
 TEST_MODEL = flags.DEFINE_string("test_model", None, "Hugging Face folder of that Test LLM; else the run's own")
-NUM_TESTS = flags.DEFINE_integer("num_tests", 8, "asserts asked for in a suite of --best_of", lower_bound=1)
+NUM_TESTS = flags.DEFINE_integer(
+    "num_tests", Asked.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
+)
 ROUNDS = flags.DEFINE_bool("rounds", True, "ask for one test a round; false: for --num_tests at once, as in training")
 HOSTS = program.define_hosts()
 
@@ -81,7 +76,7 @@ def main() -> None:
     if BENCHMARK.value in SUITE_BENCHMARKS:
         evaluate_suites(_asked(default_temperature=0.0), ROUNDS.value, HOSTS())
     else:
-        evaluate_code(_asked(default_temperature=0.7), HOSTS())
+        evaluate_code(_asked(default_temperature=Draw.temperature), HOSTS())
 
 
 def _refuse_idle_flags() -> None:
@@ -123,32 +118,6 @@ def _asked(default_temperature: float) -> Asked:
         best_of=BEST_OF.value,
         test_model=TEST_MODEL.value or "",
         num_tests=NUM_TESTS.value,
-    )
-
-
-def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
-    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/."""
-    with hosts.agreed():
-        folder = RunFolder.existing(run)
-        config = config_of(folder)
-        parts = assemble(config)
-        hosts.require_same("the questions", repr((parts.validation, parts.test)).encode())
-    with hosts.agreed():
-        checkpoints = Checkpoints.reader(folder.checkpoints)
-    number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
-    with hosts.agreed():
-        pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
-    with pool as sandbox:
-        parts.restore(checkpoints, number)
-        asked = held_out(config, parts, split, config.validation.test_samples)
-        evaluation = summary(evaluate(asked, parts.players, Grader(sandbox), hosts), number, split)
-    hosts.of_main(lambda: _publish(folder, evaluation, number, split))
-
-
-def _publish(folder: RunFolder, evaluation: Mapping[str, Any], step: int, split: str) -> None:
-    write_evaluation(folder, f"{split}_step_{step:06d}", evaluation)
-    Console().print(
-        evaluation_table(evaluation, f"step {step}, {evaluation['questions']} questions of the {split} split")
     )
 
 

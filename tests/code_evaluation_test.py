@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from codea1 import code_evaluation
+from codea1 import best_of_evaluation, code_evaluation, evaluation
 from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.best_of_n import chosen, count_passes, stated_tests, suites
 from codea1.benchmarks.evaluation_folder import PROGRAMS, EvaluationFolder
 from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import Asked, evaluate_code
+from codea1.code_evaluation import evaluate_code
 from codea1.errors import BadInput
+from codea1.evaluation import Asked
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.hosts import Hosts
@@ -32,22 +33,16 @@ RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
 
 def asked(tmp_path: Path, **changes: Any) -> Asked:
     """Asks for the programs of c.jsonl on two tasks."""
-    fields = {
-        "run": "",
-        "step": "last",
-        "model": "",
-        "completions": str(tmp_path / "c.jsonl"),
-        "output": str(tmp_path / "out"),
-        "benchmark": "humanevalplus",
-        "file": str(tmp_path / "he.jsonl"),
-        "semantics": "evalplus",
-        "draw": Draw(samples=3, temperature=0.7, top_p=0.95, seed=0),
-        "lengths": (120, 16, 8),
-        "best_of": False,
-        "test_model": "",
-        "num_tests": 2,
-    }
-    return Asked(**{**fields, **changes})
+    usual = Asked(
+        benchmark="humanevalplus",
+        file=str(tmp_path / "he.jsonl"),
+        completions=str(tmp_path / "c.jsonl"),
+        output=str(tmp_path / "out"),
+        draw=Draw(samples=3),
+        lengths=(120, 16, 8),
+        num_tests=2,
+    )
+    return dataclasses.replace(usual, **changes)
 
 
 def completions(tmp_path: Path, *programs: tuple[int, str]) -> None:
@@ -67,12 +62,12 @@ def rows(tmp_path: Path, name: str, benchmark: str = "humanevalplus") -> list[di
 def test_completions_are_counted(tmp_path, capsys):
     completions(tmp_path, *[(0, RIGHT), (0, WRONG)] * 4, (1, RIGHT), *[(1, "")] * 7)
     evaluate_code(asked(tmp_path), Hosts())
-    evaluation = result(tmp_path)
-    assert evaluation["split"] == "humanevalplus"
-    assert evaluation["question_ids"] == ["HumanEval/0", "HumanEval/1"]
-    assert list(evaluation["metrics"]) == ["avg_at_8", "pass_at_1", "pass_at_8"]
-    assert evaluation["metrics"]["avg_at_8"]["per_question"] == [0.5, 0.125]
-    assert evaluation["metrics"]["pass_at_8"]["per_question"] == [1.0, 1.0]
+    whole = result(tmp_path)
+    assert whole["split"] == "humanevalplus"
+    assert whole["question_ids"] == ["HumanEval/0", "HumanEval/1"]
+    assert list(whole["metrics"]) == ["avg_at_8", "pass_at_1", "pass_at_8"]
+    assert whole["metrics"]["avg_at_8"]["per_question"] == [0.5, 0.125]
+    assert whole["metrics"]["pass_at_8"]["per_question"] == [1.0, 1.0]
     assert "7 of 16 programs are empty and count as failures" in capsys.readouterr().err
     verdicts = [row["verdict"] for row in rows(tmp_path, "results") if row["question_id"] == "HumanEval/0"]
     assert verdicts == ["pass", "fail"] * 4
@@ -126,7 +121,7 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
     completions(tmp_path)
     model = tmp_path / "model"
     shutil.copytree(model_folder, model)
-    monkeypatch.setattr(code_evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
     monkeypatch.setattr(code_evaluation, "sampled", lambda *_: iter(()))
     wanted = asked(tmp_path, completions="", model=str(model))
     evaluate_code(wanted, Hosts())
@@ -186,6 +181,34 @@ def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, 
     assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, 0.5]
 
 
+def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, monkeypatch):
+    completions(tmp_path)
+    truth = "    return 1 + x\n"
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    wanted = asked(tmp_path, completions="", model="model", draw=Draw(samples=1))
+    monkeypatch.setattr(code_evaluation.huggingface, "Checkpoint", lambda _: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(
+        code_evaluation,
+        "sampled",
+        lambda _, questions, *__: (Attempt(question.id, 0, RIGHT) for question in questions),
+    )
+    run_batch = SandboxPool.run_batch
+    for broken, values in (("    return x + 1\n", [None, 1.0]), (truth, [1.0, None])):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                SandboxPool,
+                "run_batch",
+                lambda self, program, *rest, broken=broken: (
+                    lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
+                    if broken in program
+                    else run_batch(self, program, *rest)
+                ),
+            )
+            evaluate_code(wanted, Hosts())
+        assert result(tmp_path)["metrics"]["avg_at_1"]["per_question"] == values
+
+
 def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder):
     completions(tmp_path, (0, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
@@ -223,7 +246,7 @@ def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
     evaluate_code(wanted, Hosts())
     assert sorted(folder.joinpath("attempts.jsonl").read_text().splitlines()) == attempts
     with pytest.raises(BadInput, match=r"samples is 3 there and 4 here"):
-        evaluate_code(asked(tmp_path, completions="", model=str(model_folder), draw=Draw(4, 0.7, 0.95, 0)), Hosts())
+        evaluate_code(asked(tmp_path, completions="", model=str(model_folder), draw=Draw(samples=4)), Hosts())
 
 
 def test_prompts_that_do_not_fit_are_failures(tmp_path, model_folder):
@@ -242,7 +265,7 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
                 if attempt.program and (question.id, attempt.index) not in done:
                     yield (question.id, attempt.index), next(written)
 
-    monkeypatch.setattr(code_evaluation, "suites", suites)
+    monkeypatch.setattr(best_of_evaluation, "suites", suites)
     wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
     evaluate_code(wanted, Hosts())
     # The right tests choose a right program, and the wrong one a wrong program.
@@ -261,7 +284,7 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
 def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_folder, monkeypatch, capsys):
     completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
     monkeypatch.setattr(
-        code_evaluation,
+        best_of_evaluation,
         "suites",
         lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
     )

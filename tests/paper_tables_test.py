@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codea1 import code_evaluation
 from codea1 import report as program
 from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import Asked
+from codea1.code_evaluation import evaluate_code
 from codea1.errors import BadInput, StorageFailed
+from codea1.evaluation import Asked
 from codea1.hosts import Hosts
 from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
@@ -413,27 +413,22 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
     attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr(code_evaluation, "policy_of_folder", lambda *_: None)
-    monkeypatch.setattr(code_evaluation, "sampled", lambda *_: iter(attempts))
+    monkeypatch.setattr("codea1.evaluation.policy_of_folder", lambda *_: None)
+    monkeypatch.setattr("codea1.code_evaluation.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        code_evaluation, "suites", lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2))
+        "codea1.best_of_evaluation.suites",
+        lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = Asked(
-        run="",
-        step="last",
-        model=str(base),
-        completions="",
-        output=str(tmp_path / "out"),
         benchmark="humanevalplus",
         file=str(tmp_path / "he.jsonl"),
-        semantics="evalplus",
-        draw=Draw(samples=2, temperature=0.7, top_p=0.95, seed=0),
-        lengths=(120, 16, 8),
+        model=str(base),
+        output=str(tmp_path / "out"),
+        draw=Draw(samples=2),
         best_of=True,
         test_model=str(tmp_path / tester),
-        num_tests=2,
     )
-    code_evaluation.evaluate_code(asked, Hosts())
+    evaluate_code(asked, Hosts())
     run, measure = Run.read(asked.output), Measure("avg_at_*", "humanevalplus")
     assert (run.experiment, run.size) == ("base", "3b")
     (by_choice,) = run.scores(measure, before=True, tester=expected)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import Asked, evaluate_code
+from codea1.code_evaluation import evaluate_code
 from codea1.errors import BadInput
+from codea1.evaluation import Asked
 from codea1.export import export
 from codea1.hosts import Hosts
 from codea1.models import huggingface
@@ -49,18 +50,13 @@ def test_a_prefill_follows_the_head_of_the_answer(model_folder):
 def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
     asked = Asked(
-        run=str(run.path),
-        step="best",
-        model="",
-        completions="",
-        output="",
         benchmark="humanevalplus",
         file=path,
-        semantics="evalplus",
-        draw=Draw(samples=2, temperature=0.7, top_p=0.95, seed=0),
+        run=str(run.path),
+        step="best",
+        draw=Draw(samples=2),
         lengths=LENGTHS,
         best_of=True,
-        test_model="",
         num_tests=2,
     )
     evaluate_code(asked, Hosts())
@@ -84,8 +80,6 @@ def test_a_run_without_a_test_llm(run, tmp_path):
     golden = dict(run.config, method="golden")
     (run.path / "config.json").write_text(json.dumps(golden))
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    asked = Asked(
-        str(run.path), "3", "", "", "", "humanevalplus", path, "evalplus", Draw(1, 0, 1, 0), LENGTHS, True, "", 2
-    )
+    asked = Asked(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
     with pytest.raises(BadInput, match=r"has no Test LLM for --best_of: give --test_model\."):
         evaluate_code(asked, Hosts())

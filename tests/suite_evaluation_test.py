@@ -1,5 +1,6 @@
 """Whole evaluations of suites: given ones, a model's, resumed, refused."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from codea1 import suite_evaluation
+from codea1 import evaluation, suite_evaluation
 from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import Asked
 from codea1.errors import BadInput
+from codea1.evaluation import Asked
 from codea1.game.methods import METHODS
 from codea1.hosts import Hosts
 from codea1.suite_evaluation import evaluate_suites
@@ -21,22 +22,16 @@ GOOD = [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)]
 
 
 def asked(tmp_path: Path, **changes: Any) -> Asked:
-    fields = {
-        "run": "",
-        "step": "last",
-        "model": "",
-        "completions": str(tmp_path / "suites.jsonl"),
-        "output": str(tmp_path / "out"),
-        "benchmark": "ult",
-        "file": str(tmp_path / "ULT.jsonl"),
-        "semantics": "evalplus",
-        "draw": Draw(samples=32, temperature=0.0, top_p=0.95, seed=0),
-        "lengths": (600, 8, 8),
-        "best_of": False,
-        "test_model": "",
-        "num_tests": 8,
-    }
-    return Asked(**{**fields, **changes})
+    """Asks for the suites of suites.jsonl on two functions."""
+    usual = Asked(
+        benchmark="ult",
+        file=str(tmp_path / "ULT.jsonl"),
+        completions=str(tmp_path / "suites.jsonl"),
+        output=str(tmp_path / "out"),
+        draw=Draw(temperature=0.0),
+        lengths=(600, 8, 8),
+    )
+    return dataclasses.replace(usual, **changes)
 
 
 @pytest.fixture
@@ -54,9 +49,9 @@ def result(folder: Path) -> dict:
 
 def test_suites_are_scored_and_kept(files, capsys):
     evaluate_suites(asked(files), True, Hosts())
-    evaluation = result(files)
-    assert (evaluation["split"], evaluation["question_ids"]) == ("ult", ["a", "b"])
-    metrics = evaluation["metrics"]
+    whole = result(files)
+    assert (whole["split"], whole["question_ids"]) == ("ult", ["a", "b"])
+    metrics = whole["metrics"]
     assert metrics["pass_at_5"]["per_question"] == [0.2, 1.0]
     assert metrics["mut_at_5"]["per_question"] == [None, 1.0]
     assert metrics["mul"]["mean"] == pytest.approx(0.6)
@@ -109,18 +104,18 @@ def test_what_cannot_be_asked_is_said(files):
 def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
     of_run = {"run": str(run.path), "step": "best", "completions": "", "output": ""}
     evaluate_suites(asked(files, **of_run), True, Hosts())
-    evaluation = json.loads((run.path / "evaluations" / "ult_step_000003.json").read_text())
-    assert (evaluation["step"], evaluation["questions"]) == (3, 2)
+    whole = json.loads((run.path / "evaluations" / "ult_step_000003.json").read_text())
+    assert (whole["step"], whole["questions"]) == (3, 2)
     # How many programs are drawn has no part in it: the same evaluation, and all of it is done.
-    monkeypatch.setattr(suite_evaluation, "policy_of_run", None)
-    evaluate_suites(asked(files, **of_run, draw=Draw(samples=1, temperature=0.0, top_p=0.95, seed=0)), True, Hosts())
+    monkeypatch.setattr(evaluation, "policy_of_run", None)
+    evaluate_suites(asked(files, **of_run, draw=Draw(samples=1, temperature=0.0)), True, Hosts())
 
 
 @pytest.mark.parametrize("method", ["code_a1", "black_box"])
 def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
     (run.path / "config.json").write_text(json.dumps(dict(run.config, method=method)))
     seen = []
-    monkeypatch.setattr(suite_evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter))
+    monkeypatch.setattr(evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter))
     monkeypatch.setattr(
         suite_evaluation, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(())
     )

@@ -11,7 +11,7 @@ choices.jsonl    how many of the tests each program of a question passes
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +22,7 @@ from codea1.runs.lock import locked
 from codea1.storage.growing_file import GrowingFile
 from codea1.storage.objects import location
 
-Key = tuple[str, int]  # question id and index of an attempt
+Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's and a round
 Row = dict[str, Any]
 
 PROGRAMS = ("attempts", "results")
@@ -59,6 +59,10 @@ class EvaluationFolder:
         """All programs there are, in the order of their keys."""
         rows = sorted(self._rows["attempts"].items())
         return [Attempt(question_id, index, row["program"]) for (question_id, index), row in rows]
+
+    def attempts_at(self, question_ids: Collection[str]) -> list[Attempt]:
+        """Those programs that are for these questions."""
+        return [attempt for attempt in self.attempts if attempt.question_id in question_ids]
 
     def rows(self, name: str) -> Mapping[Key, Row]:
         """What one of the files holds."""

@@ -16,10 +16,10 @@ from codea1.rollout.engine import Request
 class Draw:
     """How answers are drawn."""
 
-    samples: int  # per question
-    temperature: float
-    top_p: float
-    seed: int
+    samples: int = 32  # per question
+    temperature: float = 0.7
+    top_p: float = 0.95
+    seed: int = 0
 
 
 def sampled(

@@ -1,15 +1,15 @@
 """How a Test LLM is asked for the suites of a benchmark of test generation."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
 
+from codea1.benchmarks.evaluation_folder import Key
 from codea1.benchmarks.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import parse_suite
 from codea1.game.prompts import Message, PromptTemplates, test_messages
 from codea1.game.question import Question
+from codea1.policy import Policy
 from codea1.rollout.engine import Request, Sample
 
-Key = tuple[str, int]  # a task's id and a round
 Generate = Callable[[Sequence[Request]], Iterator[Sample]]
 
 SYSTEM = (
@@ -37,22 +37,8 @@ NEXT = (
 )
 
 
-class Tokenizer(Protocol):
-    def decode(self, token_ids: Sequence[int]) -> str: ...
-
-
-class Asked(Protocol):
-    """What is needed of a player."""
-
-    tokenizer: Tokenizer
-
-    def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
-
-    def fits(self, prompt_ids: Sequence[int]) -> bool: ...
-
-
 def round_messages(benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str]) -> list[Message]:
-    """The chat that asks for one more test after those that the player wrote so far."""
+    """The chat that asks for one more test after those that the Test LLM wrote so far."""
     call = benchmark.call.format(entry_point=task.entry_point)
     first = FIRST.format(entry_point=task.entry_point, program=task.program, description=task.description, call=call)
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": first}]
@@ -64,17 +50,17 @@ def round_messages(benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[s
 def ask_in_rounds(
     benchmark: SuiteBenchmark,
     tasks: Sequence[SuiteTask],
-    player: Asked,
+    policy: Policy,
     generate: Generate,
     done: Mapping[Key, str],
 ) -> Iterator[tuple[Key, str]]:
     """Suites of one test per round, K rounds, each shown the tests before it, as both benchmarks do it.
 
-    Where the chat is too long for the player its oldest tests are left out, never the program; to a program that does
+    Where the chat is too long for the Test LLM its oldest tests are left out, never the program; to a program that does
     not fit by itself there is no answer. All hosts make the same call.
 
     Args:
-      player: who says what fits.
+      policy: who says what fits.
       generate: its samples for requests, drawn as the caller likes.
       done: answers that there are already; they are not asked for again.
 
@@ -86,18 +72,18 @@ def ask_in_rounds(
         requests = []
         for task in tasks:
             before = [said[task.id, earlier] for earlier in range(number) if (task.id, earlier) in said]
-            prompt_ids = None if (task.id, number) in done else _fitting(benchmark, task, before, player)
+            prompt_ids = None if (task.id, number) in done else _fitting(benchmark, task, before, policy)
             if prompt_ids is not None:
                 requests.append(Request(task.id, prompt_ids, first_sample=number, num_samples=1))
         for sample in generate(requests):
             key = sample.question_id, number
-            said[key] = player.tokenizer.decode(sample.token_ids)
+            said[key] = policy.tokenizer.decode(sample.token_ids)
             yield key, said[key]
 
 
 def ask_for_asserts(
     tasks: Sequence[SuiteTask],
-    player: Asked,
+    policy: Policy,
     generate: Generate,
     templates: PromptTemplates,
     num_asserts: int,
@@ -107,18 +93,18 @@ def ask_for_asserts(
 ) -> Iterator[tuple[Key, str]]:
     """Answers to the game's own prompt, which wants all asserts at once.
 
-    It shows the program, as one to break, where the player `sees_solution`. For tasks that are functions;
+    It shows the program, as one to break, where the Test LLM `sees_solution`. For tasks that are functions;
     `suite_of_asserts` reads the answers. Otherwise as `ask_in_rounds`, with one round.
     """
     requests = []
     for task in tasks:
         shown = task.program if sees_solution else None
         question = Question(task.id, None, task.description, task.description, task.program, task.entry_point)
-        prompt_ids = player.prompt_ids(test_messages(templates, question, shown, num_asserts))
-        if (task.id, 0) not in done and player.fits(prompt_ids):
+        prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_asserts))
+        if (task.id, 0) not in done and policy.fits(prompt_ids):
             requests.append(Request(task.id, prompt_ids, first_sample=0, num_samples=1))
     for sample in generate(requests):
-        yield (sample.question_id, 0), player.tokenizer.decode(sample.token_ids)
+        yield (sample.question_id, 0), policy.tokenizer.decode(sample.token_ids)
 
 
 def suite_of_asserts(answer: str, entry_point: str) -> list[str]:
@@ -126,9 +112,11 @@ def suite_of_asserts(answer: str, entry_point: str) -> list[str]:
     return [each.test.text if each.test else each.source for each in parse_suite(answer, entry_point).asserts]
 
 
-def _fitting(benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str], player: Asked) -> tuple[int, ...] | None:
+def _fitting(
+    benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str], policy: Policy
+) -> tuple[int, ...] | None:
     for oldest in range(len(tests) + 1):
-        prompt_ids = player.prompt_ids(round_messages(benchmark, task, tests[oldest:]))
-        if player.fits(prompt_ids):
+        prompt_ids = policy.prompt_ids(round_messages(benchmark, task, tests[oldest:]))
+        if policy.fits(prompt_ids):
             return prompt_ids
     return None

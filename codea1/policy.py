@@ -60,7 +60,10 @@ class Policy:
 
 
 def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Policy:
-    """The model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them."""
+    """The model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
+
+    Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
+    """
     config = default_config()
     config[role].model = url
     prompt, response, slots = lengths

@@ -36,12 +36,6 @@ def test_the_program_is_the_first_closed_block(answer, source, is_fenced):
     assert (program.source, program.fenced) == (source, is_fenced)
 
 
-def test_nonrelated_ratio_counts_what_stands_around_the_block():
-    assert extract_program("abcd```python\nx\n```xy").nonrelated_ratio == 6 / 21
-    assert extract_program("x = 1").nonrelated_ratio == 1.0
-    assert extract_program("").nonrelated_ratio == 1.0
-
-
 def test_all_python_blocks_of_a_suite_are_joined():
     suite = parse_suite(f"{fenced('assert f(1) == 2')} and {fenced('assert f(2) == 3')}", "f")
     assert [item.test.text for item in suite.asserts] == ["assert f(1) == 2", "assert f(2) == 3"]

@@ -37,7 +37,8 @@ def cross_play(
     Returns:
       Per question: `code_pass_at_1_step_I`, whether the program of step I passes the question's check script;
       `kill_code_I_test_J`, whether it fails a right test of step J, and `validity_code_I_test_J`, right tests over
-      those asked for. NaN where the sandbox failed.
+      those asked for. A question that does not fit into the Code LLM's prompt has an empty program, which fails its
+      check and every right test. NaN where the sandbox failed.
     """
     measured: PerQuestion = {}
     programs: dict[int, dict[str, str]] = {}

@@ -25,7 +25,6 @@ class ExtractedProgram:
 
     source: str
     fenced: bool  # it stood in a closed code block
-    nonrelated_ratio: float  # share of the answer's characters outside the code block; 1 without one
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class ParsedSuite:
 def extract_program(answer: str) -> ExtractedProgram:
     """Takes the first closed ```python block, else the first closed block of any kind, else the whole answer."""
     for fence in (_PYTHON_FENCE, _FENCE):
-        before, opened, rest = answer.partition(fence)
-        block, closed, after = rest.partition(_FENCE)
+        _, opened, rest = answer.partition(fence)
+        block, closed, _ = rest.partition(_FENCE)
         if opened and closed:
             source = block if fence == _PYTHON_FENCE else _without_language(block)
-            return ExtractedProgram(source.strip("\n"), True, (len(before) + len(after)) / len(answer))
-    return ExtractedProgram(answer.strip("\n"), False, 1.0)
+            return ExtractedProgram(source.strip("\n"), True)
+    return ExtractedProgram(answer.strip("\n"), False)
 
 
 def parse_suite(answer: str, entry_point: str) -> ParsedSuite:

@@ -273,7 +273,7 @@ def book(workdir: Path) -> object:
 
 
 def best_step(workdir: Path) -> int | None:
-    return Checkpoints(RunFolder.existing(str(workdir)).checkpoints, 2, 1, read_only=True).best_step()
+    return Checkpoints.reader(RunFolder.existing(str(workdir)).checkpoints).best_step()
 
 
 def arrays(workdir: Path) -> object:

@@ -61,7 +61,8 @@ class Evaluation:
         self.console = Console(stderr=True, quiet=not hosts.is_main)
         with hosts.agreed():
             self._rules = game_rules(config_of(run)) if run else None
-        self.step: int = hosts.of_main(lambda: Checkpoints.reader(run.checkpoints).named(asked.step)) if run else 0
+            checkpoints = Checkpoints.reader(run.checkpoints) if run else None
+        self.step: int = hosts.of_main(lambda: checkpoints.named(asked.step)) if checkpoints else 0
         self.home: RunFolder = hosts.of_main(self._make_home)
 
     @property

@@ -1,6 +1,7 @@
 """The programs beside `train` on two hosts with two devices each, against one host."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -15,6 +16,7 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from tests.conftest import make_micro_config
+from tests.evalplus_files import humaneval_row, write_rows
 from tests.two_hosts import finish, outputs, start, start_two
 
 ROUNDING = {"rtol": 2e-4, "atol": 1e-5}  # of float32, after a few updates with sums over another order
@@ -65,6 +67,27 @@ def test_evaluate_measures_what_one_host_measures(run):
     assert other == ""
     means = {name: metric["mean"] for name, metric in of_one["metrics"].items()}
     assert any(0 < mean < 1 for mean in means.values()), means
+
+
+def test_a_benchmark_measures_what_one_host_measures(run, tmp_path):
+    tasks = (humaneval_row(number, canonical_solution=f"    return {number}\n") for number in range(3))
+    path = write_rows(tmp_path / "he.jsonl", *tasks)
+    short = "--max_prompt_length=600", "--max_response_length=8", "--slots=8", "--num_tests=3"
+    flags = f"--run={run}", "--benchmark=humanevalplus", f"--file={path}", "--samples=4", "--best_of", *short
+    program, evaluations = ("tests/scripted.py", "codea1.evaluate"), Path(run) / "evaluations"
+    written = [evaluations / f"humanevalplus{kind}_step_000001.json" for kind in ("", "_best_of_4")]
+    (alone,) = finish(start(program, *flags, devices=4))
+    of_one = [json.loads(path.read_text()) for path in written]
+    shutil.rmtree(evaluations)
+    main, other = finish(*start_two(program, *flags, devices=2))
+    assert [json.loads(path.read_text()) for path in written] == of_one
+    assert main == alone
+    assert other == ""
+    assert 0 < of_one[0]["metrics"]["avg_at_4"]["mean"] < 1
+    done = outputs(start_two(program, *flags, "--samples=5", devices=2))
+    assert [code for code, _, _ in done] == [2, 2]
+    (error,) = told(done)
+    assert error.endswith("holds a run with another config: samples is 4 there and 5 here.")
 
 
 def test_programs_that_need_no_model_are_judged_by_one_host():

@@ -142,7 +142,8 @@ def score(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
     ran = sum(each.mutants for each in scores.values() if each.killed is not None)
     cpu = sum(each.seconds for each in scores.values())
     print(f"{ran} mutants run; {seconds:.0f} s, {cpu:.0f} s of CPU time in the sandbox")
-    for name, metric in summary(metrics(ULT, [scores[task.id] for task in tasks]), 0, "ult")["metrics"].items():
+    measured = metrics(ULT, [scores[task.id] for task in tasks])
+    for name, metric in summary(measured, 0, "ult", [task.id for task in tasks])["metrics"].items():
         print(f"{name:28} {100 * metric['mean']:6.2f} [{100 * metric['low']:.2f}, {100 * metric['high']:.2f}]")
 
 

@@ -57,7 +57,8 @@ def main(run: str) -> None:
     with pool as sandbox:
         asked = held_out(config, parts, SPLIT.value, samples=1)
         measured = cross_play(asked, steps, players_of, Grader(sandbox), hosts)
-    evaluation = summary(measured, steps[-1], f"cross_play_{SPLIT.value}")
+    ids = [question.id for question in asked.questions]
+    evaluation = summary(measured, steps[-1], f"cross_play_{SPLIT.value}", ids)
     hosts.of_main(lambda: write_evaluation(folder, f"cross_play_{SPLIT.value}", evaluation))
     if hosts.is_main:
         Console().print(_table(evaluation, steps))

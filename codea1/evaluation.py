@@ -119,7 +119,7 @@ class Evaluation:
         self, name: str, metrics: PerQuestion, question_ids: Sequence[str], left_out: Mapping[str, str]
     ) -> None:
         """Writes and prints metrics, with the questions and the reasons for those that are left out."""
-        evaluation = summary(metrics, self.step, name) | {"question_ids": question_ids, "left_out": left_out}
+        evaluation = summary(metrics, self.step, name, question_ids) | {"left_out": left_out}
         write_evaluation(self.home, self._file(name), evaluation)
         judged = len(question_ids) - len(left_out)
         title = f"{name}, {judged} of {len(question_ids)} questions, step {self.step}"

@@ -38,7 +38,8 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
     with pool as sandbox:
         parts.restore(checkpoints, number)
         asked = held_out(config, parts, split, config.validation.test_samples)
-        evaluation = summary(evaluate(asked, parts.players, Grader(sandbox), hosts), number, split)
+        measured = evaluate(asked, parts.players, Grader(sandbox), hosts)
+    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
     hosts.of_main(lambda: _publish(folder, evaluation, number, split))
 
 

@@ -109,7 +109,7 @@ def test_every_code_llm_meets_every_test_llm(grader):
     }
     asked = HeldOut([question("q")], TINY, True, num_tests=1, samples=4, shown_mutants=2, purpose="cross")
     measured = cross_play(asked, [10, 20], players.__getitem__, grader, Hosts())
-    metrics = summary(measured, 20, "test")["metrics"]
+    metrics = summary(measured, 20, "test", ["q"])["metrics"]
     assert matrix(metrics, "kill", [10, 20]).tolist() == [[0, 1], [0, 0]]
     assert matrix(metrics, "validity", [10, 20]).tolist() == [[0, 1], [0, 1]]
     assert measured["code_pass_at_1_step_10"] + measured["code_pass_at_1_step_20"] == [0, 1]

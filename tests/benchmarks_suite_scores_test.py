@@ -157,7 +157,7 @@ def test_mul_is_the_product_of_means_over_different_questions():
     whole = SuiteScore("a", [Verdict.PASS] * 5, [""] * 5, [True] * 5, {k: [1.0, 1.0] for k in "125"}, 4, 1, False, 0.1)
     half = replace(whole, task_id="b", verdicts=[Verdict.PASS] * 2 + [Verdict.FAIL] * 3, killed=4)
     lost = replace(whole, task_id="c", verdicts=[Verdict.INFRA], lost=True)
-    values = summary(metrics(ULT, [whole, half, lost]), 0, "ult")["metrics"]
+    values = summary(metrics(ULT, [whole, half, lost]), 0, "ult", ["a", "b", "c"])["metrics"]
     assert values["pass_at_5"]["mean"] == pytest.approx(0.7)
     assert values["mut_at_5"]["mean"] == pytest.approx(0.25)  # only where all five pass
     assert values["mul"]["mean"] == pytest.approx(0.7 * 0.25)

@@ -59,7 +59,7 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
     return measured
 
 
-def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str] = ()) -> dict[str, Any]:
+def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
     """The evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
 
     `question_ids` are those of every list in `measured`, by which evaluations are compared.
@@ -67,9 +67,8 @@ def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence
     metrics = {
         name: {**bootstrap_interval(values)._asdict(), "per_question": values} for name, values in measured.items()
     }
-    questions = len(next(iter(measured.values())))
-    ids = {"question_ids": list(question_ids)} if question_ids else {}
-    return {"step": step, "split": split, "questions": questions, **ids, "metrics": metrics}
+    ids = list(question_ids)
+    return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
 
 
 def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:

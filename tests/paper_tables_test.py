@@ -165,6 +165,16 @@ def test_a_curve_that_goes_on_has_no_end_yet(tmp_path: Path):
     assert "steps=40,seed=0,method=code_a1" in found.commands[0]  # by which the run goes on
 
 
+def test_rows_that_are_read_beside_each_other_are_of_the_same_seeds(tmp_path: Path):
+    for seed, values in ((0, LOW), (1, HIGH)):
+        make_run(tmp_path / f"a1_{seed}", config(seed), after={"code_pass_at_1": values})
+    make_run(tmp_path / "alpha_1", config(0, game__alpha=1.0), after={"code_pass_at_1": LOW})
+    found = filled(*(tmp_path / name for name in ("a1_0", "a1_1", "alpha_1")))
+    shared, all_seeds = (cell(found[f"{name}_tiny"], "code_a1", "tiny_pass") for name in ("alpha", "code_generation"))
+    assert (shared.seeds, shared.ours.mean) == ((0,), np.mean(LOW))
+    assert (all_seeds.seeds, all_seeds.ours.mean) == ((0, 1), np.mean(LOW + HIGH))
+
+
 def test_what_a_run_that_ended_does_not_have_no_command_fills(tmp_path: Path):
     for seed in EXPERIMENTS["code_a1"].seeds:
         run = make_run(tmp_path / f"a1_{seed}", config(seed, steps=2))

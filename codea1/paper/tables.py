@@ -86,11 +86,12 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
     """
     columns = layout.columns_of(size)
     lines = {line.key: replace(line, title=line.title.format(alpha=recipe(size).alpha)) for line in layout.lines}
+    seeds = _shared_seeds(layout, size, results)
     rows = []
     for line in lines.values():
         cells = []
         for column in columns:
-            cell = _cell(layout, line, column, size, results, place)
+            cell = _cell(layout, line, column, size, results, place, seeds)
             compared = (_compare(lines[key], line, column, size, results) for key in line.against)
             cells.append(replace(cell, comparisons=tuple(filter(None, compared))))
         rows.append(Row(line.key, line.title, tuple(cells)))
@@ -98,9 +99,20 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
     return Table(layout, size, columns, _adjusted(rows), notes)
 
 
-def _cell(layout: Layout, line: Line, column: Column, size: str, results: Results, place: Place) -> Cell:
+def _shared_seeds(layout: Layout, size: str, results: Results) -> set[int]:
+    """The seeds that all rows have that there are; none where rows may differ in them."""
+    if not layout.of_shared_seeds:
+        return set()
+    of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]
+    return set.intersection(*of_rows) if of_rows else set()
+
+
+def _cell(
+    layout: Layout, line: Line, column: Column, size: str, results: Results, place: Place, seeds: set[int]
+) -> Cell:
+    """A cell, of some seeds alone where there are any."""
     published = layout.published.value(size, line.key, column.key) if layout.published else None
-    by_seed = results.scores(size, line, column)
+    by_seed = {seed: taken for seed, taken in results.scores(size, line, column).items() if not seeds or seed in seeds}
     if not by_seed:
         commands = dict.fromkeys(_commands(line, column, size, results, place))  # a row's run can be its tester's too
         return Cell(published=published, commands=tuple(commands))

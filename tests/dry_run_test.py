@@ -85,6 +85,7 @@ def train(config: ConfigDict, folder: Path, *flags: str) -> subprocess.Completed
         "PYTHONPATH": str(ROOT),
         "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+        "PYTHONDONTWRITEBYTECODE": "1",  # a config file is Python, and would get a __pycache__ beside it
     }
     command = [sys.executable, "-m", "codea1.train", f"--config={file}", "--dry_run", *flags]
     return subprocess.run(command, cwd=folder, env=os.environ | options, capture_output=True, text=True, timeout=300)

@@ -19,11 +19,10 @@ from pathlib import Path
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from codea1.assembly import assemble, sandbox_limits
+from codea1.assembly import assemble, sandbox_pool
 from codea1.hosts import Hosts
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.sandbox.pool import SandboxPool
 from codea1.trainer import Trainer
 
 PAIRS = flags.DEFINE_integer("pairs", 8, "stretches of each kind", lower_bound=1)
@@ -78,7 +77,7 @@ def measured(config: ConfigDict, workdir: Path) -> Timed:
     config.data.validation.limit = config.data.test.limit = 12  # they lie outside of the stretches
     config.checkpoint.every = EVERY.value
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
+    with sandbox_pool(config) as sandbox:
         run = Timed(config, assemble(config), sandbox, folder, Hosts())
         run.run()
     return run

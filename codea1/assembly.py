@@ -27,7 +27,7 @@ from codea1.play import Rules, golden_tests
 from codea1.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.sandbox.pool import Limits
+from codea1.sandbox.pool import Limits, SandboxPool
 from codea1.sharding import make_mesh
 
 
@@ -132,14 +132,15 @@ def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None)
     return mesh
 
 
-def sandbox_limits(config: ConfigDict) -> Limits:
-    """What one grading may use."""
-    return Limits(
+def sandbox_pool(config: ConfigDict) -> SandboxPool:
+    """The sandbox that a config asks for. Raises BadInput: this machine lacks a layer that it needs."""
+    limits = Limits(
         cpu_seconds_per_test=config.sandbox.cpu_seconds_per_test,
         cpu_seconds_per_suite=config.sandbox.cpu_seconds_per_suite,
         cpu_seconds_per_script=config.sandbox.cpu_seconds_per_script,
         memory_bytes=config.sandbox.memory_mb << 20,
     )
+    return SandboxPool(config.sandbox.slots, limits, config.sandbox.isolation)
 
 
 def held_out(config: ConfigDict, parts: Parts, split: str, samples: int) -> HeldOut:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1 import program
-from codea1.assembly import assemble, config_of, held_out, sandbox_limits
+from codea1.assembly import assemble, config_of, held_out, sandbox_pool
 from codea1.benchmarks.cross_play import Players, cross_play, matrix
 from codea1.benchmarks.held_out import summary
 from codea1.errors import BadInput
@@ -25,7 +25,6 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
 
 STEPS = flags.DEFINE_list("steps", None, "checkpoints that play; all that are there")
 SPLIT = flags.DEFINE_enum("split", "validation", ["validation", "test"], "questions of the run's config that are asked")
@@ -48,7 +47,7 @@ def main(run: str) -> None:
     if not steps:
         raise BadInput(f"{folder.checkpoints} has no complete step.")
     with hosts.agreed():
-        pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
+        pool = sandbox_pool(config)
 
     def players_of(step: int) -> Players:
         parts.restore(checkpoints, step)

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from codea1.assembly import config_of, game_rules, sandbox_limits
+from codea1.assembly import config_of, game_rules, sandbox_pool
 from codea1.benchmarks.evaluation_folder import EvaluationFolder
 from codea1.benchmarks.held_out import PerQuestion, summary
 from codea1.benchmarks.sampling import Draw
@@ -151,7 +151,9 @@ class Evaluation:
 
 def sandbox() -> SandboxPool:
     """The sandbox of an evaluation."""
-    return SandboxPool(0, sandbox_limits(default_config()), AUTO)
+    config = default_config()
+    config.sandbox.isolation = AUTO
+    return sandbox_pool(config)
 
 
 def digest(value: Any) -> str:

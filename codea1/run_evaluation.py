@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from codea1.assembly import assemble, config_of, held_out, sandbox_limits
+from codea1.assembly import assemble, config_of, held_out, sandbox_pool
 from codea1.benchmarks.held_out import evaluate, summary
 from codea1.hosts import Hosts
 from codea1.runs.checkpoints import Checkpoints
@@ -13,7 +13,6 @@ from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.tables import evaluation_table
 from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
 
 
 def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
@@ -34,7 +33,7 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
         checkpoints = Checkpoints.reader(folder.checkpoints)
     number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
     with hosts.agreed():
-        pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
+        pool = sandbox_pool(config)
     with pool as sandbox:
         parts.restore(checkpoints, number)
         asked = held_out(config, parts, split, config.validation.test_samples)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from codea1 import program
-from codea1.assembly import Parts, assemble, config_of, mistake_book, sandbox_limits
+from codea1.assembly import Parts, assemble, config_of, mistake_book, sandbox_pool
 from codea1.data.static_tests import writable, write_static_tests
 from codea1.errors import BadInput
 from codea1.game.methods import METHODS
@@ -35,7 +35,6 @@ from codea1.play import play_round
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
 from codea1.stopwatch import Stopwatch
 from codea1.storage.objects import location
 
@@ -69,7 +68,7 @@ def dump(folder: RunFolder, step: str, test_model: str | None, output: epath.Pat
         checkpoints = Checkpoints.reader(folder.checkpoints)
     number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
     with hosts.agreed():
-        pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
+        pool = sandbox_pool(config)
     with pool as sandbox:
         parts.restore(checkpoints, number)
         tests = list(_tests(config, parts, Grader(sandbox), hosts))

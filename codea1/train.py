@@ -17,13 +17,12 @@ from ml_collections import ConfigDict
 
 from codea1 import program
 from codea1.activity import doing
-from codea1.assembly import Parts, assemble, sandbox_limits
+from codea1.assembly import Parts, assemble, sandbox_pool
 from codea1.dry_run import DryRun
 from codea1.errors import BadInput
 from codea1.hosts import Hosts
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
-from codea1.sandbox.pool import SandboxPool
 from codea1.stopping import Stopped, StopRequest
 from codea1.trainer import Trainer
 from codea1.watchdog import Watchdog
@@ -54,7 +53,7 @@ def main() -> None:
             with doing("storage"):
                 parts = assemble(config)
             _require_same_input(hosts, config, parts)
-            pool = SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation)
+            pool = sandbox_pool(config)
             sandbox = stack.enter_context(pool)
         if DRY_RUN.value:
             DryRun(config, parts, sandbox, hosts).run()

@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import assemble, sandbox_limits
+from codea1.assembly import assemble, sandbox_pool
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.dry_run import DryRun
 from codea1.errors import BadInput
 from codea1.hosts import Hosts
 from codea1.sandbox import doctor
-from codea1.sandbox.pool import SandboxPool
 from tests.conftest import ROOT, write_config
 from tests.scripted_answer import scripted_answer
 
 
 def rehearse(config: ConfigDict):
     parts = assemble(config)
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
+    with sandbox_pool(config) as sandbox:
         DryRun(config, parts, sandbox, Hosts()).run()
     return parts
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import assemble, sandbox_limits
+from codea1.assembly import assemble, sandbox_pool
 from codea1.hosts import Hosts
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.sandbox.pool import SandboxPool
 from codea1.stopping import Stopped, StopRequest
 from codea1.trainer import Trainer
 from tests.train_test import assert_same_run, assert_something_happened, scripted_answers
@@ -41,7 +40,7 @@ class _Life(StopRequest):
 
         parts.feed.batch = batch
         folder = RunFolder.open(str(workdir), config.to_dict())
-        with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
+        with sandbox_pool(config) as sandbox:
             self.trainer = Trainer(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
             self.trainer.run()

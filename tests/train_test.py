@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.assembly import assemble, sandbox_limits
+from codea1.assembly import assemble, sandbox_pool
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.errors import BadInput
 from codea1.game.mistake_book import Page
@@ -19,7 +19,6 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.sandbox.pool import SandboxPool
 from codea1.trainer import Trainer
 from tests.conftest import ROOT, SHARED, make_model_folder
 from tests.mistake_books import content
@@ -46,7 +45,7 @@ def train(config, workdir: Path | str, stop_after: int | None = None) -> Trainer
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with SandboxPool(config.sandbox.slots, sandbox_limits(config), config.sandbox.isolation) as sandbox:
+    with sandbox_pool(config) as sandbox:
         trainer = Trainer(config, parts, sandbox, folder, Hosts())
         if stop_after is not None:
             batch = parts.feed.batch

@@ -139,6 +139,7 @@ def sandbox_pool(config: ConfigDict) -> SandboxPool:
         cpu_seconds_per_suite=config.sandbox.cpu_seconds_per_suite,
         cpu_seconds_per_script=config.sandbox.cpu_seconds_per_script,
         memory_bytes=config.sandbox.memory_mb << 20,
+        memo_bytes=config.sandbox.memo_mb << 20,
     )
     return SandboxPool(config.sandbox.slots, limits, config.sandbox.isolation)
 

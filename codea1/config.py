@@ -123,6 +123,7 @@ def _sandbox() -> ConfigDict:
     c.cpu_seconds_per_suite = 12.0  # all tests of one solution
     c.cpu_seconds_per_script = 60.0  # a whole benchmark script; the slowest honest ones take half of it
     c.memory_mb = 1024  # MiB of address space
+    c.memo_mb = 512  # MiB of the trainer's memory for verdicts and answers that are not computed twice
     return c
 
 
@@ -243,6 +244,7 @@ POSITIVE = (
     "checkpoint.every checkpoint.keep_last profile.steps "
     "sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate sft.vocab_size "
     "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "
+    "sandbox.memo_mb "
     "model.log_prob_chunk mesh.replica mesh.tensor "
     "{player}.max_prompt_length {player}.max_response_length {player}.temperature {player}.learning_rate "
     "{player}.max_grad_norm {player}.adam_eps {player}.mini_batches {player}.micro_batch_size "

@@ -405,7 +405,7 @@ def test_who_submits_too_much_waits(monkeypatch):
         assert sum(future.done() for future in futures) >= 3
         assert all(future.result(30).loaded for future in futures)
         counters = pool.counters()
-        assert counters["gradings"] == 9  # one to see that the pool works
+        assert counters["gradings"] == 8 + 3  # those that show that the pool works
         assert counters["run_seconds"] > 8 * 0.2
         assert counters["queue_seconds"] > 8 * 0.2
 
@@ -443,7 +443,7 @@ def test_machines_that_cannot_confine_are_refused(monkeypatch):
 
 
 def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
-    monkeypatch.setattr(limits, "can_change_user", lambda: True)
+    monkeypatch.setattr(limits, "can_change_user", lambda uid: True)
     monkeypatch.setattr("codea1.sandbox.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
     with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
         SandboxPool(1)

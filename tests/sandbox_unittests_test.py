@@ -105,7 +105,7 @@ def test_what_a_shared_process_allows(pool):
         import os, struct
         from codea1.sandbox.values import encode_exact
         names = ['test_object', 'test_parts', 'test_patched', 'test_value']
-        payload = encode_exact(('', [(name, ('passed', '')) for name in names]))
+        payload = encode_exact(('', [(name, 'passed', '') for name in names]))
         os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
     """
     assert judge(pool, program).verdict is Verdict.PASS

@@ -8,7 +8,7 @@ from typing import Protocol
 from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
 from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
-from codea1.sandbox.values import decode_exact, encode_canonical
+from codea1.sandbox.values import canonical_of
 
 
 class Answer(Protocol):
@@ -55,7 +55,7 @@ class MarkedAssert:
 
 def answers_equal(first: bytes, second: bytes) -> bool:
     """Whether two exact encodings hold values that are equal under Python's `==`."""
-    return first == second or encode_canonical(decode_exact(first)) == encode_canonical(decode_exact(second))
+    return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
 def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:

@@ -18,7 +18,7 @@ from codea1.sandbox.values import decode_exact, encode_canonical, encode_exact
 NO_DIGEST = bytes(16)  # of a value that marshal cannot write
 MAX_VALUES = 256  # in a DIGESTS frame
 _FIRST_VALUES, _SECONDS = 8, 0.02  # the first frame comes soon, since most wrong programs fail early
-_MAX_DESCRIBED_BYTES = 1 << 20
+MAX_DESCRIBED_BYTES = 1 << 20  # of a value's exact encoding
 
 
 def serve(fd: int, job: frames.Frame) -> None:
@@ -92,7 +92,7 @@ def _description(value: object, as_set: bool) -> tuple[str, bytes, bytes]:
     return (
         _or_nothing(lambda: f"{kind.__module__}.{kind.__qualname__}"[:200].encode("utf-8", "replace")).decode(),
         _or_nothing(lambda: blake2b(encode_canonical(set(value) if as_set else value), digest_size=16).digest()),
-        exact if len(exact) <= _MAX_DESCRIBED_BYTES else b"",
+        exact if len(exact) <= MAX_DESCRIBED_BYTES else b"",
     )
 
 

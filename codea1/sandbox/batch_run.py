@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from codea1.sandbox import frames
-from codea1.sandbox.batch import MAX_VALUES
+from codea1.sandbox.batch import MAX_DESCRIBED_BYTES, MAX_VALUES
 from codea1.sandbox.judged_run import ENDED, JudgedRun
 from codea1.sandbox.results import Limits
 from codea1.sandbox.run import Channel, Desk, profile_of
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.values import decode_fields, encode_exact
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
 
 _MAX_BYTES = 64 << 20  # of all that a child may say
+_MAX_PAYLOAD = MAX_DESCRIBED_BYTES + 1024  # of one description; digests take less
 _SLACK_SECONDS = 0.1  # beyond the limit of an input: a child answers for what took less only now and then
 
 
@@ -54,6 +55,8 @@ class Inputs:
 class BatchRun(JudgedRun):
     """The child waits after each frame of digests; what it is told next is to go on, or to describe some values."""
 
+    is_asked = True
+
     def __init__(self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits) -> None:
         super().__init__(limits)
         self.program, self.entry_point, self.inputs, self.comparison = program, entry_point, inputs, comparison
@@ -61,20 +64,23 @@ class BatchRun(JudgedRun):
 
     def launch(self, desk: Desk) -> tuple[Sequence[Child], Channel]:
         self.done = self.answered = 0  # inputs whose values are right, and those of which there is a digest
+        self.raised = False  # the next input's call, as a frame without any digest says
         self.doubtful: deque[int] = deque()
         self.mark = 0.0  # the child's CPU clock when it last answered
         job = encode_exact((self.program, self.entry_point, self.inputs.as_set, self.inputs.marshalled))
         ours, theirs = socket.socketpair()
         with theirs:
             child = desk.spawn(self, self.profile, [theirs], self.kernel_limit, self.limits.script_memory_bytes)
-        return [child], Channel(ours, frames.pack(0, frames.BATCH, job), _MAX_BYTES)
+        return [child], Channel(ours, frames.pack(0, frames.BATCH, job), _MAX_BYTES, _MAX_PAYLOAD)
 
     def take(self, desk: Desk, frame: frames.Frame) -> None:
-        self.mark = self.children[0].cpu_seconds()
+        if self.channel.unsent:  # an honest child has read what it was told before it says more
+            raise frames.ProtocolViolation
+        self.mark = self.processes[0].cpu_seconds()
         if frame.kind == frames.ERROR:
             self._take_error(desk, frame)
         elif frame.kind == frames.VALUE and self.doubtful and frame.index == self.doubtful.popleft():
-            if not self.comparison.accepts(frame.index, Description(*decode_exact(frame.payload, hashed=False))):
+            if not self.comparison.accepts(frame.index, Description(*decode_fields(frame.payload, str, bytes, bytes))):
                 self.stop(desk, Verdict.FAIL, f"input {frame.index}: another value than expected")
             elif not self.doubtful:
                 self._go_on(desk)
@@ -90,8 +96,9 @@ class BatchRun(JudgedRun):
 
     def _take_digests(self, desk: Desk, digests: Sequence[tuple[bytes, float]]) -> None:
         self.answered = self.done + len(digests)
-        if self.answered > self.inputs.count:
+        if self.answered > self.inputs.count or self.raised:
             raise frames.ProtocolViolation
+        self.raised = not digests
         agrees = self.comparison.agrees
         self.doubtful += [i for i, each in enumerate(digests, self.done) if not agrees(i, *each)]
         if self.doubtful:
@@ -106,12 +113,12 @@ class BatchRun(JudgedRun):
         else:
             self.send(desk, frames.pack(0, frames.GO_ON))
 
-    def check(self, desk: Desk, now: float) -> float:
-        left = super().check(desk, now)
+    def check(self, desk: Desk) -> float:
+        left = super().check(desk)
         if self.verdict is not None or self.patience:
             return left
         limit = max(self.inputs.seconds[self.done : self.done + MAX_VALUES], default=0.0) + _SLACK_SECONDS
-        of_input = limit - (self.children[0].cpu_seconds() - self.mark)
+        of_input = limit - (self.processes[0].cpu_seconds() - self.mark)
         if of_input <= 0:
             self.stop(desk, Verdict.TIMEOUT, f"input {self.done} or a later one took more than {limit:g} CPU seconds")
         return max(min(left, of_input), 0.0)

@@ -1,13 +1,22 @@
 """A grading by calls: one program, a list of calls, one outcome each."""
 
 import socket
-import time
 from collections.abc import Sequence
 from enum import Enum, auto
 
 from codea1.sandbox import frames
 from codea1.sandbox.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
-from codea1.sandbox.run import Channel, Desk, Run, how_it_ended, kernel_cpu_limit, profile_of, wall_limit, was_killed
+from codea1.sandbox.run import (
+    WATCH_SECONDS,
+    Channel,
+    Desk,
+    Run,
+    how_it_ended,
+    kernel_cpu_limit,
+    profile_of,
+    wall_limit,
+    was_killed,
+)
 from codea1.sandbox.zygote import Ended
 
 _KINDS: dict[bytes, OutcomeKind] = {
@@ -17,6 +26,8 @@ _KINDS: dict[bytes, OutcomeKind] = {
     frames.TOO_LARGE: "too_large",
 }
 _FRAME_BYTES = 512  # generous: what a frame without a value takes
+_SLACK_SECONDS = 0.1  # of CPU time that a child may have used after an answer, before it was read
+_TOO_LONG = b"the process took too long"
 
 
 class _Stop(Enum):
@@ -59,47 +70,61 @@ class CallRun(Run):
         self.loaded: bool | None = None
         self.load_error = ""
         self.spent = 0.0  # CPU seconds of the children that ended
+        self.asleep_at = desk.now + wall_limit(self.limits.cpu_seconds_per_suite)  # that is enough for all calls
         self._launch(desk)
 
     def _launch(self, desk: Desk) -> None:
         ours, theirs = socket.socketpair()
         kernel_limit = kernel_cpu_limit(self.limits.cpu_seconds_per_suite - self.spent)
-        with theirs:
-            self.child = desk.spawn(self, self.profile, [theirs], kernel_limit, self.limits.memory_bytes)
         rest = self.calls[len(self.outcomes) :]
         room = self.limits.output_bytes + _FRAME_BYTES * (len(rest) + 1)
-        self.channel = Channel(ours, self.request + b"".join(rest), room)
+        self.channel = Channel(ours, self.request + b"".join(rest), room, self.limits.output_bytes)
+        with theirs:
+            self.child = desk.spawn(self, self.profile, [theirs], kernel_limit, self.limits.memory_bytes)
         self.answered = False  # the program frame, by this child
         self.stop: _Stop | None = None
         self.mark = 0.0  # the child's CPU clock when it last answered
-        self.progress = time.monotonic()
-        self.expect_zygote()
-        self.channel.send()
-        desk.watch(self.channel, self)
+        self.progress = desk.now
+        self.expect_zygote(desk)
+        self._send(desk)
 
-    def on_started(self, now: float) -> None:
+    def _send(self, desk: Desk) -> None:
+        self.channel.send()
+        self.channel.say_no_more()
+        if self.channel.unsent or self.channel.watched:
+            desk.watch(self.channel, self)
+
+    def on_started(self, desk: Desk) -> None:
         if self.stop is None:
-            super().on_started(now)
-            self.progress = now  # the zygote's own start is nobody's time
+            super().on_started(desk)
+            self.progress = desk.now  # the zygote's own start is nobody's time
 
     def on_socket(self, desk: Desk) -> None:
         if self.channel.unsent:
-            self.channel.send()
-            desk.watch(self.channel, self)
-        try:
-            received, is_open = self.channel.receive()
-            for frame in received:
-                if self.stop is None:
-                    self._take(desk, frame)
-        except frames.ProtocolViolation:
-            self._stop(desk, _Stop.VIOLATION)
-            return
-        if not is_open and self.stop is None:
+            self._send(desk)
+        if not self._receive(desk, self.child.cpu_seconds()) and self.stop is None:
             self._stop(desk, _Stop.DIED)
 
-    def _take(self, desk: Desk, frame: frames.Frame) -> None:
-        clock = self.child.cpu_seconds()
-        used, self.mark, self.progress = clock - self.mark, clock, time.monotonic()
+    def _receive(self, desk: Desk, clock: float) -> bool:
+        """Takes what has arrived while the child's CPU clock came to `clock`; whether more may come."""
+        used, taken = clock - self.mark, 0
+        try:
+            for frame in self.channel.receive():
+                if frame is None:
+                    return False
+                limit, taken = self._limit(), taken + 1
+                self.mark, self.progress = clock, desk.now
+                self._take(desk, frame, used)
+                if self.stop is not None:
+                    break
+        except frames.ProtocolViolation:
+            self._stop(desk, _Stop.VIOLATION)
+            return False
+        if taken == 1 and self.outcomes and used > limit + _SLACK_SECONDS:  # of several, one or another took it
+            self.outcomes[-1] = Outcome("timeout", _TOO_LONG, used)
+        return True
+
+    def _take(self, desk: Desk, frame: frames.Frame, used: float) -> None:
         if not self.answered:
             self._take_load(desk, frame)
         elif frame.index != len(self.outcomes) or frame.kind not in _KINDS:
@@ -121,23 +146,27 @@ class CallRun(Run):
     def _stop(self, desk: Desk, why: _Stop) -> None:
         self.stop = why
         desk.unwatch(self.channel)
-        self.expect_zygote()
+        self.expect_zygote(desk)
         desk.end(self.child)
 
-    def check(self, desk: Desk, now: float) -> float:
+    def check(self, desk: Desk) -> float:
         if self.stop is not None or not self.child.pid:
-            return self.patience - now
+            return self.patience - desk.now
+        if not self.channel.watched:
+            quiet = self.progress + WATCH_SECONDS - desk.now
+            if quiet > 0:
+                return quiet
+            desk.watch(self.channel, self)
         limit = self._limit()
         clock = self.child.cpu_seconds()
-        left = limit - (clock - self.mark)
-        left_asleep = self.progress + wall_limit(limit) - now
-        left_of_suite = self.limits.cpu_seconds_per_suite - self.spent - clock
-        if min(left, left_asleep, left_of_suite) > 0:
-            return min(left, left_asleep, left_of_suite)
-        answered = self.progress
+        left = min(limit - (clock - self.mark), self.progress + wall_limit(limit) - desk.now)
+        left_of_suite = min(self.limits.cpu_seconds_per_suite - self.spent - clock, self.asleep_at - desk.now)
+        if min(left, left_of_suite) > 0:
+            return min(left, left_of_suite)
+        answered = len(self.outcomes), self.answered
         self.on_socket(desk)  # an answer that has arrived meanwhile counts
-        if self.stop is None and self.progress == answered:
-            self._stop(desk, _Stop.TIMEOUT if min(left, left_asleep) <= 0 else _Stop.BUDGET)
+        if self.stop is None and answered == (len(self.outcomes), self.answered):
+            self._stop(desk, _Stop.TIMEOUT if left <= 0 else _Stop.BUDGET)
         return 0.0
 
     def _limit(self) -> float:
@@ -145,13 +174,17 @@ class CallRun(Run):
         return self.call_seconds[len(self.outcomes)] if self.answered else self.limits.cpu_seconds_per_test
 
     def on_ended(self, desk: Desk, ended: Ended) -> None:
+        if self.stop is None:  # by itself: with its answers given, or not
+            self._receive(desk, ended.cpu_seconds)
+            if self.stop is None:
+                self._stop(desk, _Stop.DIED)
         self.spent += ended.cpu_seconds
         died_early = self.stop is _Stop.DIED and ended.cpu_seconds - self.mark < self._limit()
         if died_early and was_killed(ended.status) and desk.try_again(self):
             return
         self._settle(desk, ended)
         left = len(self.calls) - len(self.outcomes)
-        if left and self.spent < self.limits.cpu_seconds_per_suite:
+        if left and self.spent < self.limits.cpu_seconds_per_suite and desk.now < self.asleep_at:
             self._launch(desk)
             return
         self._fill(Outcome("not_run"))
@@ -175,7 +208,7 @@ class CallRun(Run):
                 self._interrupt(Outcome("error", f"the process {how_it_ended(ended.status)}".encode(), used))
             case _Stop.TIMEOUT | _Stop.BUDGET | _Stop.DIED:
                 desk.count("timeouts")
-                self._interrupt(Outcome("timeout", b"the process took too long", used))
+                self._interrupt(Outcome("timeout", _TOO_LONG, used))
 
     def _interrupt(self, outcome: Outcome) -> None:
         if self.answered:
@@ -187,5 +220,5 @@ class CallRun(Run):
     def _fill(self, outcome: Outcome) -> None:
         self.outcomes += [outcome] * (len(self.calls) - len(self.outcomes))
 
-    def fail(self) -> None:
-        self.future.set_result(ProgramRun(None, "", [Outcome("infra")] * len(self.calls), 0.0))
+    def fail(self, why: str) -> None:
+        self.future.set_result(ProgramRun(None, why, [Outcome("infra", why.encode())] * len(self.calls), 0.0))

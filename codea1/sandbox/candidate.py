@@ -14,7 +14,6 @@ from codea1.sandbox import frames
 from codea1.sandbox.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
 
 MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay closed
-MAX_ERROR_BYTES = 300
 
 
 def serve(fd: int, first: frames.Frame) -> None:
@@ -61,7 +60,7 @@ def describe(error: BaseException) -> bytes:
     except BaseException:
         pass
     text = f"{name}: {message}" if message else name
-    return text[:MAX_ERROR_BYTES].encode("utf-8", "replace")[:MAX_ERROR_BYTES]
+    return text[: frames.MAX_WORDS].encode("utf-8", "replace")[: frames.MAX_WORDS]
 
 
 class _Answers:
@@ -103,6 +102,6 @@ class _Answers:
                 return frames.PIECES, encode_exact((type(value) is tuple, len(value)))
             return frames.TOO_LARGE, describe(error)
         except NotPlainData as error:
-            return frames.OPAQUE, str(error).encode("utf-8", "replace")[:MAX_ERROR_BYTES]
+            return frames.OPAQUE, str(error).encode("utf-8", "replace")[: frames.MAX_WORDS]
         except BaseException as error:  # an object that raises when it is walked
             return frames.OPAQUE, describe(error)

@@ -9,7 +9,8 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-from codea1.sandbox.plain import RECORDS, Encoder, check_record, length_prefix
+from codea1.sandbox.exact import decode_exact
+from codea1.sandbox.plain import RECORDS, Encoder, NotPlainData, check_record, contains_nan, length_prefix
 
 
 def encode_canonical(value: object) -> bytes:
@@ -19,6 +20,18 @@ def encode_canonical(value: object) -> bytes:
     Raises NotPlainData, or TooLarge beyond MAX_BYTES, MAX_DEPTH, MAX_NODES or MAX_INT_BITS.
     """
     return CanonicalEncoder().whole(value)
+
+
+def canonical_of(exact: bytes) -> bytes | None:
+    """The canonical bytes of an exact encoding; None for what nothing can be equal to.
+
+    That is what holds a NaN, and what no `encode_exact` wrote or no `encode_canonical` can write.
+    """
+    try:
+        value = decode_exact(exact)
+        return None if contains_nan(value) else encode_canonical(value)
+    except (ValueError, NotPlainData):
+        return None
 
 
 class CanonicalEncoder(Encoder):

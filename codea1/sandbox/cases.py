@@ -10,7 +10,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.tests import Test
 from codea1.sandbox.grading import Grader, Grading
 from codea1.sandbox.ground_truth import GroundTruthAnswer
-from codea1.sandbox.values import decode_exact, encode_canonical
+from codea1.sandbox.values import canonical_of
 from codea1.sandbox.verdict import Verdict
 
 _TEXT_FIELDS = ("name", "entry_point", "ground_truth", "candidate", "test")
@@ -88,6 +88,6 @@ def _why_not_right(test: Test, answer: GroundTruthAnswer) -> tuple[Verdict, str]
         return Verdict.INFRA, "the sandbox failed"
     if not answer.usable:
         return Verdict.INVALID, f"the ground truth gives no usable answer: {answer.reason}"
-    if encode_canonical(decode_exact(test.expected)) != encode_canonical(decode_exact(answer.value)):
+    if canonical_of(test.expected) != canonical_of(answer.value):
         return Verdict.INVALID, "the stated answer is not the ground truth's"
     return None

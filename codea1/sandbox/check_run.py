@@ -4,11 +4,10 @@ import socket
 from collections.abc import Sequence
 
 from codea1.sandbox import frames
-from codea1.sandbox.judged_run import ENDED, JudgedRun
+from codea1.sandbox.judged_run import ENDED, JudgedRun, told
 from codea1.sandbox.results import Limits
 from codea1.sandbox.run import Channel, Desk, profile_of
-from codea1.sandbox.values import decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.values import decode_fields, encode_exact
 from codea1.sandbox.zygote import Child, Ended
 
 _VERDICT_BYTES = 4096
@@ -30,11 +29,11 @@ class CheckRun(JudgedRun):
         with theirs, script_end, program_end:
             candidate = desk.spawn(self, self.profiles[0], [program_end], self.kernel_limit, memory)
             judge = desk.spawn(self, self.profiles[1], [theirs, script_end], self.kernel_limit, memory)
-        return (candidate, judge), Channel(ours, self.request, _VERDICT_BYTES)
+        return (candidate, judge), Channel(ours, self.request, _VERDICT_BYTES, _VERDICT_BYTES)
 
     def take(self, desk: Desk, frame: frames.Frame) -> None:
-        verdict, detail = decode_exact(frame.payload)
-        self.stop(desk, Verdict(verdict), str(detail))
+        verdict, detail = decode_fields(frame.payload, str, str)
+        self.stop(desk, told(verdict), detail)
 
     def lost(self, ended: Sequence[Ended]) -> tuple[str, Ended] | None:
         candidate, script = ended

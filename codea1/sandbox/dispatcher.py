@@ -22,6 +22,8 @@ _CHILDREN_PER_RUN = 2  # at most: a check script's run has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
 _MAX_KILLS = 2  # of one grading's children: then its program is what gets them killed
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
+_MIN_BACKOFF, _MAX_BACKOFF = 0.01, 1.0  # seconds between attempts to start processes where there was no room for one
+_MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has failed
 
 
 class Dispatcher:
@@ -36,6 +38,9 @@ class Dispatcher:
         self._queue: deque[Run] = deque()
         self._active: set[Run] = set()
         self._owners: dict[Child, Run] = {}
+        self.now = self._ticked = time.monotonic()  # see `_tick`
+        self._backoff = 0.0  # seconds to wait with new processes after the next failure to start one, at least
+        self._resume_at = 0.0  # monotonic time until which no grading begins
         self._zygotes: dict[Profile, Zygote] = {}
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
@@ -84,6 +89,7 @@ class Dispatcher:
         zygote = self._zygotes.get(profile) or self._start_zygote(profile)
         child = zygote.start(sockets, cpu_seconds, memory_bytes)
         self._owners[child] = run
+        run.children.add(child)
         return child
 
     def end(self, child: Child) -> None:
@@ -92,14 +98,14 @@ class Dispatcher:
     def watch(self, channel: Channel, run: Run) -> None:
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.unsent else 0)
         register = self._selector.modify if channel.watched else self._selector.register
-        register(channel.socket, events, lambda: run.on_socket(self))
+        register(channel.socket, events, lambda: self._carry(run, lambda: run.on_socket(self)))
         channel.watched = True
 
     def unwatch(self, channel: Channel) -> None:
         if channel.watched:
             channel.watched = False
             self._selector.unregister(channel.socket)
-            channel.socket.close()
+        channel.socket.close()
 
     def finish(self, run: Run) -> None:
         self._active.discard(run)
@@ -116,13 +122,13 @@ class Dispatcher:
         self._selector.unregister(zygote.control)
         zygote.stop()
         for run in {self._owners[child] for child in zygote.children.values() if child in self._owners}:
-            self._begin_again(run)
+            self._begin_again(run, "its zygote was lost")
 
     def try_again(self, run: Run) -> bool:
         run.kills += 1
         if run.kills >= _MAX_KILLS:
             return False
-        self._begin_again(run)
+        self._begin_again(run, "its process was killed")
         return True
 
     def count(self, event: str) -> None:
@@ -139,7 +145,12 @@ class Dispatcher:
                 try:
                     self._admit()
                     self._count_busy_seconds()
-                    self._handle_events(self._check_limits())
+                    wait = self._check_limits()
+                    events = self._selector.select(wait)
+                    self._tick(wait)
+                    for key, _ in events:
+                        if key.fileobj.fileno() >= 0:  # closed by an earlier event of this batch
+                            key.data()
                 except Exception:  # a bug: what was running runs again, for it may never come up again
                     self._restart()
         except BaseException as error:  # nobody may be left waiting for a result
@@ -147,6 +158,15 @@ class Dispatcher:
             raise
         finally:
             self._shut_down()
+
+    def _tick(self, waited: float) -> None:
+        """Moves the clock of `now` on by what has passed, but by no more than was to be waited.
+
+        Where the machine, or this thread, stood still for longer, what the children did meanwhile was not to be seen.
+        """
+        ticked = time.monotonic()
+        self.now += min(ticked - self._ticked, waited + _MIN_WAIT)
+        self._ticked = ticked
 
     def _restart(self) -> None:
         """Begins anew with new zygotes, when an exception has left nobody knows what. Raises it if that is no use."""
@@ -158,14 +178,16 @@ class Dispatcher:
         for zygote in list(self._zygotes.values()):
             self.lose(zygote)
         for run in list(self._active):
-            self._begin_again(run)
+            self._begin_again(run, "the dispatcher failed")
 
     def _admit(self) -> None:
-        while self._queue and len(self._active) < self._slots:
+        if self._resume_at > time.monotonic():
+            return
+        while self._queue and len(self._active) < self._slots and not self._resume_at > time.monotonic():
             with self._room:
                 run = self._queue.popleft()
                 self._room.notify()
-            if run.attempts or run.future.set_running_or_notify_cancel():
+            if run.attempts or run.short_since or run.future.set_running_or_notify_cancel():
                 run.attempts += 1
                 run.began = time.monotonic()
                 self.counters["queue_seconds"] += run.began - run.queued
@@ -179,20 +201,20 @@ class Dispatcher:
         self._busy_since = now if self._active else None
 
     def _check_limits(self) -> float:
-        now = time.monotonic()
-        wait = _MAX_WAIT
-        for run in list(self._active):
-            if run.patience and now > run.patience:
-                for child in [child for child, owner in self._owners.items() if owner is run]:
+        """Looks at the runs whose time has come; returns the seconds until the next's."""
+        for run in [run for run in self._active if run.due <= self.now]:
+            if run.patience and self.now > run.patience:
+                for child in list(run.children):
                     self.lose(child.zygote)
-            elif run in self._active:
-                wait = min(wait, run.check(self, now))
-        return max(wait, _MIN_WAIT)
+            if run in self._active:
+                self._carry(run, lambda run=run: self._check(run))
+        wait = min((run.due for run in self._active), default=self.now + _MAX_WAIT) - self.now
+        if self._queue and self._resume_at:
+            wait = min(wait, self._resume_at - time.monotonic())
+        return min(max(wait, _MIN_WAIT), _MAX_WAIT)
 
-    def _handle_events(self, wait: float) -> None:
-        for key, _ in self._selector.select(wait):
-            if key.fileobj.fileno() >= 0:  # closed by an earlier event of this batch
-                key.data()
+    def _check(self, run: Run) -> None:
+        run.due = self.now + run.check(self)
 
     def _drain_wakes(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -211,31 +233,52 @@ class Dispatcher:
         except EOFError:
             self.lose(zygote)
             return
-        if message is None:
+        run = self._owners.get(message.child) if message is not None else None
+        if run is None:
             return
-        if not isinstance(message, Started):
-            run = self._owners.pop(message.child, None)
-            if run is not None:
-                self._carry(run, lambda: run.on_ended(self, message))
-        elif message.child in self._owners:
-            run = self._owners[message.child]
+        if isinstance(message, Started):
             if message.ok:
-                run.on_started(time.monotonic())
+                run.short_since = self._backoff = self._resume_at = 0.0
+                self._carry(run, lambda: run.on_started(self))
             else:
-                self._begin_again(run)
+                self._postpone(run, "no process could be started for it")
+            return
+        del self._owners[message.child]
+        run.children.discard(message.child)
+        if message.failure:
+            self.failure = message.failure
+            self._begin_again(run, message.failure)
+        else:
+            self._carry(run, lambda: run.on_ended(self, message))
 
     def _carry(self, run: Run, step: Callable[[], None]) -> None:
-        """Takes a step of a run that starts processes: the machine may have no room for one now."""
+        """Takes a step of a run. The machine may have no room for another process; a bug costs this run alone."""
+        run.due = self.now
         try:
             step()
-        except OSError:
-            self._begin_again(run)
+        except OSError as error:
+            self._postpone(run, str(error))
+        except Exception as error:
+            traceback.print_exc()
+            self.count("restarts")
+            self._begin_again(run, f"the sandbox has a bug: {error!r}")
 
-    def _begin_again(self, run: Run) -> None:
+    def _postpone(self, run: Run, why: str) -> None:
+        """Takes a run back to the queue, since the machine has no room for its processes now, and waits a while."""
+        now = time.monotonic()
+        self._backoff = min(max(2 * self._backoff, _MIN_BACKOFF), _MAX_BACKOFF)
+        self._resume_at = now + self._backoff
+        run.short_since = run.short_since or now
+        if now - run.short_since < _MAX_SHORTAGE:
+            run.attempts -= 1
+        self._begin_again(run, why)
+
+    def _begin_again(self, run: Run, why: str) -> None:
         """Takes a run that lost a child for no fault of its own back to the queue, or gives it up."""
-        for child in [child for child, owner in self._owners.items() if owner is run]:
+        for child in run.children:
             del self._owners[child]
             self.end(child)
+        run.children.clear()
         run.abandon(self)
         self._active.discard(run)
         if run.attempts < _MAX_ATTEMPTS:
@@ -243,7 +286,7 @@ class Dispatcher:
             self._queue.appendleft(run)
         else:
             self.count("infra")
-            run.fail()
+            run.fail(why)
 
     def _shut_down(self) -> None:
         with self._room:

@@ -12,7 +12,9 @@ from codea1.sandbox import landlock, limits
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.threads import MAX_THREADS
 from codea1.sandbox.values import encode_exact
+from codea1.sandbox.zygote import FIRST_UNPRIVILEGED_UID
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
 _SPEED_GRADINGS, _SPEED_CALLS = 400, 7
@@ -77,7 +79,11 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
     yield f"landlock    yes, version {version}" if version else "landlock    no"
     yield f"scratch     {'yes' if level.has_scratch else 'no: it takes namespaces and Landlock; programs cannot write'}"
     no_user = "this is not root, and stays who it is" if os.getuid() else "only root can read this Python"
-    yield f"own user    {'yes' if limits.can_change_user() else f'no: {no_user}'}"
+    counted = (
+        f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel has nobody count them"
+    )
+    yield f"threads     {counted}"
+    yield f"own user    {'yes' if limits.can_change_user(FIRST_UNPRIVILEGED_UID) else f'no: {no_user}'}"
     if not level.namespaces:
         yield f"to get namespaces: {_how_to_get_namespaces()}"
     if not version:

@@ -7,7 +7,6 @@ import contextlib
 import struct
 from collections.abc import Callable
 from datetime import datetime, time
-from decimal import InvalidOperation
 from fractions import Fraction
 from itertools import groupby
 
@@ -17,6 +16,7 @@ from codea1.sandbox.plain import (
     MAX_NODES,
     RECORDS,
     Encoder,
+    NotPlainData,
     check_ratio,
     check_record,
     length_prefix,
@@ -35,20 +35,33 @@ def encode_exact(value: object) -> bytes:
 def decode_exact(data: bytes, *, hashed: bool = True) -> object:
     """The value `encode_exact` encoded, types and all. Raises ValueError for anything that is not such an encoding.
 
-    Without `hashed` also for one that holds a set or dict: members chosen to collide take for ever to hash.
+    Also for a set or dict whose members were chosen to have equal hashes, which would take for ever to build; without
+    `hashed` for any set or dict.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"an encoded value has {len(data)} bytes, the limit is {MAX_BYTES}")
     decoder = _Decoder(data, hashed)
     try:
         value = decoder.value(0)
-    except (struct.error, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, InvalidOperation) as error:
+    except (struct.error, LookupError, TypeError, ArithmeticError, NotPlainData) as error:
         raise ValueError(f"malformed value encoding: {error!r}") from error
     if decoder.position != len(data):
         raise ValueError("malformed value encoding: bytes are left over")
     return value
 
 
+def decode_fields(data: bytes, *types: type) -> tuple:
+    """The tuple that `data` holds, whose members are of exactly these types. Raises ValueError for anything else.
+
+    For what an untrusted process claims: sets and dicts are not decoded.
+    """
+    fields = decode_exact(data, hashed=False)
+    if type(fields) is not tuple or [type(field) for field in fields] != list(types):
+        raise ValueError(f"not a tuple of {', '.join(kind.__name__ for kind in types)}")
+    return fields
+
+
+_MAX_COLLISIONS = 64  # members of a set or dict with equal hashes; building it takes time quadratic in them
 _MIN_RUN = 16  # numbers of one type in a row from which they are packed
 _PACKED = {float: (b"x", "d"), int: (b"w", "q")}  # tag and struct code; both take 8 bytes
 _PACKED_CODES = dict(_PACKED.values())
@@ -143,12 +156,13 @@ class _Decoder:
         kind, count = _CONTAINERS[tag], self.count()
         if kind not in (list, tuple) and not self.hashed:
             raise ValueError(f"an encoded value holds a {kind.__name__}")
-        if kind is dict:
-            value = {self.value(depth + 1): self.value(depth + 1) for _ in range(count)}
-        elif kind in (list, tuple):
+        if kind in (list, tuple):
             value = kind(self.sequence(count, depth))
         else:
-            value = kind([self.value(depth + 1) for _ in range(count)])
+            parts = [(self.value(depth + 1), self.value(depth + 1) if kind is dict else None) for _ in range(count)]
+            if count - len({hash(member) for member, _ in parts}) > _MAX_COLLISIONS:
+                raise ValueError("an encoded value's members were chosen to have equal hashes")
+            value = dict(parts) if kind is dict else kind([member for member, _ in parts])
         if len(value) != count:
             raise ValueError("malformed value encoding: members are repeated or miscounted")
         return value

@@ -20,7 +20,9 @@ JOB, UNITTEST, SUITE, VERDICT = b"J", b"U", b"T", b"R"  # of a check script, a u
 BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.batch
 
 LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
+MAX_WORDS = 300  # bytes of a frame that says in words what happened
 PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces
+_WORDS = frozenset((LOADED, ERROR, OPAQUE, TOO_LARGE))
 _HEADER = struct.Struct(">IIc")
 _PROGRAM = struct.Struct(">cIQ")
 _NAME = struct.Struct(">H")
@@ -124,8 +126,8 @@ def read(fd: int, max_payload: int | None = None) -> Frame | None:
     if header is None:
         return None
     length, index, kind = _HEADER.unpack(header)
-    if max_payload is not None and length > max_payload:
-        raise ProtocolViolation(f"a frame of {length} bytes")
+    if max_payload is not None:
+        _check_length(length, kind, max_payload)
     payload = _read_exactly(fd, length)
     return None if payload is None else Frame(index, kind, payload)
 
@@ -147,30 +149,38 @@ def write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
+def _check_length(length: int, kind: bytes, max_payload: int) -> None:
+    if length > (MAX_WORDS if kind in _WORDS else max_payload):
+        raise ProtocolViolation(f"a frame of {length} bytes")
+
+
 class FrameBuffer:
     """Collects what a child wrote until frames are whole."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_payload: int) -> None:
+        """`max_bytes` over the buffer's whole life, `max_payload` in one frame; words have MAX_WORDS."""
         self.data = bytearray()
         self.room = max_bytes
+        self.max_payload = max_payload
 
     def feed(self, piece: bytes) -> None:
-        """Takes more bytes. Raises ProtocolViolation beyond `max_bytes` over the buffer's whole life."""
+        """Takes more bytes. Raises ProtocolViolation beyond `max_bytes`."""
         self.room -= len(piece)
         if self.room < 0:
             raise ProtocolViolation("more output than allowed")
         self.data += piece
 
     def frames(self) -> Iterator[Frame]:
-        """Takes out the frames that are whole. Raises ProtocolViolation for one that could never become whole."""
+        """Takes out the frames that are whole, one at a time. Raises ProtocolViolation for one longer than allowed."""
         position = 0
-        while len(self.data) - position >= _HEADER.size:
-            length, index, kind = _HEADER.unpack_from(self.data, position)
-            end = position + _HEADER.size + length
-            if end > len(self.data) + self.room:
-                raise ProtocolViolation("a frame longer than allowed")
-            if end > len(self.data):
-                break
-            yield Frame(index, kind, bytes(self.data[position + _HEADER.size : end]))
-            position = end
-        del self.data[:position]
+        try:
+            while len(self.data) - position >= _HEADER.size:
+                length, index, kind = _HEADER.unpack_from(self.data, position)
+                _check_length(length, kind, self.max_payload)
+                start, end = position + _HEADER.size, position + _HEADER.size + length
+                if end > len(self.data):
+                    break
+                position = end
+                yield Frame(index, kind, bytes(self.data[start:end]))
+        finally:
+            del self.data[:position]

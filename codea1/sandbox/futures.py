@@ -1,10 +1,9 @@
 """Futures made of futures, for code that must not wait."""
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -66,38 +65,6 @@ def gather(futures: Sequence[Future[T]]) -> Future[list[T]]:
     for future in futures:
         future.add_done_callback(complete)
     return target
-
-
-class Memo(Generic[T]):
-    """Futures by key, the least recently used forgotten first; one that fails, or is not worth keeping, at once."""
-
-    def __init__(self, max_entries: int, keeps: Callable[[T], bool]) -> None:
-        self.hits = self.misses = 0
-        self._max_entries, self._keeps = max_entries, keeps
-        self._futures: OrderedDict[Hashable, Future[T]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def claim(self, key: Hashable) -> tuple[Future[T], bool]:
-        """(the key's future, whether it is new, so that the caller must see to its completion)."""
-        with self._lock:
-            known = self._futures.get(key)
-            if known is not None:
-                self._futures.move_to_end(key)
-                self.hits += 1
-                return known, False
-            future = self._futures[key] = Future()
-            future.set_running_or_notify_cancel()  # others may wait for it: nobody can cancel it
-            self.misses += 1
-            if len(self._futures) > self._max_entries:
-                self._futures.popitem(last=False)
-        future.add_done_callback(lambda done: self._review(key, done))
-        return future, True
-
-    def _review(self, key: Hashable, done: Future[T]) -> None:
-        if done.exception() is not None or not self._keeps(done.result()):
-            with self._lock:
-                if self._futures.get(key) is done:
-                    del self._futures[key]
 
 
 def fulfil(promised: Future[T], source: Future[T]) -> None:

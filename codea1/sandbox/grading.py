@@ -4,26 +4,23 @@ Verdicts are decided here, in the trusted process, from values. A process that r
 expected value; equality is equality of canonical bytes.
 """
 
-import hashlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import lru_cache
 
-from codea1.sandbox.futures import Memo, fulfil, gather, then
+from codea1.sandbox.futures import fulfil, gather, then
 from codea1.sandbox.ground_truth import GroundTruthAnswer, Promise, answer_calls
+from codea1.sandbox.memo import Memo, digest
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.results import Call, Outcome, ProgramRun, ScriptRun, Test
-from codea1.sandbox.values import contains_nan, decode_exact, encode_canonical
+from codea1.sandbox.values import canonical_of
 from codea1.sandbox.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
 MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per test
-
-_MAX_ENTRIES = 1 << 17  # remembered of each kind
-_MAX_VALUE_BYTES = 1 << 16  # a ground truth's larger values are computed again when asked for again
 
 _VERDICTS = {
     "error": Verdict.ERROR,
@@ -50,20 +47,18 @@ class Grader:
 
     def __init__(self, pool: SandboxPool) -> None:
         self._pool = pool
-        self._answers: Memo[GroundTruthAnswer] = Memo(_MAX_ENTRIES, _keeps_answer)
-        self._gradings: Memo[Grading] = Memo(_MAX_ENTRIES, lambda grading: grading.program_valid is not None)
-        self._checks: Memo[ScriptRun] = Memo(_MAX_ENTRIES, lambda run: run.verdict is not Verdict.INFRA)
-        self._seconds: dict[tuple[str, bytes, bytes], float] = {}  # of the ground truth, by call and answer
+        self._memo = Memo(pool.limits.memo_bytes)
         self._taken: dict[str, float] = Counter()
         self._lock = threading.Lock()
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
         """What a ground truth answers to each call, and whether the answer is usable: see `answer_calls`."""
-        source = _digest(program)
+        source = digest(program)
         futures: list[Future[GroundTruthAnswer]] = []
         fresh: list[Promise] = []
         for call in calls:
-            future, is_new = self._answers.claim((source, call.entry_point, call.arguments))
+            key = digest("answer", source, call.entry_point, call.arguments)
+            future, is_new = self._memo.claim("answer", key, _answer_size)
             futures.append(future)
             if is_new:
                 fresh.append(Promise(call, future))
@@ -77,8 +72,8 @@ class Grader:
         A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
         this grader saw that. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
         """
-        key = (_digest(program), *((test.call.entry_point, test.call.arguments, test.expected) for test in tests))
-        promised, is_new = self._gradings.claim(key)
+        parts = [part for test in tests for part in (test.call.entry_point, test.call.arguments, test.expected)]
+        promised, is_new = self._memo.claim("grading", digest("grading", program, *parts), _grading_size)
         if is_new:
             try:
                 seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
@@ -91,14 +86,15 @@ class Grader:
                     reply="canonical",
                     call_seconds=list(seconds.values()),
                 )
-                fulfil(promised, then(run, lambda run: _compare(run, list(seconds), tests)))
+                fulfil(promised, then(run, lambda run: self._compare(run, list(seconds), tests)))
             except BaseException as error:
                 promised.set_exception(error)
         return promised
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
-        promised, is_new = self._checks.claim((_digest(program), _digest(script), entry_point))
+        key = digest("check", program, script, entry_point)
+        promised, is_new = self._memo.claim("check", key, _check_size)
         if is_new:
             try:
                 fulfil(promised, self._pool.run_script(script, program, entry_point))
@@ -109,64 +105,68 @@ class Grader:
     def take_stats(self) -> dict[str, float]:
         """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
         now: dict[str, float] = Counter(self._pool.counters())
-        for name, memo in {"answer": self._answers, "grading": self._gradings, "check": self._checks}.items():
-            now[f"{name}_hits"], now[f"{name}_misses"] = memo.hits, memo.misses
+        for kind in ("answer", "grading", "check"):
+            now[f"{kind}_hits"], now[f"{kind}_misses"] = self._memo.hits[kind], self._memo.misses[kind]
         with self._lock:
             taken, self._taken = self._taken, now
         return {name: count - taken[name] for name, count in now.items()}
 
     def _note_seconds(self, calls: Sequence[Call], answers: list[GroundTruthAnswer]) -> list[GroundTruthAnswer]:
-        with self._lock:
-            for call, answer in zip(calls, answers, strict=True):
-                if answer.usable:
-                    key = (call.entry_point, call.arguments, answer.value)
-                    self._seconds[key] = max(answer.cpu_seconds, self._seconds.pop(key, 0.0))
-            while len(self._seconds) > _MAX_ENTRIES:
-                del self._seconds[next(iter(self._seconds))]
+        for call, answer in zip(calls, answers, strict=True):
+            if answer.usable:
+                key = _seconds_key(call, answer.value)
+                self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
     def _call_seconds(self, test: Test) -> float:
-        with self._lock:
-            seconds = self._seconds.get((test.call.entry_point, test.call.arguments, test.expected))
+        seconds = self._memo.get(_seconds_key(test.call, test.expected))
         if seconds is None:
             return self._pool.limits.cpu_seconds_per_test
         return max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
 
+    def _compare(self, run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test]) -> Grading:
+        outcome_of = dict(zip(keys, run.outcomes, strict=True))
+        outcomes = [outcome_of[_call_key(test)] for test in tests]
+        verdicts = [self._verdict(outcome, test.expected) for outcome, test in zip(outcomes, tests, strict=True)]
+        words = {each.payload: each.payload.decode("utf-8", "replace") for each in outcomes if each.kind != "value"}
+        details = ["" if each.kind == "value" else words[each.payload] for each in outcomes]
+        return Grading(run.loaded, verdicts, details, run.cpu_seconds)
 
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    def _verdict(self, outcome: Outcome, expected: bytes) -> Verdict:
+        canonical = self._canonical(expected)
+        if not canonical:
+            return Verdict.INVALID
+        if outcome.kind == "value":
+            return Verdict.PASS if outcome.payload == canonical else Verdict.FAIL
+        return _VERDICTS[outcome.kind]
+
+    def _canonical(self, expected: bytes) -> bytes:
+        """Canonical bytes of an exact encoding; empty for what nothing can be equal to."""
+        key = digest("canonical", expected)
+        known = self._memo.get(key)
+        if known is None:
+            known = canonical_of(expected) or b""
+            self._memo.put(key, known, len(known))
+        return known
 
 
-def _keeps_answer(answer: GroundTruthAnswer) -> bool:
-    return answer.reason != "infra" and len(answer.value) <= _MAX_VALUE_BYTES
+def _seconds_key(call: Call, value: bytes) -> bytes:
+    return digest("seconds", call.entry_point, call.arguments, value)
+
+
+def _answer_size(answer: GroundTruthAnswer) -> int | None:
+    return None if answer.reason == "infra" else len(answer.value)
+
+
+def _grading_size(grading: Grading) -> int | None:
+    if grading.program_valid is None:
+        return None
+    return 16 * len(grading.verdicts) + sum(map(sys.getsizeof, set(grading.details)))
+
+
+def _check_size(run: ScriptRun) -> int | None:
+    return None if run.verdict is Verdict.INFRA else len(run.detail)
 
 
 def _call_key(test: Test) -> tuple[str, bytes]:
     return test.call.entry_point, test.call.arguments
-
-
-def _compare(run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test]) -> Grading:
-    outcome_of = dict(zip(keys, run.outcomes, strict=True))
-    outcomes = [outcome_of[_call_key(test)] for test in tests]
-    verdicts = [_verdict(outcome, test.expected) for outcome, test in zip(outcomes, tests, strict=True)]
-    details = ["" if each.kind == "value" else each.payload.decode("utf-8", "replace") for each in outcomes]
-    return Grading(run.loaded, verdicts, details, run.cpu_seconds)
-
-
-def _verdict(outcome: Outcome, expected: bytes) -> Verdict:
-    canonical = _canonical(expected)
-    if canonical is None:
-        return Verdict.INVALID
-    if outcome.kind == "value":
-        return Verdict.PASS if outcome.payload == canonical else Verdict.FAIL
-    return _VERDICTS[outcome.kind]
-
-
-@lru_cache(maxsize=4096)
-def _canonical(expected: bytes) -> bytes | None:
-    """Canonical bytes of an exact encoding; None for what nothing can be equal to."""
-    try:
-        value = decode_exact(expected)
-    except ValueError:
-        return None
-    return None if contains_nan(value) else encode_canonical(value)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from codea1.sandbox.pool import HASH_SEEDS, SandboxPool
 from codea1.sandbox.results import Call, Outcome
-from codea1.sandbox.values import contains_nan, decode_exact, encode_canonical
+from codea1.sandbox.values import canonical_of, contains_nan, decode_exact
 
 _CALLS_PER_RUN = 64  # most solutions' suites fit; more, and one process would keep all others waiting
 
@@ -114,16 +114,14 @@ def _after_second(settled: _Settled) -> None:
 
 def _unusable_value(payload: bytes) -> str:
     try:
-        return "nan" if contains_nan(decode_exact(payload)) else ""
+        has_nan = contains_nan(decode_exact(payload))
     except ValueError:  # not what an honest encoder writes
         return "not plain data"
+    if has_nan:
+        return "nan"
+    return "" if canonical_of(payload) is not None else "not plain data"
 
 
 def _agree(first: bytes, second: bytes) -> bool:
     """Whether two exact encodings hold equal values; they may differ in the order of a dict built from a set."""
-    if first == second:
-        return True
-    try:
-        return encode_canonical(decode_exact(first)) == encode_canonical(decode_exact(second))
-    except ValueError:
-        return False
+    return first == second or canonical_of(first) == canonical_of(second) is not None

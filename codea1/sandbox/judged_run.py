@@ -1,20 +1,23 @@
 """What gradings have in common that one child reports on: a verdict, or what a verdict is made of."""
 
-import time
+import traceback
 from abc import abstractmethod
 from collections.abc import Sequence
 
 from codea1.sandbox import frames
 from codea1.sandbox.results import Limits, ScriptRun
-from codea1.sandbox.run import Channel, Desk, Run, how_it_ended, kernel_cpu_limit, wall_limit, was_killed
+from codea1.sandbox.run import WATCH_SECONDS, Channel, Desk, Run, how_it_ended, kernel_cpu_limit, wall_limit, was_killed
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
 
 ENDED = "script ended"
+_TOLD = (Verdict.PASS, Verdict.FAIL, Verdict.ERROR)  # what a child can know
 
 
 class JudgedRun(Run):
     """Children that share one CPU budget, and a channel to one of them that says something until there is a verdict."""
+
+    is_asked = False  # the child waits for answers to what it says
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
@@ -27,8 +30,8 @@ class JudgedRun(Run):
 
     @abstractmethod
     def take(self, desk: Desk, frame: frames.Frame) -> None:
-        """Calls `stop` where this frame decides. Raises TypeError, ValueError or ProtocolViolation for what no honest
-        child sends."""
+        """Calls `stop` where this frame decides. Raises ValueError or ProtocolViolation for what honest children never
+        send."""
 
     @abstractmethod
     def lost(self, ended: Sequence[Ended]) -> tuple[str, Ended] | None:
@@ -38,49 +41,63 @@ class JudgedRun(Run):
         self.verdict: Verdict | None = None
         self.detail = ""
         self.ended: dict[Child, Ended] = {}
-        self.children, self.channel = self.launch(desk)
-        self.started = time.monotonic()
-        self.expect_zygote()
+        self.processes, self.channel = self.launch(desk)
+        self.started = desk.now
+        self.expect_zygote(desk)
         self.send(desk)
 
     def send(self, desk: Desk, request: bytes = b"") -> None:
         """Sends what is unsent, and then `request`, as soon as there is room."""
-        self.channel.unsent = memoryview(bytes(self.channel.unsent) + request) if request else self.channel.unsent
+        if request:
+            self.channel.unsent = memoryview(request)
         self.channel.send()
-        desk.watch(self.channel, self)
+        if self.channel.unsent or self.channel.watched or self.is_asked:
+            desk.watch(self.channel, self)
 
-    def on_started(self, now: float) -> None:
-        if all(child.pid for child in self.children) and self.verdict is None:
-            super().on_started(now)
-            self.started = now
+    def on_started(self, desk: Desk) -> None:
+        if all(child.pid for child in self.processes) and self.verdict is None:
+            super().on_started(desk)
+            self.started = desk.now
 
     def on_socket(self, desk: Desk) -> None:
         if self.channel.unsent:
             self.send(desk)
+        self._receive(desk)
+
+    def _receive(self, desk: Desk) -> None:
         try:
-            received, is_open = self.channel.receive()
-            for frame in received:
-                if self.verdict is None:
+            for frame in self.channel.receive():
+                if frame is None:
+                    self.stop(desk, Verdict.ERROR, ENDED)
+                else:
                     self.take(desk, frame)
-            if not is_open and self.verdict is None:
-                self.stop(desk, Verdict.ERROR, ENDED)
-        except (frames.ProtocolViolation, TypeError, ValueError):
+                if self.verdict is not None:
+                    break
+        except Exception as error:  # whatever is wrong with a claim, or with what reads it, costs this grading alone
+            if not isinstance(error, frames.ProtocolViolation | ValueError):
+                traceback.print_exc()
+            desk.count("violations")
             self.stop(desk, Verdict.ERROR, "script broke the protocol")
 
     def stop(self, desk: Desk, verdict: Verdict, detail: str) -> None:
         """Ends all children; the run's result is this verdict, and `detail` says what there is to say of it."""
-        self.verdict, self.detail = verdict, detail
+        self.verdict, self.detail = verdict, detail[: frames.MAX_WORDS]
         desk.unwatch(self.channel)
-        self.expect_zygote()
-        for child in self.children:
+        self.expect_zygote(desk)
+        for child in self.processes:
             desk.end(child)
 
-    def check(self, desk: Desk, now: float) -> float:
+    def check(self, desk: Desk) -> float:
         if self.patience:
-            return self.patience - now
+            return self.patience - desk.now
+        if not self.channel.watched:
+            quiet = self.started + WATCH_SECONDS - desk.now
+            if quiet > 0:
+                return quiet
+            desk.watch(self.channel, self)
         limit = self.limits.cpu_seconds_per_script
-        spent = sum(child.cpu_seconds() for child in self.children)
-        left = min(limit - spent, self.started + wall_limit(limit) - now)
+        spent = sum(child.cpu_seconds() for child in self.processes)
+        left = min(limit - spent, self.started + wall_limit(limit) - desk.now)
         if left <= 0:
             self.on_socket(desk)  # a verdict that has arrived meanwhile counts
             if self.verdict is None:
@@ -89,11 +106,13 @@ class JudgedRun(Run):
 
     def on_ended(self, desk: Desk, ended: Ended) -> None:
         self.ended[ended.child] = ended
-        if len(self.ended) < len(self.children):
+        if self.verdict is None:  # by itself: with everything said, or not
+            self._receive(desk)
+        if len(self.ended) < len(self.processes):
             return
         if self.verdict is Verdict.TIMEOUT:
             desk.count("timeouts")
-        if lost := self.lost([self.ended[child] for child in self.children]):
+        if lost := self.lost([self.ended[child] for child in self.processes]):
             name, end = lost
             if was_killed(end.status) and desk.try_again(self):
                 return
@@ -102,9 +121,16 @@ class JudgedRun(Run):
         self.future.set_result(self.result(self.verdict, self.detail, spent))
         desk.finish(self)
 
-    def fail(self) -> None:
-        self.future.set_result(self.result(Verdict.INFRA, "the sandbox failed", 0.0))
+    def fail(self, why: str) -> None:
+        self.future.set_result(self.result(Verdict.INFRA, why, 0.0))
 
     def result(self, verdict: Verdict, detail: str, cpu_seconds: float) -> ScriptRun:
         """What the future gives."""
         return ScriptRun(verdict, detail, cpu_seconds)
+
+
+def told(verdict: str) -> Verdict:
+    """The verdict that a child says. Raises ValueError for one that no child can know."""
+    if verdict not in _TOLD:
+        raise ValueError(f"a child cannot say {verdict!r}")
+    return Verdict(verdict)

@@ -27,13 +27,22 @@ def prefer_as_victim() -> None:
         file.write("1000")
 
 
+def allow_descriptors() -> None:
+    """Raises this process's limit on descriptors to all that it may have: a scratch folder of a slot takes one."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def die_with_parent() -> None:
     """Has the kernel kill this process when its parent dies. Changing the user undoes this."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def confine_zygote(isolation: Isolation, max_fds: int) -> None:
+def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
     """Takes from this process, before it ever forks, what none of its children may have.
+
+    Returns the descriptor that is asked about its children's threads; None where the kernel has none, and no thread
+    starts.
 
     Args:
       isolation: the level; its namespaces are made already.
@@ -49,7 +58,10 @@ def confine_zygote(isolation: Isolation, max_fds: int) -> None:
     _limit_resources(isolation, max_fds)
     os.chdir("/")
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.Filter(seccomp.zygote_filter(isolation)).install()
+    listener = seccomp.Filter(seccomp.zygote_filter(isolation, asks=True)).install_with_listener()
+    if listener is None:
+        seccomp.Filter(seccomp.zygote_filter(isolation, asks=False)).install()
+    return listener
 
 
 class ChildLimits:
@@ -84,12 +96,23 @@ class ChildLimits:
         self._filter.install()
 
 
-def can_change_user() -> bool:
-    """Whether this process is root and any other user could still read the Python it runs."""
+def can_change_user(uid: int) -> bool:
+    """Whether this process is root, and such a user exists here and could still read the Python that it runs."""
     library, packages = Path(os.__file__).parent, Path(sys.prefix)
-    return os.getuid() == 0 and all(
-        path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents)
+    return (
+        os.getuid() == 0
+        and _is_mapped(uid)
+        and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
     )
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether a user exists as far as this process's user namespace goes: that of some containers has root alone."""
+    for kind in ("uid", "gid"):
+        ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
+        if not any(first <= uid < first + count for first, _, count in ranges):
+            return False
+    return Path("/proc/self/setgroups").read_text().strip() == "allow"
 
 
 def why_unsupported() -> str:

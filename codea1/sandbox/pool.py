@@ -16,6 +16,7 @@ from codea1.sandbox.limits import why_unsupported
 from codea1.sandbox.results import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
 from codea1.sandbox.suite_run import SuiteRun
 from codea1.sandbox.unittest_run import UnittestRun
+from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Profile
 
 __all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
@@ -32,7 +33,7 @@ class SandboxPool:
     """
 
     def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
-        """Starts the workers, and runs an empty program to see that they work.
+        """Starts the workers, and runs programs of each kind to see that they work.
 
         Args:
           slots: gradings at once; 0 takes one per CPU core this process may use.
@@ -49,6 +50,7 @@ class SandboxPool:
         self.limits = limits or Limits()
         self._slots = slots or len(os.sched_getaffinity(0))
         self.refusals: dict[Isolation, str] = {}  # stronger levels than the one in use, and why they are not
+        self.has_threads = True  # programs can start some
         levels = list(Isolation) if isolation == AUTO else [Isolation(isolation)]
         for level in levels:
             refusal = self._start(level)
@@ -62,11 +64,16 @@ class SandboxPool:
         """Starts at one level; returns why that is not possible, or ""."""
         profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
         self._dispatcher = Dispatcher(self._slots, isolation, profiles)
-        if self.run_calls("", [], reply="exact").result().loaded is not None:
+        program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply="exact").result()
+        script = self.run_script("def check(candidate): candidate()", "def f(): pass", "f").result()
+        if program.loaded and script.verdict is Verdict.PASS:
+            thread = "import threading\nthreading.Thread(target=len, args=['']).start()"
+            self.has_threads = bool(self.run_calls(thread, [], reply="exact").result().loaded)
             return ""
-        failure = self._dispatcher.failure or "its worker process does not start"
         self.close()
-        return failure
+        if program.loaded is False:
+            return f"user {Profile(False, 0).uid} cannot read Python's library: {program.load_error}"
+        return self._dispatcher.failure or script.detail or "its worker process does not start"
 
     def __enter__(self) -> "SandboxPool":
         return self
@@ -81,10 +88,11 @@ class SandboxPool:
     @property
     def isolation_note(self) -> str:
         """A sentence for people: how far programs are isolated and, where that is not fully, why."""
+        threads = "" if self.has_threads else " Programs cannot start threads: this kernel has nobody count them."
         if not self.refusals:
-            return f"Sandbox isolation: {self.isolation}."
+            return f"Sandbox isolation: {self.isolation}.{threads}"
         (level, why), *_ = self.refusals.items()
-        return f"Sandbox isolation: only {self.isolation}; {level} is not to be had here: {why}."
+        return f"Sandbox isolation: only {self.isolation}; {level} is not to be had here: {why}.{threads}"
 
     def run_calls(
         self,

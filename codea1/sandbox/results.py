@@ -33,7 +33,7 @@ class Test(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one grading may use. Time is CPU time; a sleeping process is stopped by a generous wall limit."""
+    """What gradings may use. Time is CPU time; a sleeping process is stopped by a generous wall limit."""
 
     cpu_seconds_per_test: float = 2.0  # of one call, and of loading a program
     cpu_seconds_per_suite: float = 12.0  # of all calls of one run, loading included
@@ -41,6 +41,7 @@ class Limits:
     memory_bytes: int = 512 << 20  # of address space beyond the interpreter's own
     script_memory_bytes: int = 2 << 30  # the same for a check script and for its program
     output_bytes: int = 4 << 20  # of the answers to all calls of one run
+    memo_bytes: int = 512 << 20  # of the trainer's memory, for the results that a grader remembers
 
 
 @dataclass(frozen=True)

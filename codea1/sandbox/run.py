@@ -5,9 +5,8 @@ import os
 import re
 import signal
 import socket
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -15,6 +14,8 @@ from codea1.sandbox.frames import Frame, FrameBuffer
 from codea1.sandbox.zygote import Child, Ended, Profile, Zygote
 
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
+# Most gradings are over by then, and their channels are read once, after the child's end. The others' are watched.
+WATCH_SECONDS = 0.01
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 _IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
@@ -23,13 +24,15 @@ _READ_BYTES = 1 << 16
 class Desk(Protocol):
     """What a run asks of the dispatcher that carries it."""
 
+    now: float  # seconds of a clock that stands still while the dispatcher does
+
     def spawn(
         self, run: "Run", profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
     ) -> Child:
         """A child that owns `sockets`, with the limits that the kernel is to enforce."""
 
     def end(self, child: Child) -> None:
-        """Kills the child; `Run.on_ended` follows."""
+        """Kills the child, where it is not dead; `Run.on_ended` follows."""
 
     def watch(self, channel: "Channel", run: "Run") -> None:
         """Calls `Run.on_socket` when there is something to read, or room for what is unsent."""
@@ -52,12 +55,13 @@ class Desk(Protocol):
 class Channel:
     """The trainer's end of a child's socket: a request to send, frames to receive, and never a wait."""
 
-    def __init__(self, end: socket.socket, request: bytes, max_bytes: int) -> None:
+    def __init__(self, end: socket.socket, request: bytes, max_bytes: int, max_payload: int) -> None:
+        """`max_bytes` bounds all that the child may say, `max_payload` one value of it."""
         end.setblocking(False)
         self.socket = end
         self.unsent = memoryview(request)
         self.watched = False
-        self._received = FrameBuffer(max_bytes)
+        self._received = FrameBuffer(max_bytes, max_payload)
 
     def send(self) -> None:
         """Sends as much of the request as the socket takes."""
@@ -69,18 +73,25 @@ class Channel:
         except OSError:  # the child closed its end: what it wrote before is still there to be read
             self.unsent = memoryview(b"")
 
-    def receive(self) -> tuple[list[Frame], bool]:
-        """(the whole frames there are, whether the other end is still open). Raises ProtocolViolation."""
+    def say_no_more(self) -> None:
+        """Tells the child, once everything is sent, that it has all it will get: it ends when it has answered."""
+        if not self.unsent:
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def receive(self) -> Iterator[Frame | None]:
+        """Takes the whole frames that are there, and then None if the other end is closed. Raises ProtocolViolation."""
         is_open = True
-        try:
-            while piece := self.socket.recv(_READ_BYTES):
-                self._received.feed(piece)
-            is_open = False
-        except BlockingIOError:
-            pass
-        except OSError:
-            is_open = False
-        return list(self._received.frames()), is_open
+        while is_open:
+            try:
+                piece = self.socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                piece = b""
+            self._received.feed(piece)
+            yield from self._received.frames()
+            is_open = bool(piece)
+        yield None
 
 
 class Run(ABC):
@@ -90,9 +101,12 @@ class Run(ABC):
         self.future: Future = Future()
         self.attempts = 0
         self.kills = 0  # of its children, by nobody knows whom
+        self.children: set[Child] = set()  # that are not known to be dead
         self.queued = self.began = 0.0  # monotonic times
+        self.short_since = 0.0  # monotonic time since which the machine has had no room for it; 0 where it has
         self.channel: Channel | None = None
-        self.patience = 0.0  # monotonic time by which a zygote must have answered; 0 when none is asked
+        self.patience = 0.0  # desk time by which a zygote must have answered; 0 when none is asked
+        self.due = 0.0  # desk time at which its limits are to be looked at again
 
     @abstractmethod
     def begin(self, desk: Desk) -> None:
@@ -107,11 +121,11 @@ class Run(ABC):
         """One of the run's children is dead."""
 
     @abstractmethod
-    def check(self, desk: Desk, now: float) -> float:
+    def check(self, desk: Desk) -> float:
         """Enforces the limits; returns the seconds within which to check again."""
 
     @abstractmethod
-    def fail(self) -> None:
+    def fail(self, why: str) -> None:
         """Gives the result that says the sandbox failed."""
 
     def abandon(self, desk: Desk) -> None:
@@ -119,13 +133,13 @@ class Run(ABC):
         if self.channel is not None:
             desk.unwatch(self.channel)
 
-    def on_started(self, now: float) -> None:
+    def on_started(self, desk: Desk) -> None:
         """A child asked for exists now."""
         self.patience = 0.0
 
-    def expect_zygote(self) -> None:
+    def expect_zygote(self, desk: Desk) -> None:
         """Starts the time within which a zygote must answer."""
-        self.patience = time.monotonic() + _ZYGOTE_SECONDS
+        self.patience = desk.now + _ZYGOTE_SECONDS
 
 
 def profile_of(source: str, hash_seed: int = 0) -> Profile:

@@ -44,7 +44,7 @@ class Place:
 
 
 def make_places(isolation: Isolation, readable: Sequence[str], scratches: Sequence[str]) -> list[Place]:
-    """One place for each scratch folder; where there are none, the one that all children share. Raises OSError."""
+    """One place for each scratch folder, or else the one that all children share. Raises OSError."""
     folders = scratches if isolation.has_scratch else [None]
     return [Place(_ruleset(isolation, readable, folder), folder) for folder in folders]
 

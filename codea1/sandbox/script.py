@@ -3,7 +3,7 @@
 The script and the program never share a process: arguments and results travel in the exact encoding. What cannot be
 encoded comes back as an `Inert` object, and what is too large to send at once as a `Large` one. An exception that the
 program raises is raised again in the script, as a subclass of `CandidateRaised` and, where it has a builtin name, of
-that builtin.
+that builtin; but not of StopIteration, with which a program would end a loop of the script's.
 
 Standard library only: this runs inside the sandbox.
 """
@@ -13,11 +13,12 @@ import contextlib
 from typing import Any
 
 from codea1.sandbox import frames
-from codea1.sandbox.candidate import MAX_ERROR_BYTES, describe, new_module, seed_randomness
+from codea1.sandbox.candidate import describe, new_module, seed_randomness
 from codea1.sandbox.plain import MAX_BYTES
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.values import decode_exact, decode_fields, encode_exact
 from codea1.sandbox.verdict import Verdict
 
+_ENDS_LOOPS = (StopIteration, StopAsyncIteration)
 _ALL_ANSWERS = 1 << 40  # a script may call many times; each answer is bounded on its own
 
 
@@ -78,7 +79,7 @@ class Large(Inert):
             if self._candidate.piece(self._number, start, marshalled=True) == frames.marshal_piece(piece):
                 return True
         exact = self._candidate.piece(self._number, start, marshalled=False)
-        return exact is not None and decoded(exact) == piece
+        return exact is not None and self._candidate.decoded(exact) == piece
 
 
 class Candidate:
@@ -89,20 +90,21 @@ class Candidate:
         self._fd = fd
         self._requests = 0
         self._large = 0
+        self.lost: CandidateLost | None = None  # a script may catch it, and is wrong from then on
 
     def load(self, program: str) -> str:
         """Sends the program; "" or what loading it raised."""
         request = frames.pack_program(program, frames.Reply.IN_PIECES, seed=0, output_bytes=_ALL_ANSWERS)
         answer = self._exchange(request)
-        return "" if answer.kind == frames.LOADED else answer.payload.decode("utf-8", "replace")
+        return "" if answer.kind == frames.LOADED else answer.payload.decode("utf-8", "replace") or "nothing it says"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         request = frames.pack_call(self._requests, self.__name__, encode_exact((args, kwargs)))
         answer = self._numbered(request)
         if answer.kind == frames.VALUE:
-            return decoded(answer.payload)
+            return self.decoded(answer.payload)
         if answer.kind == frames.PIECES:
-            is_tuple, length = decoded(answer.payload)
+            is_tuple, length = self.decoded(answer.payload, bool, int)
             self._large += 1
             return Large(self, self._large - 1, tuple if is_tuple else list, length)
         text = answer.payload.decode("utf-8", "replace")
@@ -110,7 +112,19 @@ class Candidate:
             return Inert(text)
         if answer.kind == frames.ERROR:
             raise _raised(text)
-        raise CandidateLost("broke the protocol")
+        raise self.broken()
+
+    def broken(self) -> CandidateLost:
+        """Gives the program up for what no honest child sends."""
+        self.lost = CandidateLost("broke the protocol")
+        return self.lost
+
+    def decoded(self, payload: bytes, *types: type) -> Any:
+        """What the program says it returned; a tuple of exactly these types, where there are some."""
+        try:
+            return decode_fields(payload, *types) if types else decode_exact(payload)
+        except ValueError:
+            raise self.broken() from None
 
     def piece(self, number: int, start: int, *, marshalled: bool) -> bytes | None:
         """A piece of a large value; None when it cannot be had that way."""
@@ -120,34 +134,26 @@ class Candidate:
     def _numbered(self, request: bytes) -> frames.Frame:
         answer = self._exchange(request)
         if answer.index != self._requests:
-            raise CandidateLost("broke the protocol")
+            raise self.broken()
         self._requests += 1
         return answer
 
     def _exchange(self, request: bytes) -> frames.Frame:
-        try:
-            frames.write(self._fd, request)
-            answer = frames.read(self._fd, max_payload=MAX_BYTES)
-        except (OSError, frames.ProtocolViolation) as error:
-            raise CandidateLost("ended") from error
-        if answer is None:
-            raise CandidateLost("ended")
-        return answer
-
-
-def decoded(payload: bytes) -> Any:
-    """What a program says it returned. Raises CandidateLost for what no honest child sends."""
-    try:
-        return decode_exact(payload)
-    except ValueError as error:
-        raise CandidateLost("broke the protocol") from error
+        if self.lost is None:
+            with contextlib.suppress(OSError, frames.ProtocolViolation):
+                frames.write(self._fd, request)
+                answer = frames.read(self._fd, max_payload=MAX_BYTES)
+                if answer is not None:
+                    return answer
+            self.lost = CandidateLost("ended")
+        raise self.lost
 
 
 def _raised(text: str) -> CandidateRaised:
     """The exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
     base = getattr(builtins, text.partition(":")[0], None)
     kind: type[CandidateRaised] = CandidateRaised
-    if isinstance(base, type) and issubclass(base, Exception):
+    if isinstance(base, type) and issubclass(base, Exception) and not issubclass(base, _ENDS_LOOPS):
         try:
             kind = type(base.__name__, (CandidateRaised, base), {})
             return kind(text)
@@ -160,26 +166,28 @@ def serve(job_fd: int, job: frames.Frame, candidate_fd: int) -> None:
     """Runs one check script against the program behind `candidate_fd` and sends one VERDICT frame to `job_fd`."""
     script, program, entry_point, check_name = decode_exact(job.payload)
     verdict, detail = _judge(script, program, check_name, Candidate(candidate_fd, entry_point))
-    payload = encode_exact((verdict.value, detail[:MAX_ERROR_BYTES]))
+    payload = encode_exact((verdict.value, detail[: frames.MAX_WORDS]))
     frames.write(job_fd, frames.pack(0, frames.VERDICT, payload))
 
 
 def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> tuple[Verdict, str]:
     """The verdict and what there is to say about it; "candidate ..." and "script ..." tell whose doing it is."""
+    raised: BaseException | None = None
     try:
         load_error = candidate.load(program)
         if load_error:
             return Verdict.ERROR, f"candidate raised on load: {load_error}"
         _run(script, check_name, candidate)
-    except CandidateLost as error:
-        return Verdict.ERROR, f"candidate {error}"
-    except CandidateRaised as error:
-        return Verdict.ERROR, f"candidate raised {error}"
-    except AssertionError as error:
-        return Verdict.FAIL, describe(error).decode("utf-8", "replace")
     except BaseException as error:
-        return Verdict.ERROR, f"script raised {describe(error).decode('utf-8', 'replace')}"
-    return Verdict.PASS, ""
+        raised = error
+    if candidate.lost is not None:  # whatever the script made of it
+        return Verdict.ERROR, f"candidate {candidate.lost}"
+    if raised is None:
+        return Verdict.PASS, ""
+    if isinstance(raised, CandidateRaised):
+        return Verdict.ERROR, f"candidate raised {raised}"
+    words = describe(raised).decode("utf-8", "replace")
+    return (Verdict.FAIL, words) if isinstance(raised, AssertionError) else (Verdict.ERROR, f"script raised {words}")
 
 
 def _run(script: str, check_name: str, candidate: Candidate) -> None:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from codea1.sandbox import frames
-from codea1.sandbox.judged_run import ENDED, JudgedRun
+from codea1.sandbox.judged_run import ENDED, JudgedRun, told
 from codea1.sandbox.results import Arc, Limits, TracedRun
 from codea1.sandbox.run import Channel, Desk, profile_of
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.values import decode_fields, encode_exact
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
 
 _REPORT_BYTES = 1 << 20
-_TOLD = (Verdict.PASS, Verdict.FAIL, Verdict.ERROR)  # what a child can know
 _IMPORTS_PYTEST = re.compile(r"^[ \t]*(?:import|from)[ \t]+pytest\b", re.MULTILINE)
 
 
@@ -50,14 +49,14 @@ class SuiteRun(JudgedRun):
         ours, theirs = socket.socketpair()
         with theirs:
             child = desk.spawn(self, self.profile, [theirs], self.kernel_limit, self.limits.script_memory_bytes)
-        return [child], Channel(ours, self.request, _REPORT_BYTES)
+        return [child], Channel(ours, self.request, _REPORT_BYTES, _REPORT_BYTES)
 
     def take(self, desk: Desk, frame: frames.Frame) -> None:
-        verdict, detail, arcs = decode_exact(frame.payload, hashed=False)
-        if verdict not in _TOLD:
-            raise frames.ProtocolViolation
+        verdict, detail, arcs = decode_fields(frame.payload, str, str, list)
+        if not all(type(arc) is tuple and len(arc) == 2 for arc in arcs):
+            raise ValueError("not a list of arcs")
         self.arcs = frozenset((self._line(start), self._line(end)) for start, end in arcs)
-        self.stop(desk, Verdict(verdict), str(detail))
+        self.stop(desk, told(verdict), detail)
 
     def _line(self, number: object) -> int:
         if type(number) is not int or abs(number) > self.lines:

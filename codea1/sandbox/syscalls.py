@@ -46,7 +46,6 @@ THREADS: Mapping[str, Numbers] = {
     "getcpu": (309, 168),
     "gettid": (186, 178),
     "arch_prctl": (158, None),
-    "exit": (60, 93),
     "exit_group": (231, 94),
     "restart_syscall": (219, 128),
 }
@@ -95,7 +94,6 @@ DESCRIPTORS: Mapping[str, Numbers] = {
     "preadv2": (327, 286),
     "pwritev2": (328, 287),
     "close": (3, 57),
-    "close_range": (436, 436),
     "dup": (32, 23),
     "dup2": (33, None),
     "dup3": (292, 24),
@@ -116,7 +114,6 @@ DESCRIPTORS: Mapping[str, Numbers] = {
     "eventfd2": (290, 19),
     "fsync": (74, 82),
     "fdatasync": (75, 83),
-    "flock": (73, 32),
     "sendfile": (40, 71),
     "copy_file_range": (326, 285),
     "splice": (275, 76),
@@ -125,11 +122,9 @@ DESCRIPTORS: Mapping[str, Numbers] = {
     "readahead": (187, 213),
 }
 SOCKETS: Mapping[str, Numbers] = {
-    "recvfrom": (45, 207),
     "shutdown": (48, 210),
     "getsockname": (51, 204),
     "getpeername": (52, 205),
-    "getsockopt": (55, 209),
 }
 LOOKING_AT_FILES: Mapping[str, Numbers] = {
     "stat": (4, None),
@@ -172,18 +167,23 @@ WITH_CONDITIONS: Mapping[str, Numbers] = {
     "socket": (41, 198),
     "socketpair": (53, 199),
     "sendto": (44, 206),
+    "recvfrom": (45, 207),
+    "getsockopt": (55, 209),
+    "close_range": (436, 436),
     "ioctl": (16, 29),
     "fcntl": (72, 25),
     "prlimit64": (302, 261),
     "prctl": (157, 167),
     "clone": (56, 220),
     "clone3": (435, 435),
+    "exit": (60, 93),  # of one thread
 }
 # What a zygote still does after it is confined, and its children may not.
 OF_THE_ZYGOTE: Mapping[str, Numbers] = {
     "fork": (57, None),
     "vfork": (58, None),
     "kill": (62, 129),
+    "tgkill": (234, 131),
     "setns": (308, 268),
     "unshare": (272, 97),
     "capset": (126, 91),

@@ -8,7 +8,7 @@ from codea1.sandbox import frames
 from codea1.sandbox.judged_run import ENDED, JudgedRun
 from codea1.sandbox.results import Limits
 from codea1.sandbox.run import Channel, Desk, profile_of
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.values import decode_fields, encode_exact
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
 
@@ -35,21 +35,24 @@ class UnittestRun(JudgedRun):
         ours, theirs = socket.socketpair()
         with theirs:
             child = desk.spawn(self, self.profile, [theirs], self.kernel_limit, self.limits.script_memory_bytes)
-        return [child], Channel(ours, self.request, _REPORT_BYTES)
+        return [child], Channel(ours, self.request, _REPORT_BYTES, _REPORT_BYTES)
 
     def take(self, desk: Desk, frame: frames.Frame) -> None:
-        self.stop(desk, *self._judge(*decode_exact(frame.payload, hashed=False)))
+        load_error, report = decode_fields(frame.payload, str, list)
+        if not all(type(line) is tuple and [type(word) for word in line] == [str] * 3 for line in report):
+            raise ValueError("not a list of a test, its outcome and its words each")
+        self.stop(desk, *self._judge(load_error, report))
 
-    def _judge(self, load_error: object, report: Sequence) -> tuple[Verdict, str]:
+    def _judge(self, load_error: str, report: Sequence[tuple[str, str, str]]) -> tuple[Verdict, str]:
         if load_error:
             return Verdict.ERROR, f"raised on load: {load_error}"
-        if [name for name, _ in report] != self.required:
+        if [name for name, _, _ in report] != self.required:
             return Verdict.ERROR, "the tests that ran are not those of the class"
         for outcome, verdict in ((_RAISED, Verdict.ERROR), (_FAILED, Verdict.FAIL)):
-            for name, (said, detail) in report:
+            for name, said, detail in report:
                 if said == outcome:
                     return verdict, f"{name}: {detail}"
-        if all(said == _PASSED for _, (said, _) in report):
+        if all(said == _PASSED for _, said, _ in report):
             return Verdict.PASS, ""
         return Verdict.ERROR, "the report is none"
 

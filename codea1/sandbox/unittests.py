@@ -11,11 +11,11 @@ from codea1.sandbox.values import decode_exact, encode_exact
 def serve(fd: int, job: frames.Frame) -> None:
     """Runs the tests of one UNITTEST frame and sends one VERDICT frame.
 
-    It holds (load error, [(test, (outcome, detail)), ...]), sorted: a dict would be hashed by whoever reads it.
+    It holds (load error, [(test, outcome, detail), ...]), sorted: a dict would be hashed by whoever reads it.
     """
     program, tests, class_name = decode_exact(job.payload)
     try:
-        answer = ("", sorted(_run(program, tests, class_name).items()))
+        answer = ("", [(name, *said) for name, said in sorted(_run(program, tests, class_name).items())])
     except BaseException as error:
         answer = (_said(error), [])
     frames.write(fd, frames.pack(0, frames.VERDICT, encode_exact(answer)))

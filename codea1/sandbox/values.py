@@ -12,8 +12,17 @@ Both walk values by exact type. A subclass of a builtin counts as its base only 
 This module and those it imports use the standard library only: they run inside the sandbox too.
 """
 
-from codea1.sandbox.canonical import encode_canonical
-from codea1.sandbox.exact import decode_exact, encode_exact
+from codea1.sandbox.canonical import canonical_of, encode_canonical
+from codea1.sandbox.exact import decode_exact, decode_fields, encode_exact
 from codea1.sandbox.plain import NotPlainData, TooLarge, contains_nan
 
-__all__ = ["NotPlainData", "TooLarge", "contains_nan", "decode_exact", "encode_canonical", "encode_exact"]
+__all__ = [
+    "NotPlainData",
+    "TooLarge",
+    "canonical_of",
+    "contains_nan",
+    "decode_exact",
+    "decode_fields",
+    "encode_canonical",
+    "encode_exact",
+]

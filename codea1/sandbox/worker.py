@@ -7,14 +7,17 @@ Standard library only: this runs inside the sandbox.
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
+import mmap
 import os
+import select
 import signal
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codea1.sandbox import (
     batch,
@@ -30,11 +33,13 @@ from codea1.sandbox import (
 )
 from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.scratch import Place, make_places
+from codea1.sandbox.threads import Supervisor, Threads
 from codea1.sandbox.values import encode_exact
 
 START, END = b"S", b"E"
 REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory bytes
-REPLY = struct.Struct("<cQiId")  # START or END, token, process id or -1, wait status, CPU seconds
+# START or END, token, process id or -1, wait status, CPU seconds; END's goes on with why the child could not settle.
+REPLY = struct.Struct("<cQiId")
 READY = b"ready"  # the first message; anything else says why this zygote cannot work
 
 _PRELOAD = (
@@ -53,6 +58,9 @@ _WARM_UP_LIVES = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
+_FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
+_NOTE_BYTES = 256  # in which a child says, before it runs anything untrusted, that it could confine itself or why not
+_SETTLED = b"settled"
 
 
 def start() -> None:
@@ -68,9 +76,12 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
     With namespaces the process that does so is a child of this one, which waits for it: the first of its process table.
     """
     with socket.socket(fileno=control_fd) as inherited:
-        control = inherited.dup()  # as the lowest free fd, below the limit on fds, so that children close it
+        control = socket.socket(fileno=fcntl.fcntl(inherited, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
+    for fd in range(_FIRST_SOCKET, _FIRST_SOCKET + _SCRIPT_SOCKETS):
+        os.dup2(0, fd)  # so that nothing else gets them
     try:
         limits.prefer_as_victim()
+        limits.allow_descriptors()
         if uid is not None:
             capabilities.become(uid)
         if isolation.namespaces:
@@ -84,8 +95,7 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
                 _preload(PACKAGES[package])
         _forget_origin()
         zygote = _Zygote(control, isolation, max_children)
-        limits.confine_zygote(isolation, zygote.max_fds)
-        zygote.rehearse()
+        zygote.confine()
     except Exception as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:1000])
         return
@@ -136,117 +146,146 @@ def _warm_up() -> None:
 
 def _serve(sockets: int) -> None:
     """A child's work: what its first frame asks for."""
-    first = frames.read(3)
+    first = frames.read(_FIRST_SOCKET)
     if first is None:
         return
     if sockets == _SCRIPT_SOCKETS:
-        script.serve(3, first, 4)
+        script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
     elif first.kind == frames.BATCH:
-        batch.serve(3, first)
+        batch.serve(_FIRST_SOCKET, first)
     elif first.kind == frames.UNITTEST:
-        unittests.serve(3, first)
+        unittests.serve(_FIRST_SOCKET, first)
     elif first.kind == frames.SUITE:
-        suites.serve(3, first)
+        suites.serve(_FIRST_SOCKET, first)
     else:
-        candidate.serve(3, first)
+        candidate.serve(_FIRST_SOCKET, first)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Child:
+    token: int
     pid: int
-    place: Place
+    slot: int
+    threads: Threads = field(default_factory=Threads)
 
 
 class _Zygote:
     def __init__(self, control: socket.socket, isolation: Isolation, max_children: int) -> None:
         """With namespaces, also moves this process to its own root."""
         self.control = control
-        self.isolation = isolation
         self.child_limits = limits.ChildLimits(isolation)
-        self.children: dict[int, _Child] = {}  # by token, until END
+        self.children: dict[int, _Child] = {}  # by process id
         readable = landlock.library_paths()
+        self.isolation = isolation
         self.processes = namespaces.ChildProcesses() if isolation.namespaces else os
         scratches = (
             namespaces.change_root(readable, max_children * isolation.has_scratch) if isolation.namespaces else []
         )
-        places = make_places(isolation, readable, scratches)
-        self.free_places = places if isolation.has_scratch else places * max_children
-        self.max_fds = _OWN_FDS + len(places)
+        self.places = make_places(isolation, readable, scratches)  # by slot, or the one of all
+        self.free_slots = list(range(max_children))
+        self.notes = mmap.mmap(-1, _NOTE_BYTES * max_children)  # shared with each child until it is settled
+        self.max_fds = _OWN_FDS + len(self.places)
+        self.supervisor: Supervisor | None = None
 
-    def rehearse(self) -> None:
-        """Forks and confines a child that does nothing. Raises OSError when that fails."""
-        place = self.free_places[-1]
-        pid = self.processes.fork()
-        if pid == 0:
-            try:
-                self.child_limits.confine(place, cpu_seconds=1, memory_bytes=1 << 28)
-                if self.isolation.hides_files:
-                    importlib.import_module("colorsys")  # not preloaded: can this user read the library?
-                os._exit(0)
-            except OSError as error:
-                os._exit(error.errno or 1)
-            except ImportError:
-                os._exit(255)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code == 255:
-            raise OSError(f"user {os.getuid()} cannot read Python's library at {os.path.dirname(os.__file__)}")
-        if code:
-            reason = os.strerror(code) if code > 0 else signal.strsignal(-code)
-            raise OSError(f"a child could not confine itself: {reason}")
+    def confine(self) -> None:
+        """Confines this process for good. Raises OSError."""
+        listener = limits.confine_zygote(self.isolation, self.max_fds)
+        if listener is not None:
+            self.supervisor = Supervisor(listener)
 
     def serve(self) -> None:
-        while True:
-            message, fds, _, _ = socket.recv_fds(self.control, REQUEST.size, _SCRIPT_SOCKETS)
-            if not message:
-                break
-            operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
-            if operation == START:
-                self.start(token, fds, cpu_seconds, memory_bytes)
-            else:
-                self.end(token)
-        for token in list(self.children):
-            self.kill(token)
+        deaths, wakeup = os.pipe2(os.O_NONBLOCK)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        poll = select.poll()
+        for fd in (deaths, self.control.fileno(), *([self.supervisor.listener] if self.supervisor else [])):
+            poll.register(fd, select.POLLIN)
+        is_asked = True
+        while is_asked:
+            for fd, _ in poll.poll():
+                if fd == deaths:
+                    os.read(deaths, 4096)
+                    self.reap()
+                elif fd == self.control.fileno():
+                    is_asked = self.obey()
+                else:
+                    self.supervisor.answer([(child.pid, child.threads) for child in self.children.values()])
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
+
+    def obey(self) -> bool:
+        """Takes one request; False when there will be no more."""
+        message, fds, _, _ = socket.recv_fds(self.control, REQUEST.size, _SCRIPT_SOCKETS)
+        if not message:
+            return False
+        operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
+        if operation == START:
+            self.start(token, fds, cpu_seconds, memory_bytes)
+        else:  # if it is not dead already
+            for child in self.children.values():
+                if child.token == token:
+                    os.kill(child.pid, signal.SIGKILL)
+        return True
 
     def start(self, token: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
         pid = -1
-        if self.free_places:
+        if self.free_slots:
+            self.write_note(self.free_slots[-1], b"")
             with contextlib.suppress(OSError):
                 pid = self.processes.fork()
         if pid == 0:
-            self.live(fds, cpu_seconds, memory_bytes)
+            self.live(self.free_slots[-1], fds, cpu_seconds, memory_bytes)
         for fd in fds:
             os.close(fd)
         if pid > 0:
-            self.children[token] = _Child(pid, self.free_places.pop())
+            self.children[pid] = _Child(token, pid, self.free_slots.pop())
         reply = REPLY.pack(START, token, pid, 0, 0.0)
         if pid > 0 and self.isolation.namespaces:
             self.control.sendmsg([reply], [(socket.SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
         else:
             self.control.send(reply)
 
-    def end(self, token: int) -> None:
-        """Kills the child, which may be dead already, and reports what it used."""
-        pid, status, cpu_seconds = self.kill(token) if token in self.children else (-1, 0, 0.0)
-        self.control.send(REPLY.pack(END, token, pid, status, cpu_seconds))
+    def reap(self) -> None:
+        """Reports on the children that are dead, with all their descendants."""
+        while self.children:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if not pid:
+                break
+            child = self.children.pop(pid)
+            self.place(child.slot).clear()
+            self.free_slots.append(child.slot)
+            note = self.read_note(child.slot)
+            failure = b"" if note == _SETTLED else note or b"a child died before it was confined"
+            seconds = usage.ru_utime + usage.ru_stime
+            self.control.send(REPLY.pack(END, child.token, pid, status, seconds) + failure)
 
-    def kill(self, token: int) -> tuple[int, int, float]:
-        """(process id, wait status, CPU seconds) of a child that is gone now, with all its descendants."""
-        child = self.children.pop(token)
-        os.kill(child.pid, signal.SIGKILL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.place.clear()
-        self.free_places.append(child.place)
-        return child.pid, status, usage.ru_utime + usage.ru_stime
-
-    def live(self, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
+    def live(self, slot: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
         """A child's whole life. Does not return."""
         try:
-            for number, fd in enumerate(fds, start=3):  # received fds are the lowest free ones: none is overwritten
-                os.dup2(fd, number)
-            place = self.free_places[-1]
-            self.child_limits.confine(place, cpu_seconds, memory_bytes)
-            os.closerange(3 + len(fds), self.max_fds)
+            try:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number, fd in enumerate(fds, start=_FIRST_SOCKET):
+                    os.dup2(fd, number)
+                self.child_limits.confine(self.place(slot), cpu_seconds, memory_bytes)
+                os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
+                self.write_note(slot, _SETTLED)
+                self.notes.close()  # for good: it is nobody's memory any more
+            except Exception as error:
+                self.write_note(slot, f"a child could not confine itself: {error}".encode())
+                os._exit(1)
             _serve(len(fds))
             os._exit(0)
         finally:
             os._exit(1)
+
+    def place(self, slot: int) -> Place:
+        return self.places[slot % len(self.places)]
+
+    def read_note(self, slot: int) -> bytes:
+        start = slot * _NOTE_BYTES
+        return self.notes[start : start + _NOTE_BYTES].rstrip(b"\0")
+
+    def write_note(self, slot: int, text: bytes) -> None:
+        start = slot * _NOTE_BYTES
+        self.notes[start : start + _NOTE_BYTES] = text[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0")

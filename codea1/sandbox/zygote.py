@@ -15,7 +15,8 @@ from codea1.sandbox import limits, worker
 from codea1.sandbox.isolation import Isolation
 
 WORKER = worker.__name__  # the program that zygotes run
-FIRST_UNPRIVILEGED_UID = 61234  # of the users that zygotes become when the trainer is root
+# Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.
+FIRST_UNPRIVILEGED_UID = 61100
 _STOP_SECONDS = 5.0
 _CREDENTIALS = struct.Struct("=3i")  # struct ucred
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(_CREDENTIALS.size)
@@ -37,7 +38,7 @@ class Profile:
 
     @property
     def uid(self) -> int:
-        """The user this zygote and its children become where the trainer may choose: see limits.can_change_user."""
+        """The user this zygote and its children become where the trainer may choose: see `limits.can_change_user`."""
         return FIRST_UNPRIVILEGED_UID + 4 * self.hash_seed + 2 * self.with_pytest + self.with_numpy
 
 
@@ -48,13 +49,11 @@ class Child:
         self.zygote = zygote
         self.token = token
         self.pid = 0  # 0 until the zygote has told
+        self.is_ending = False  # it was killed, or there never was one
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
-        """CPU time the child has used, 0 before its process id is known.
-
-        The process cannot vanish under the clock: the zygote keeps even a dead child until `Zygote.end`.
-        """
+        """CPU time the child has used, 0 before its process id is known."""
         if self.pid:
             with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
                 self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))
@@ -76,6 +75,7 @@ class Ended:
     child: Child
     status: int  # as os.wait gives it
     cpu_seconds: float
+    failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
 
 
 class Zygote:
@@ -106,9 +106,11 @@ class Zygote:
         return child
 
     def end(self, child: Child) -> None:
-        """Asks to kill the child and to report on it."""
-        with contextlib.suppress(OSError):
-            self.control.send(worker.REQUEST.pack(worker.END, child.token, 0, 0))
+        """Asks to kill the child, where it is not dead, and to report on it."""
+        if not child.is_ending:
+            child.is_ending = True
+            with contextlib.suppress(OSError):
+                self.control.send(worker.REQUEST.pack(worker.END, child.token, 0, 0))
 
     def receive(self) -> Started | Ended | None:
         """Takes one message; None for the report that the zygote is ready. Raises EOFError when the zygote is gone."""
@@ -122,13 +124,18 @@ class Zygote:
             self.ready = message == worker.READY
             self.failure = "" if self.ready else message.decode()
             return None
-        operation, token, pid, status, cpu_seconds = worker.REPLY.unpack(message)
-        if operation == worker.START:
-            # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
-            told = _CREDENTIALS.unpack(attached[0][2])[0] if self._has_namespaces else pid
-            self.children[token].pid = told if pid > 0 else 0
-            return Started(self.children[token], ok=pid > 0)
-        return Ended(self.children.pop(token), status, cpu_seconds)
+        operation, token, pid, status, cpu_seconds = worker.REPLY.unpack_from(message)
+        if operation == worker.END:
+            child = self.children.pop(token)
+            child.is_ending = True
+            return Ended(child, status, cpu_seconds, message[worker.REPLY.size :].decode("utf-8", "replace"))
+        if pid < 0:
+            child = self.children.pop(token)
+            child.is_ending = True
+            return Started(child, ok=False)
+        # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
+        self.children[token].pid = _CREDENTIALS.unpack(attached[0][2])[0] if self._has_namespaces else pid
+        return Started(self.children[token], ok=True)
 
     def stop(self) -> None:
         """Ends the process and with it all its children. Safe to call twice."""
@@ -142,7 +149,7 @@ class Zygote:
 
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
     """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
-    uid = str(profile.uid) if limits.can_change_user() else "-"
+    uid = str(profile.uid) if limits.can_change_user(profile.uid) else "-"
     arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
     return subprocess.Popen(
         [sys.executable, "-s", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments],

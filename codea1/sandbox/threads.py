@@ -1,0 +1,69 @@
+"""How many threads a child may have: the kernel asks its zygote about each that starts or ends.
+
+A thread takes a process id, and kernel memory that no limit on the child's own counts, and needs none of its address
+space. A limit on the user's processes (RLIMIT_NPROC) would count the neighbours' and the trainer's. So the zygote's
+filter, which its children inherit, has the kernel hand these calls to the zygote and hold the thread meanwhile; the
+calls' arguments are in registers, where no other thread can change them.
+
+Standard library only: this runs inside the sandbox.
+"""
+
+import ctypes
+import errno
+import fcntl
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from codea1.sandbox import seccomp, syscalls
+
+MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor asks for at most
+
+_ASKED = struct.Struct("=QIIi4xQ6Q")  # struct seccomp_notif: id, thread, flags; call, instruction pointer, arguments
+_ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, minus an errno, flags
+_CONTINUE = 1
+_EXIT = seccomp.native(syscalls.WITH_CONDITIONS["exit"])
+_TGKILL = seccomp.native(syscalls.OF_THE_ZYGOTE["tgkill"])
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Threads:
+    """The threads of one child."""
+
+    alive: int = 1
+    ended: set[int] = field(default_factory=set)  # ids: a thread that is interrupted while it ends asks again
+
+
+class Supervisor:
+    """The zygote's end of the listener."""
+
+    def __init__(self, listener: int) -> None:
+        self.listener = listener
+
+    def answer(self, children: Iterable[tuple[int, Threads]]) -> None:
+        """Answers one question; `children` are the process ids and threads of those that may have asked."""
+        asked = bytearray(_ASKED.size)
+        try:
+            fcntl.ioctl(self.listener, seccomp.NOTIFICATION, asked)
+        except OSError:  # the thread was killed meanwhile
+            return
+        question, thread, _, call, *_ = _ASKED.unpack(asked)
+        # Sending a thread no signal tells whether it is one of the process's.
+        threads = next((known for pid, known in children if _libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
+        if call == _EXIT:
+            if self._reply(question, 0) and threads is not None and thread not in threads.ended:
+                threads.ended.add(thread)
+                threads.alive -= 1
+        elif threads is None or threads.alive >= MAX_THREADS:
+            self._reply(question, errno.EAGAIN)
+        elif self._reply(question, 0):
+            threads.alive += 1
+
+    def _reply(self, question: int, code: int) -> bool:
+        """Lets the call go on, or fail with an errno; False where nobody waits for it any more."""
+        try:
+            fcntl.ioctl(self.listener, seccomp.RESPONSE, _ANSWER.pack(question, 0, -code, 0 if code else _CONTINUE))
+        except OSError:
+            return False
+        return True

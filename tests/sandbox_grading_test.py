@@ -235,5 +235,3 @@ def test_then_and_gather():
     broken.set_exception(KeyError("x"))
     assert isinstance(failing.exception(), KeyError)
     assert isinstance(then(sources[0], lambda value: 1 / value).exception(), ZeroDivisionError)
-
-

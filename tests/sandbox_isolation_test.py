@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from codea1.errors import BadInput
-from codea1.game.tests import Call
+from codea1.game.tests import Call, Test
 from codea1.sandbox import seccomp, syscalls
+from codea1.sandbox.batch_run import Description, Inputs
+from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.pool import Limits, SandboxPool
 from codea1.sandbox.values import decode_exact, encode_exact
@@ -48,8 +50,12 @@ def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
     return decode_exact(outcome.payload) if outcome.kind == "value" else f"{outcome.kind}: {outcome.payload.decode()}"
 
 
-ATTEMPT = """
-    import os, socket
+ATTEMPT = f"""
+    import ctypes, os, socket
+    CLONE, CLOSE_RANGE = {seccomp.native(syscalls.WITH_CONDITIONS["clone"])}, 436
+    libc = ctypes.CDLL(None, use_errno=True)
+    def called(*numbers):
+        if libc.syscall(*map(ctypes.c_long, numbers)) < 0: raise OSError(ctypes.get_errno(), 'denied')
     def f(code):
         try: return eval(code)
         except Exception as error: return type(error).__name__
@@ -86,6 +92,19 @@ def test_a_program_runs_at_every_level(pool):
         "os.chmod('.', 0)",
         "os.mkfifo('x')",
         "os.memfd_create('x')",
+        "socket.socketpair()[0].send(b'x', socket.MSG_OOB)",
+        "socket.socketpair()[0].recv(1, socket.MSG_OOB)",
+        "socket.socketpair()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)",
+        "socket.socketpair()[0].getsockopt(socket.SOL_SOCKET, 77)",  # SO_PEERPIDFD
+        "socket.socketpair()[0].getsockopt(socket.IPPROTO_TCP, 1)",
+        "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)",
+        "socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)",
+        "socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM, 1)",
+        "__import__('fcntl').flock(os.open(os.__file__, 0), 2)",
+        "called(CLOSE_RANGE, 3, 3, 2)",  # CLOSE_RANGE_UNSHARE
+        "called(CLONE, 0x3D0B00, 0, 0, 0, 0)",  # a thread with descriptors of its own
+        "called(CLONE, 0x10D00, 0, 0, 0, 0)",
+        "called(CLONE, 0x103D0F00, 0, 0, 0, 0)",  # and a user namespace of its own
     ],
 )
 def test_denied_at_every_level(pool, code):
@@ -111,6 +130,93 @@ def test_denied_at_every_level(pool, code):
 def test_what_namespaces_hide(pool, code, namespaces, without):
     seen = answer(pool, ATTEMPT, code)
     assert (namespaces if pool.isolation.namespaces else without)(seen), seen
+
+
+def test_honest_use_of_sockets_and_descriptors(pool):
+    program = """
+        import os, socket
+        def f():
+            first, second = socket.socketpair()
+            first.sendall(b'abc'); second.settimeout(1)
+            peeked = second.recv(1, socket.MSG_PEEK)
+            with socket.socket(fileno=os.dup(first.fileno())) as again:
+                kind = again.type == socket.SOCK_STREAM and again.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            for pair in (first, second): pair.close()
+            os.closerange(40, 50)
+            return peeked, kind
+    """
+    assert answer(pool, program) == (b"a", 0)
+
+
+@pytest.mark.parametrize("imports", ["", "import numpy\n"])
+def test_each_kind_of_grading_at_every_level(pool, imports):
+    """Each passes a right program and fails a wrong one: none says so because it cannot run at all."""
+    right, wrong = f"{imports}def f(x): return x + 1", f"{imports}def f(x): return x"
+    tests = "import unittest\nclass TestCases(unittest.TestCase):\n  def test_f(self): self.assertEqual(f(1), 2)"
+
+    class Equal:
+        def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
+            return False
+
+        def accepts(self, index: int, value: Description) -> bool:
+            return value.exact == encode_exact(2)
+
+    def verdicts(program: str) -> list[str]:
+        grader = Grader(pool)
+        (calls,) = (
+            grader.grade(program, [Test(Call("f", encode_exact(((1,), {}))), encode_exact(2))]).result(60).verdicts
+        )
+        script = pool.run_script(f"{imports}def check(candidate): assert candidate(1) == 2", program, "f")
+        batch = pool.run_batch(program, "f", Inputs([[1]], [1.0]), Equal(), LIMITS)
+        suite = pool.run_suite(program, ["assert f(1) == 2"], module="m", cpu_seconds=1.0)
+        runs = [script, batch, suite, *([pool.run_unittest(program, tests)] if pool.isolation.hides_files else [])]
+        return [calls, *(run.result(60).verdict for run in runs)]
+
+    assert set(verdicts(right)) == {"pass"}
+    assert set(verdicts(wrong)) == {"fail"}
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+def test_many_slots(level):
+    """What each slot takes, descriptors and mounts, is there for the 240 cores of a large host."""
+    try:
+        SandboxPool(2, LIMITS, level).close()
+    except BadInput as error:
+        pytest.skip(str(error))
+    with SandboxPool(240, LIMITS, level) as pool:
+        runs = [pool.run_calls(f"x = {i}", [], reply="exact") for i in range(240)]
+        assert all(run.result(60).loaded for run in runs)
+
+
+def test_too_many_slots_for_the_limit_on_descriptors(full):
+    done = run(
+        sys.executable,
+        """
+        import resource
+        from codea1.errors import BadInput
+        from codea1.sandbox.pool import SandboxPool
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        try: SandboxPool(100)
+        except BadInput as error: print(error)
+        """,
+    )
+    assert "264 descriptors, and this machine allows 128 (ulimit -Hn)" in done.stdout, done
+
+
+def test_descriptors_of_the_trainer_are_nobodys(full):
+    """Whatever numbers a zygote's own descriptors get, a child's sockets do not take theirs, nor they a child's."""
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+    try:
+        for level in Isolation:
+            with contextlib.suppress(BadInput), SandboxPool(1, LIMITS, level) as pool:
+                run = pool.run_script("def check(candidate): assert candidate(1) == 2", "def f(x): return x + 1", "f")
+                assert run.result(60).verdict == "pass", level
+                listed = "import os\ndef f(): return [fd for fd in range(64) if is_open(fd)]\n"
+                listed += "def is_open(fd):\n  try: return bool(os.fstat(fd))\n  except OSError: return False"
+                assert answer(pool, listed) == [0, 1, 2, 3]
+    finally:
+        for fd in held:
+            os.close(fd)
 
 
 def test_a_scratch_where_the_level_has_one(pool):
@@ -195,11 +301,12 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
             try: return action()
             except OSError: return None
         def f():
-            found = []
+            found = [attempt(lambda: os.listdir('/scratch'))]
             for number in range(9):
                 folder = f'/scratch/{number}'
                 if folder != os.environ['HOME']:
                     for action in (
+                        lambda: os.stat(folder), lambda: os.statvfs(folder), lambda: os.chdir(folder) or 1,
                         lambda: os.listdir(folder), lambda: open(f'{folder}/mine').read(),
                         lambda: open(f'{folder}/mine', 'w').close() or 1, lambda: os.unlink(f'{folder}/mine') or 1,
                         lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.chmod(folder, 0) or 1,

@@ -43,6 +43,19 @@ def library_paths() -> list[str]:
     return [path for path in paths if path and os.path.exists(path)]
 
 
+def without(hidden: str, paths: Sequence[str]) -> list[str]:
+    """The same paths, but for one that holds the folder `hidden` what lies beside that."""
+    shown: list[str] = []
+    for path in paths:
+        real = os.path.realpath(path)
+        if hidden == real or hidden.startswith(f"{real}/"):
+            beside = [os.path.join(real, name) for name in os.listdir(real)]
+            shown += without(hidden, beside) if hidden != real else []
+        else:
+            shown.append(path)
+    return shown
+
+
 def version() -> int:
     """The kernel's Landlock version, 0 where it has none."""
     found = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)

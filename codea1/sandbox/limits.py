@@ -4,6 +4,7 @@ Standard library only: this runs inside the sandbox.
 """
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -27,10 +28,14 @@ def prefer_as_victim() -> None:
         file.write("1000")
 
 
-def allow_descriptors() -> None:
-    """Raises this process's limit on descriptors to all that it may have: a scratch folder of a slot takes one."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def require_descriptors(count: int) -> None:
+    """Raises this process's limit on descriptors to at least `count`. Raises OSError where that is not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        message = f"so many slots need {count} descriptors, and this machine allows {hard} (ulimit -Hn)"
+        raise OSError(errno.EMFILE, message)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 def die_with_parent() -> None:

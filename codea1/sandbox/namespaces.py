@@ -52,10 +52,12 @@ def enter() -> None:
         _unshare(flag, what)
 
 
-def change_root(readable: Sequence[str], scratches: int) -> list[str]:
+def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[str]:
     """Leaves this process with a read-only root that has only `readable`, and as many empty scratch folders.
 
-    Returns the scratch folders, each a file system of its own of SCRATCH_BYTES. Raises OSError.
+    Where the folder `hidden` lies beneath one of `readable`, an empty one takes its place. Returns the scratch folders,
+    each a file system of its own of SCRATCH_BYTES, whose names nobody can guess: Landlock lets programs look at a
+    neighbour's, though not into it. Raises OSError.
     """
     links, trees = _layout(readable)
     clones = {path: _clone_tree(path) for path in trees}  # before the stage may cover one of them
@@ -66,7 +68,10 @@ def change_root(readable: Sequence[str], scratches: int) -> list[str]:
         os.symlink(target, _STAGE + path)
     for path, clone in clones.items():
         _attach(clone, path)
-    folders = [f"/scratch/{number}" for number in range(scratches)]
+    if os.path.isdir(_STAGE + hidden):
+        _mount_tmpfs(_STAGE + hidden, _NO_SETUID_NO_DEVICES, "size=4k,mode=555")
+        _set_read_only(_STAGE + hidden, 0)
+    folders = [f"/scratch/{os.urandom(8).hex()}" for _ in range(scratches)]
     for folder in folders:
         os.makedirs(_STAGE + folder)
         options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700"

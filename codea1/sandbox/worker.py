@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from codea1.sandbox import (
     batch,
@@ -81,7 +82,6 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
         os.dup2(0, fd)  # so that nothing else gets them
     try:
         limits.prefer_as_victim()
-        limits.allow_descriptors()
         if uid is not None:
             capabilities.become(uid)
         if isolation.namespaces:
@@ -175,12 +175,17 @@ class _Zygote:
         self.control = control
         self.child_limits = limits.ChildLimits(isolation)
         self.children: dict[int, _Child] = {}  # by process id
-        readable = landlock.library_paths()
         self.isolation = isolation
-        self.processes = namespaces.ChildProcesses() if isolation.namespaces else os
-        scratches = (
-            namespaces.change_root(readable, max_children * isolation.has_scratch) if isolation.namespaces else []
-        )
+        # What a program could read of this package is no secret, but questions and their answers may be part of it.
+        package = str(Path(__file__).parents[1])
+        limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
+        readable, scratches = landlock.library_paths(), []
+        if isolation.namespaces:
+            self.processes = namespaces.ChildProcesses()
+            scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch)
+        else:
+            self.processes = os
+            readable = landlock.without(package, readable)
         self.places = make_places(isolation, readable, scratches)  # by slot, or the one of all
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, _NOTE_BYTES * max_children)  # shared with each child until it is settled

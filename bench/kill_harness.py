@@ -34,6 +34,7 @@ from etils import epath
 
 from codea1 import activity, program, train
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.game.book_shards import ALL_SHARDS
 from codea1.runs.book_folder import read_shards
 from codea1.runs.checkpoints import Checkpoints
@@ -186,7 +187,7 @@ class Harness:
             not in {
                 None: (),
                 signal.SIGKILL: (-signal.SIGKILL,),
-                signal.SIGTERM: (program.RESTART_EXIT_CODE, -signal.SIGTERM),
+                signal.SIGTERM: (RESTART_EXIT_CODE, -signal.SIGTERM),
             }[struck]
         ):
             raise RuntimeError(f"a life of {workdir} ended with {code}; see {self.log}")

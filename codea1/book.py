@@ -16,10 +16,9 @@ from collections.abc import Sequence
 import jax
 from etils import epath
 
-from codea1.errors import BadInput
+from codea1.errors import BadInput, with_exit_code
 from codea1.game.book_merge import merge
 from codea1.game.book_search import search
-from codea1.program import with_exit_code
 from codea1.runs.book_export import write_export
 from codea1.runs.book_listing import counts, listing
 from codea1.runs.book_source import open_book

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.errors import BadInput
-from codea1.program import with_exit_code
+from codea1.errors import BadInput, with_exit_code
 from codea1.runs import story_page, story_terminal
 from codea1.runs.folder import RunFolder
 from codea1.runs.story import tell

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from codea1.activity import doing
-from codea1.errors import BadInput
+from codea1.errors import BadInput, HostsLate
 
 T = TypeVar("T")
 
@@ -31,10 +31,6 @@ _HEADER = np.dtype([("index", "<u8"), ("size", "<u8")])  # which host a message 
 
 class AgreedBadInput(BadInput):
     """Bad input that every host knows of: all leave together. Its sentence is empty where another host tells it."""
-
-
-class HostsLate(Exception):
-    """The other hosts are not there: one is still installing, or was taken away. A restart of all may help."""
 
 
 @dataclass(frozen=True)

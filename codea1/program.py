@@ -1,6 +1,5 @@
 """How every program starts and ends: flags read, hosts joined, what went wrong told in one sentence."""
 
-import functools
 import importlib.util
 import os
 import pkgutil
@@ -9,36 +8,20 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NoReturn, ParamSpec
+from typing import NoReturn
 
 import jax
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from codea1 import hosts
-from codea1.errors import BadInput, StorageFailed, StorageOutage
-
-P = ParamSpec("P")
-
-BAD_INPUT_EXIT_CODE = 2
-# A disk or bucket that fails until somebody mends it: sysexits.h's EX_IOERR.
-STORAGE_EXIT_CODE = 74
-# A program that ends with this code, sysexits.h's EX_TEMPFAIL, says: start me again with the same workdir. The scripts
-# of launch/ do.
-RESTART_EXIT_CODE = 75
-
-_EXIT_CODES = {  # the first that fits
-    BadInput: BAD_INPUT_EXIT_CODE,
-    hosts.HostsLate: RESTART_EXIT_CODE,
-    StorageOutage: RESTART_EXIT_CODE,
-    StorageFailed: STORAGE_EXIT_CODE,
-}
+from codea1.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE, TOLD, BadInput, HostsLate, exit_code, tell
 
 
 def run(main: Callable[..., None], argument: str = "") -> None:
     """Parses the flags, calls `main` and exits.
 
-    0 when done; where something that has an exit code above went wrong, a sentence goes to stderr.
+    0 when done; where an error of `errors.TOLD` is raised, its sentence goes to stderr and its exit code is used.
     Where `argument` names one, "RUN", a word that is no flag must be given, and is handed to `main`.
     """
     logging.set_verbosity(logging.WARNING)
@@ -57,11 +40,11 @@ def run(main: Callable[..., None], argument: str = "") -> None:
             raise BadInput(f"{rest[-1]!r} is not a flag of this program.")
         main(*rest)
     except hosts.AgreedBadInput as error:
-        _tell(error)
+        tell(error)
         sys.exit(BAD_INPUT_EXIT_CODE)
-    except (BadInput, StorageFailed, hosts.HostsLate) as error:
-        _tell(error)
-        _leave(_exit_code(error))
+    except TOLD as error:
+        tell(error)
+        _leave(exit_code(error))
     except KeyboardInterrupt:
         _leave(130)
     except Exception:
@@ -69,29 +52,6 @@ def run(main: Callable[..., None], argument: str = "") -> None:
             raise
         traceback.print_exc()
         _leave(1)
-
-
-def with_exit_code(main: Callable[P, int | None]) -> Callable[P, int]:
-    """For a program with flags of argparse: returns `main` with its exit code as `run` has them.
-
-    0 where it returns None; where something that has an exit code above went wrong, a sentence goes to stderr.
-    """
-
-    @functools.wraps(main)
-    def told(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
-            return main(*args, **kwargs) or 0
-        except (BadInput, StorageFailed) as error:
-            _tell(error)
-            return _exit_code(error)
-        except KeyboardInterrupt:
-            return 130
-
-    return told
-
-
-def _exit_code(error: Exception) -> int:
-    return next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
 
 
 def _leave(code: int) -> NoReturn:
@@ -124,11 +84,6 @@ def _look_for_no_tpu_without_chips() -> None:
     found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
     if all(name.startswith("xla_cuda") for name in found):  # of others it is not known what they are called
         jax.config.update("jax_platforms", "cuda,cpu" if found else "cpu")
-
-
-def _tell(error: Exception) -> None:
-    if str(error):  # else another host tells it
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
 
 
 def _own_flags() -> Iterator[str]:
@@ -197,7 +152,7 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
 
 
 def _tell_that_hosts_are_late() -> NoReturn:
-    _tell(f"the other hosts did not come within {hosts.WAIT_SECONDS} s; start all of them again.")
+    tell(HostsLate(f"the other hosts did not come within {hosts.WAIT_SECONDS} s; start all of them again."))
     sys.stderr.flush()
     os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX, which would abort
 

@@ -6,8 +6,8 @@ import socket
 import sys
 import threading
 
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.hosts import Hosts
-from codea1.program import RESTART_EXIT_CODE
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _EXCHANGE_EVERY = 4  # safe points: several hosts must ask one another

@@ -22,11 +22,10 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.errors import BadInput
+from codea1.errors import BadInput, with_exit_code
 from codea1.paper.commands import Place
 from codea1.paper.experiments import TINY, size_of
 from codea1.paper.schedule import Schedule
-from codea1.program import with_exit_code
 from codea1.storage.objects import is_remote
 
 

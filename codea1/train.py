@@ -19,7 +19,7 @@ from codea1 import program
 from codea1.activity import doing
 from codea1.assembly import Parts, assemble, sandbox_pool
 from codea1.dry_run import DryRun
-from codea1.errors import BadInput
+from codea1.errors import RESTART_EXIT_CODE, BadInput
 from codea1.hosts import Hosts
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
@@ -65,7 +65,7 @@ def main() -> None:
         try:
             Trainer(config, parts, sandbox, folder, hosts, stop, ALLOW_PREVIOUS_STEP.value).run()
         except Stopped:
-            sys.exit(program.RESTART_EXIT_CODE)
+            sys.exit(RESTART_EXIT_CODE)
 
 
 def _require_same_input(hosts: Hosts, config: ConfigDict, parts: Parts) -> None:

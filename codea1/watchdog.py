@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from codea1 import activity
-from codea1.program import RESTART_EXIT_CODE
+from codea1.errors import RESTART_EXIT_CODE
 
 _LONGEST_LOOK = 10.0  # seconds between looks, at most
 _LOOKS_PER_LIMIT = 8

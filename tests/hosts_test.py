@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from codea1 import hosts
-from codea1.errors import BadInput
+from codea1.errors import BadInput, HostsLate
 from codea1.hosts import Hosts
 
 
@@ -68,7 +68,7 @@ def test_hosts_that_jax_cannot_reach_are_late(monkeypatch):
         raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
-    with pytest.raises(hosts.HostsLate, match=r"cannot be reached \(DEADLINE_EXCEEDED"):
+    with pytest.raises(HostsLate, match=r"cannot be reached \(DEADLINE_EXCEEDED"):
         hosts.join("127.0.0.1:1234", 2, 1)
 
 

@@ -14,10 +14,10 @@ from ml_collections import ConfigDict
 
 from codea1 import tables as program
 from codea1.config import validate
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.paper.commands import Job, Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, experiment_of, size_of
 from codea1.paper.schedule import Schedule
-from codea1.program import RESTART_EXIT_CODE
 
 ROOT = Path(__file__).parents[1]
 # Stands in for the interpreter: notes what it is asked to run, and fails or waits where it is told to.

@@ -39,7 +39,9 @@ def test_mistakes_on_the_command_line(arguments, said, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75)])
+@pytest.mark.parametrize(
+    ("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75), ("HostsLate", 75)]
+)
 def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     script = (
         f"from codea1 import errors, program\ndef main():\n    raise errors.{error}('it is full.')\nprogram.run(main)"
@@ -48,9 +50,11 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
 
 
-@pytest.mark.parametrize(("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75)])
+@pytest.mark.parametrize(
+    ("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75), ("HostsLate", 75)]
+)
 def test_programs_with_argparse_end_by_the_same_codes(error, code, capsys):
-    @program.with_exit_code
+    @errors.with_exit_code
     def main(told: str) -> None:
         raise getattr(errors, error)(told)
 
@@ -62,11 +66,11 @@ def test_other_ends_of_a_program_with_argparse():
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    assert program.with_exit_code(lambda: None)() == 0
-    assert program.with_exit_code(lambda: 1)() == 1
-    assert program.with_exit_code(interrupted)() == 130
+    assert errors.with_exit_code(lambda: None)() == 0
+    assert errors.with_exit_code(lambda: 1)() == 1
+    assert errors.with_exit_code(interrupted)() == 130
     with pytest.raises(ZeroDivisionError):
-        program.with_exit_code(lambda: 1 // 0)()
+        errors.with_exit_code(lambda: 1 // 0)()
 
 
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
@@ -143,7 +147,7 @@ def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     flags = f"--coordinator_address={address}", "--num_processes=2", f"--process_id={index}"
     done = run("tests.late_hosts", *flags)
-    assert done.returncode == program.RESTART_EXIT_CODE, done.stderr
+    assert done.returncode == errors.RESTART_EXIT_CODE, done.stderr
     assert "error: the other hosts did not come within 1 s" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -151,14 +155,14 @@ def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
 @pytest.mark.parametrize("flags", [["--process_id=2"], ["--process_id=0", "--coordinator_address=host"], []])
 def test_hosts_that_cannot_be_are_bad_input(flags):
     done = run("tests.late_hosts", "--coordinator_address=127.0.0.1:1", "--num_processes=2", *flags)
-    assert done.returncode == program.BAD_INPUT_EXIT_CODE, done.stderr
+    assert done.returncode == errors.BAD_INPUT_EXIT_CODE, done.stderr
     assert "error: the other hosts cannot be joined" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_the_launcher_restarts_after_the_same_code():
     text = (ROOT / "launch" / "common.sh").read_text()
-    assert re.findall(r"^RESTART_EXIT_CODE=(\d+)$", text, re.MULTILINE) == [str(program.RESTART_EXIT_CODE)]
+    assert re.findall(r"^RESTART_EXIT_CODE=(\d+)$", text, re.MULTILINE) == [str(errors.RESTART_EXIT_CODE)]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")

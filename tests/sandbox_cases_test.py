@@ -103,6 +103,28 @@ def test_command_line(tmp_path):
     assert done.stderr.strip() == f"error: {path}, line 1: 'name' is missing or not a string."
 
 
+LOADED = """
+import runpy, sys
+try: runpy.run_module("codea1.sandbox", run_name="__main__")
+except SystemExit as end: print(end.code, [name for name in ("jax", "numpy", "absl") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("grade", "cases.jsonl")])
+def test_the_command_needs_no_jax(tmp_path, arguments):
+    (tmp_path / "cases.jsonl").write_text(json.dumps(row()))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.splitlines()[-1] == "0 []", done
+
+
 @pytest.mark.skipif(not CASES.exists(), reason="the shared grading cases are not here")
 def test_shared_cases(pool):
     rows = [json.loads(line) for line in CASES.read_text().splitlines()]

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.hosts import Hosts
-from codea1.program import RESTART_EXIT_CODE
 from codea1.stopping import Stopped, StopRequest
 from tests.conftest import ROOT
 

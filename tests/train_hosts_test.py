@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codea1.assembly import config_of
-from codea1.program import RESTART_EXIT_CODE
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.runs.book_export import read_export
 from codea1.runs.book_source import open_book
 from codea1.runs.folder import RunFolder

@@ -7,7 +7,7 @@ import time
 from codea1 import activity
 from codea1.activity import doing, progress
 from codea1.config import default_config
-from codea1.program import RESTART_EXIT_CODE
+from codea1.errors import RESTART_EXIT_CODE
 from codea1.watchdog import Watchdog
 from tests.conftest import ROOT
 

@@ -23,8 +23,7 @@ from codea1.data.kodcode import Dropped, kodcode_rows
 from codea1.data.loader import load_questions
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.training_set import training_questions, write_training_set
-from codea1.errors import BadInput
-from codea1.program import with_exit_code
+from codea1.errors import BadInput, with_exit_code
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import AUTO
 from codea1.sandbox.pool import SandboxPool

@@ -7,7 +7,7 @@ python -m codea1.sandbox grade CASES.jsonl  one JSON verdict a line for the grad
 import argparse
 import sys
 
-from codea1.program import with_exit_code
+from codea1.errors import with_exit_code
 from codea1.sandbox.cases import grade_cases, read_cases
 from codea1.sandbox.doctor import examine
 from codea1.sandbox.grading import Grader

@@ -4,9 +4,13 @@ import dataclasses
 import math
 import os
 import sys
+import tracemalloc
 import types
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +21,12 @@ from hypothesis import strategies as st
 from codea1.benchmarks import evalplus
 from codea1.benchmarks.evalplus import EvalPlus, Problem, load_problems
 from codea1.benchmarks.evalplus_inputs import deserialised
-from codea1.benchmarks.evalplus_oracle import is_close, is_floats
+from codea1.benchmarks.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.errors import BadInput
 from codea1.game.question import Question
+from codea1.sandbox.batch_run import Description
 from codea1.sandbox.pool import SandboxPool, ScriptRun
+from codea1.sandbox.values import encode_exact
 from codea1.sandbox.verdict import Verdict
 from tests.evalplus_files import humaneval_row, mbpp_row, write_rows
 
@@ -179,6 +185,93 @@ def test_is_floats():
 def test_is_close_never_raises():
     for out in ([[1.0], [1.0, 2.0]], ["a"], [None], [10**400], [1j]):
         assert not is_close(out, [1.0], atol=1e-6)
+
+
+def oracle(dataset: str, name: str, arguments: Sequence, value: object, atol: float = 0.5) -> Oracle:
+    expected = Expected(bytes(16), 0.0, f"builtins.{type(value).__name__}", b"x", True, value)
+    return Oracle(dataset, name, atol, [arguments], [expected])
+
+
+ORACLES = [
+    *(oracle("mbpp", name, [2], "some") for name in (*NOT_NONE, *ANYTHING, "sum_div")),
+    *(oracle("mbpp", name, [3, 4], 33) for name in ("surface_Area", "digit_distance_nums")),
+    oracle("mbpp", "digit_distance_nums", [-12, 10**5000], 8),
+    oracle("mbpp", "surface_Area", [10**400, 4], 8.0),
+    oracle("humaneval", "find_zero", [[-1, 0, 1]], 1.0),
+    *(
+        oracle("humaneval", "f", [0], value)
+        for value in (1.5, 7, 2j, [1.0, 2.0], (1.0,), [[1.0], [2.0]], range(9), [range(3)], [True, None])
+    ),
+]
+
+leaves = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([10**400, -(10**4000), 1 << 63]),
+    st.floats(),
+    st.complex_numbers(),
+    st.decimals() | st.sampled_from([Decimal("sNaN"), Decimal("1e16000")]),
+    st.fractions() | st.just(Fraction(10**400, 3)),
+    st.builds(range, st.integers(), st.integers() | st.just(10**18), st.integers(1)),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.datetimes(),
+    st.timedeltas(),
+)
+claimed = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.lists(inner, max_size=3).map(deque),
+        st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+NO_ENCODING = [
+    b"",
+    b"\xff",
+    b"q" + encode_exact((1 << 70000, 1)),  # too large to be reduced
+    b"e" + encode_exact(("many",)),
+    range(1 << 70),
+    Decimal("sNaN"),
+    [None],
+]
+descriptions = st.builds(
+    Description,
+    st.sampled_from(["builtins.float", "builtins.list", "builtins.bool", "builtins.range", ""]) | claimed,
+    st.sampled_from([b"", b"x", b"y"]) | claimed,
+    claimed.map(encode_exact) | st.binary(max_size=8) | st.sampled_from(NO_ENCODING),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(description=descriptions)
+def test_whatever_a_process_claims_is_right_or_wrong_and_never_an_exception(description):
+    for judge in ORACLES:
+        assert judge.accepts(0, description) in (True, False)
+    recorder = Recorder(0.0)
+    recorder.agrees(0, bytes(16), 0.0)
+    assert recorder.accepts(0, description) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("out", "expected"),
+    [
+        (range(3_000_000), range(9)),
+        ([range(3_000_000)], [1.0]),
+        ([[1.0, (range(3_000_000),)]], [1.0]),
+        ([[[1.0]] * 300] * 300, [1.0] * 300),  # numpy would compare each of 300 x 300 with each of 300
+    ],
+)
+def test_a_small_claim_takes_little_memory(out, expected):
+    tracemalloc.start()
+    try:
+        assert not is_close(out, expected, atol=1e-6)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_plus_inputs_run_in_a_process_of_their_own(pool):

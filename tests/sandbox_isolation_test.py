@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from codea1.sandbox import seccomp, syscalls
 from codea1.sandbox.batch_run import Description, Inputs
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.landlock import library_paths
 from codea1.sandbox.pool import Limits, SandboxPool
 from codea1.sandbox.values import decode_exact, encode_exact
 
@@ -50,6 +52,7 @@ def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
     return decode_exact(outcome.payload) if outcome.kind == "value" else f"{outcome.kind}: {outcome.payload.decode()}"
 
 
+DENIED = ("PermissionError", "FileNotFoundError", "OSError")
 ATTEMPT = f"""
     import ctypes, os, socket
     CLONE, CLOSE_RANGE = {seccomp.native(syscalls.WITH_CONDITIONS["clone"])}, 436
@@ -75,7 +78,6 @@ def test_a_program_runs_at_every_level(pool):
         "open('/proc/self/environ').read()",
         "open('/proc/1/cmdline').read()",
         "os.listdir('/proc')",
-        "os.listdir('/tmp')",
         "os.listdir(os.path.expanduser('~root'))",
         "open('/tmp/x', 'w')",
         "open('/dev/shm/x', 'w')",
@@ -108,12 +110,19 @@ def test_a_program_runs_at_every_level(pool):
     ],
 )
 def test_denied_at_every_level(pool, code):
-    assert answer(pool, ATTEMPT, code) in (
-        "PermissionError",
-        "FileNotFoundError",
-        "OSError",
-        "ZeroDivisionError",
-    ), code
+    assert answer(pool, ATTEMPT, code) in (*DENIED, "ZeroDivisionError"), code
+
+
+def test_of_the_temporary_folder_nothing_but_the_way_to_a_library_is_seen(pool):
+    folder = Path(tempfile.gettempdir()).resolve()
+    with tempfile.NamedTemporaryFile(dir=folder) as secret:
+        os.chmod(secret.name, 0o644)
+        seen = answer(pool, ATTEMPT, f"os.listdir({str(folder)!r})")
+        assert answer(pool, ATTEMPT, f"open({secret.name!r}).read()") in DENIED
+    # Without Landlock, a virtual environment that lies there is found by the names of the folders above it.
+    libraries = [Path(path).resolve() for path in library_paths()]
+    above = {path.relative_to(folder).parts[0] for path in libraries if path.is_relative_to(folder)}
+    assert seen in DENIED or set(seen) <= above, seen
 
 
 @pytest.mark.parametrize(
@@ -391,6 +400,7 @@ def test_a_user_without_privileges_gets_the_same_levels(full):
     program = """
         import json, os
         from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.landlock import library_paths
         from codea1.sandbox.pool import SandboxPool
         from codea1.sandbox.values import decode_exact, encode_exact
         class Call: entry_point, arguments = "f", encode_exact(((), {}))

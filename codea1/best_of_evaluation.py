@@ -11,6 +11,7 @@ from codea1.benchmarks.evaluation_folder import BEST_OF_N, EvaluationFolder
 from codea1.errors import BadInput
 from codea1.evaluation import Evaluation
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.judged import LOST, require_judged
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.verdict import Verdict
 
@@ -34,14 +35,17 @@ class BestOfEvaluation:
     def choose(self) -> None:
         """Lets the tests choose one program of each question, and publishes how many of those are right.
 
-        Raises BadInput where there is no program.
+        Raises BadInput where there is no program, and as `require_judged` does.
         """
         found = self._evaluation.hosts.of_main(self._found)
         name = f"{self._benchmark.name}_best_of_{min(map(len, found.values()))}"
         with self._evaluation.folder(name, self._settings, BEST_OF_N) as folder:
             self._write_suites(folder, found)
+            with self._evaluation.hosts.agreed():
+                if folder:
+                    self._count(folder, found)
             if folder:
-                metrics = {"pass_at_1": self._passes_of_chosen(folder, found)}
+                metrics = {"pass_at_1": self._passes_of_chosen(folder)}
                 ids = [question.id for question in self._benchmark.questions]
                 self._evaluation.publish(name, metrics, ids, self._broken)
 
@@ -82,9 +86,8 @@ class BestOfEvaluation:
         if missing:
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
 
-    def _passes_of_chosen(self, folder: EvaluationFolder, found: Mapping[str, Sequence[Attempt]]) -> list[float]:
+    def _passes_of_chosen(self, folder: EvaluationFolder) -> list[float]:
         """For each question of the benchmark, whether the chosen program passes."""
-        self._count(folder, found)
         counts: dict[str, dict[int, int]] = {}
         for (id, index), row in folder.rows("choices").items():
             counts.setdefault(id, {})[index] = row["passed"]
@@ -100,16 +103,18 @@ class BestOfEvaluation:
             texts = [folder.rows("suites")[key]["text"] for key in keys if key in folder.rows("suites")]
             tests = stated_tests(texts, question.entry_point, self._evaluation.asked.num_tests)
             running[question.id] = len(tests), count_passes(found[question.id], tests, grader)
-        lost = 0
+        lost, reasons = 0, [""] * len(folder.rows("choices"))
         with self._evaluation.shown("choices", len(running)) as seen:
             for id, (num_tests, future) in running.items():
                 passed = future.result()
+                reasons += [LOST if count is None else "" for count in passed]
                 if None in passed:
                     lost += 1
                 else:
                     for attempt, count in zip(found[id], passed, strict=True):
                         folder.add("choices", (id, attempt.index), {"passed": count, "tests": num_tests})
                 seen()
+        require_judged(reasons, "programs to choose from")
         if lost:
             self._evaluation.console.print(
                 f"the sandbox failed on programs of {lost} questions: these are left out until this command runs again."

@@ -75,9 +75,10 @@ class _Programs:
                 if judging:
                     folder.add_attempt(attempt)
                     judging.add(attempt)
-            if judging:
-                judging.finish()
-                self._tell_failures(judging)
+            with evaluation.hosts.agreed():
+                if judging:
+                    judging.finish()
+                    self._tell_failures(judging)
         if folder:
             ids = [question.id for question in self._benchmark.questions]
             metrics = measured(self._benchmark, folder, self._broken)

@@ -17,7 +17,7 @@ from codea1.game.methods import CodeRewardSource, Method
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import RewardPolicy
+from codea1.game.rewards import INFRA, RewardPolicy
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.tests import Test
 from codea1.hosts import Hosts
@@ -26,6 +26,7 @@ from codea1.rollout.engine import Request, Sample
 from codea1.sandbox.futures import chain, then
 from codea1.sandbox.grading import Grader, Grading
 from codea1.sandbox.ground_truth import GroundTruthAnswer
+from codea1.sandbox.judged import LOST, require_judged
 from codea1.sandbox.verdict import Verdict
 from codea1.shares import Shares
 from codea1.stopwatch import Stopwatch
@@ -76,6 +77,9 @@ def play_round(
 
     A question whose prompt does not fit has no solutions, and a program that makes the test prompt too long has no
     suites; both are counted in the round's statistics.
+
+    Raises BadInput as `require_judged` does where the sandbox masks every program's reward; the book has not learned
+    of the round then.
     """
     round_ = Round(step, [QuestionRecord(question) for question in questions])
     shares = Shares(hosts, [question.id for question in questions])
@@ -88,6 +92,9 @@ def play_round(
     with watch.phase("sandbox_wait"):
         shares.collect()
     _pay(round_, rules)
+    with hosts.agreed():
+        reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in round_.solutions]
+        require_judged(reasons, f"programs of step {step}")
     if rules.history_size:
         _teach(round_, book, hosts)
     if "test" in players:
@@ -208,7 +215,7 @@ def _by_suite(marked: Sequence[list[MarkedAssert]], grading: Grading) -> list[_G
 
 
 def _take_grading(solution: SolutionRecord, tests: Sequence[Test], rules: Rules, grading: Grading) -> None:
-    solution.program_valid = grading.program_valid
+    solution.program_valid, solution.lost = grading.program_valid, grading.lost
     graded = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
     if rules.golden:
         solution.golden = graded

@@ -18,6 +18,7 @@ from codea1.game.methods import METHODS
 from codea1.hosts import Hosts
 from codea1.models import huggingface
 from codea1.runs.folder import RunFolder
+from codea1.sandbox.judged import LOST, require_judged, why_lost
 from codea1.sandbox.pool import SandboxPool
 
 FILES = ("suites", "results")  # of the folder of an evaluation: answers by task and round, scores by task
@@ -48,11 +49,12 @@ def evaluate_suites(asked: Asked, in_rounds: bool, hosts: Hosts) -> None:
         settings = partial(_settings, evaluation, in_rounds, given)
         folder = stack.enter_context(evaluation.folder(benchmark.name, settings, FILES))
         suites = _Written(evaluation, benchmark, tasks, in_rounds, folder).suites() if given is None else given
-        if folder:
-            evaluation.console.print(pool.isolation_note)
-            _tell_missing_modules(evaluation, benchmark, tasks)
-            scores = _scores(evaluation, benchmark, tasks, suites, folder, pool)
-            evaluation.publish(benchmark.name, metrics(benchmark, scores), [task.id for task in tasks], {})
+        with hosts.agreed():
+            if folder:
+                evaluation.console.print(pool.isolation_note)
+                _tell_missing_modules(evaluation, benchmark, tasks)
+                scores = _scores(evaluation, benchmark, tasks, suites, folder, pool)
+                evaluation.publish(benchmark.name, metrics(benchmark, scores), [task.id for task in tasks], {})
 
 
 class _Written:
@@ -142,7 +144,10 @@ def _scores(
     folder: EvaluationFolder,
     pool: SandboxPool,
 ) -> list[SuiteScore]:
-    """The score of each task's suite; what the sandbox lost is not kept, so that it is tried again another time."""
+    """The score of each task's suite; what the sandbox lost is not kept, so that it is tried again another time.
+
+    Raises BadInput as `require_judged` does.
+    """
     scores = {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
     left = [task for task in tasks if task.id not in scores]
     with evaluation.shown("suites", len(left)) as seen:
@@ -151,6 +156,9 @@ def _scores(
             if not score.lost:
                 folder.add("results", (score.task_id, 0), {"score": score.row()})
             seen()
+    run = [score for score in scores.values() if score.verdicts]
+    reasons = [why_lost(score.verdicts, score.details) or LOST if score.lost else "" for score in run]
+    require_judged(reasons, f"suites for {benchmark.name}")
     if lost := sum(score.lost for score in scores.values()):
         evaluation.console.print(
             f"the sandbox failed on {lost} suites: they are left out until this command runs again."

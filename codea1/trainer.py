@@ -14,11 +14,11 @@ from codea1.benchmarks.held_out import PerQuestion, evaluate, summary
 from codea1.benchmarks.intervals import bootstrap_interval
 from codea1.compilations import Compilation
 from codea1.device_memory import memory_metrics
-from codea1.errors import StorageFailed
+from codea1.errors import BadInput, StorageFailed
 from codea1.game.round import Round
 from codea1.game.round_rows import rows
 from codea1.game.round_statistics import statistics
-from codea1.hosts import Hosts
+from codea1.hosts import AgreedBadInput, Hosts
 from codea1.play import give_advantages, play_round
 from codea1.revalidation import revalidate
 from codea1.runs.book_item import BookSave
@@ -107,6 +107,7 @@ class Trainer:
         Raises:
           Stopped: it was asked to stop, and what was done is saved.
           StorageFailed: the folder can no longer be written; it stands at its last complete checkpoint.
+          BadInput: the sandbox judges nothing any more; the last whole step is saved where the players still hold it.
         """
         with doing("storage"):
             done = self._resume()
@@ -122,6 +123,13 @@ class Trainer:
                 raise
             except Stopped:
                 self._save_last_step()
+                raise
+            except BadInput as error:
+                # All hosts must save together: what one of them alone met has no such end.
+                if self._is_whole and (self._hosts.count == 1 or isinstance(error, AgreedBadInput)):
+                    self._save_last_step()
+                else:
+                    self._checkpoints.settle()
                 raise
         self._checkpoints.close()
 

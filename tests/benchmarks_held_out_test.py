@@ -1,18 +1,26 @@
 """Held-out evaluation against numbers counted by hand, with players whose answers are known."""
 
+import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 
 from codea1.benchmarks.cross_play import cross_play, matrix
-from codea1.benchmarks.held_out import HeldOut, evaluate, summary
+from codea1.benchmarks.held_out import HeldOut, evaluate, evaluate_tests, summary
+from codea1.errors import BadInput
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
+from codea1.game.tests import Call, Test
 from codea1.hosts import Hosts
 from codea1.rollout.engine import Request, Sample
-from codea1.sandbox.grading import Grader
+from codea1.sandbox.grading import Grader, Grading
+from codea1.sandbox.ground_truth import GroundTruthAnswer
 from codea1.sandbox.pool import SandboxPool
+from codea1.sandbox.results import ScriptRun
+from codea1.sandbox.verdict import Verdict
+from tests.shares_test import on_hosts
 
 TRUTH = "def f(x):\n    return x + 1"
 CHECK = "def check(candidate):\n    assert [candidate(x) for x in range(5)] == [1, 2, 3, 4, 5]"
@@ -98,6 +106,80 @@ def test_a_question_without_mutants_is_undefined(grader):
     measured = evaluate(held_out(question("q", mutants=()), question("r")), players, grader, Hosts())
     assert np.isnan(measured["test_validity"][0])
     assert measured["test_validity"][1] == 0.25
+
+
+class _Failing:
+    """A grader whose sandbox judges nothing but what `judged` is part of; its check scripts end as `run` says."""
+
+    def __init__(self, grader: Grader, run: ScriptRun, judged: str = "nothing at all"):
+        self._grader, self._run, self._judged = grader, run, judged
+
+    def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
+        return self._grader.check(program, script, entry_point) if self._judged in program else _done(self._run)
+
+    def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
+        return self._grader.ground_truth(program, calls)
+
+    def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
+        lost = Grading(None, [Verdict.INFRA] * len(tests), ["no namespaces"] * len(tests), 0.0)
+        return self._grader.grade(program, tests) if self._judged in program else _done(lost)
+
+
+def _done(result: object) -> Future:
+    future: Future = Future()
+    future.set_result(result)
+    return future
+
+
+LOST = ScriptRun(Verdict.INFRA, "no namespaces", 0.0)
+CRASHED = ScriptRun(Verdict.ERROR, "script exited with status 1", 0.0)
+
+
+@pytest.mark.parametrize("run", [LOST, CRASHED])
+@pytest.mark.parametrize("num_hosts", [1, 2])
+def test_a_validation_in_which_nothing_is_judged_stops_every_host(grader, run, num_hosts):
+    asked = held_out(question("q"), question("r"), question("s"))
+    players = {"code": _Player(*[TRUTH] * 4)}
+    told = rf"all 12 programs for the test questions failed for a reason that is not theirs: {run.detail};"
+
+    def evaluated(hosts: Hosts) -> str:
+        with pytest.raises(BadInput) as raised:
+            evaluate(asked, players, _Failing(grader, run), hosts)
+        return str(raised.value)
+
+    first, *others = on_hosts(num_hosts, evaluated)
+    assert re.match(told, first)
+    assert others == [""] * (num_hosts - 1)  # one host tells it
+
+
+def test_what_is_judged_counts_where_the_rest_is_lost(grader):
+    player = _Player(TRUTH, *["def f(x): return 1"] * 3)
+    measured = evaluate(
+        held_out(question("q")), {"code": player}, _Failing(grader, LOST, judged="return x + 1"), Hosts()
+    )
+    assert np.isnan(measured["code_pass_at_1"][0])
+    assert measured["code_pass_at_1_greedy"] == [1.0]
+
+
+def test_programs_that_all_fail_by_themselves_are_judged(grader):
+    measured = evaluate(held_out(question("q"), samples=6), {"code": _Player(*["def f("] * 6)}, grader, Hosts())
+    assert measured["code_pass_at_1"] == [0.0]
+
+
+@pytest.mark.parametrize("suite", ["assert f(1) == 2", "nothing is asserted"])
+def test_suites_none_of_which_is_judged_stop_the_run(grader, suite):
+    asked = held_out(question("q"), question("r"))
+    with pytest.raises(
+        BadInput, match=r"all 4 suites for the test questions failed .*: (no namespaces|the sandbox failed)"
+    ):
+        evaluate_tests(asked, _Player(*[suite] * 2), _Failing(grader, LOST), Hosts())
+
+
+def test_programs_against_suites_none_of_which_is_judged_stop_the_run(grader):
+    asked = held_out(*[question(name) for name in "qrst"])
+    players = {"code": _Player(TRUTH), "test": _Player("assert f(1) == 2")}
+    with pytest.raises(BadInput, match=r"all 4 programs for the test questions failed .*: no namespaces"):
+        cross_play(asked, [1], lambda _: players, _Failing(grader, LOST), Hosts())
 
 
 def test_every_code_llm_meets_every_test_llm(grader):

@@ -14,6 +14,7 @@ import pytest
 from codea1 import best_of_evaluation, code_evaluation, evaluation
 from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.best_of_n import chosen, count_passes, stated_tests, suites
+from codea1.benchmarks.check_scripts import CheckScripts
 from codea1.benchmarks.evaluation_folder import PROGRAMS, EvaluationFolder
 from codea1.benchmarks.sampling import Draw
 from codea1.code_evaluation import evaluate_code
@@ -28,6 +29,7 @@ from codea1.sandbox.results import ScriptRun
 from codea1.sandbox.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
+CHECK = "def check(candidate):\n    assert candidate(1) == 2"
 RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
 
 
@@ -181,6 +183,47 @@ def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, 
     assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("semantics", ["evalplus", "scripts"])
+def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path, monkeypatch, semantics):
+    rows = [humaneval_row(number) for number in range(4)]
+    write_rows(tmp_path / "he.jsonl", *rows)
+    write_rows(tmp_path / "c.jsonl", *({"task_id": row["task_id"], "solution": RIGHT} for row in rows))
+    benchmark = CheckScripts(
+        "he", [Question(r["task_id"], None, "", "", RIGHT, "f", check_script=CHECK) for r in rows], None
+    )
+    if semantics == "scripts":
+        crashed = ScriptRun(Verdict.ERROR, "script exited with status 1", 0.0)
+        monkeypatch.setattr(CheckScripts, "judge", lambda *_: lost(crashed))
+        monkeypatch.setattr(code_evaluation, "load_benchmark", lambda *_: benchmark)
+    else:
+        monkeypatch.setattr(SandboxPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
+    with pytest.raises(
+        BadInput, match=r"all 4 ground truths of h.* not theirs: .*(infra: gone|script exited with status 1);"
+    ):
+        evaluate_code(asked(tmp_path), Hosts())
+
+
+def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
+    completions(tmp_path, (0, RIGHT), (0, WRONG), (0, ""), (1, RIGHT), (1, f"{WRONG}  # 2"), (1, f"{WRONG}  # 3"))
+    run_batch = SandboxPool.run_batch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SandboxPool,
+            "run_batch",
+            lambda self, program, *rest: (
+                run_batch(self, program, *rest)
+                if "canonical" in program
+                else lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
+            ),
+        )
+        truth = "    return x + 1  # canonical\n"
+        write_rows(tmp_path / "he.jsonl", *(humaneval_row(number, canonical_solution=truth) for number in range(2)))
+        with pytest.raises(BadInput, match=r"all 5 programs for humanevalplus failed .* not theirs: base: gone;"):
+            evaluate_code(asked(tmp_path), Hosts())
+    evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["pass_at_1"]["per_question"] == [pytest.approx(1 / 3)] * 2
+
+
 def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, monkeypatch):
     completions(tmp_path)
     truth = "    return 1 + x\n"
@@ -307,6 +350,20 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
     assert "the sandbox failed on programs of 1 questions" in " ".join(capsys.readouterr().err.split())
     evaluate_code(wanted, Hosts())
     assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, 1.0]
+
+
+def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_folder, monkeypatch):
+    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT))
+    monkeypatch.setattr(
+        best_of_evaluation,
+        "suites",
+        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+    )
+    monkeypatch.setattr(
+        Grader, "grade", lambda _, __, tests: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
+    )
+    with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
+        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
 
 
 def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, capsys):

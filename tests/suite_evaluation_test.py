@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,9 @@ from codea1.errors import BadInput
 from codea1.evaluation import Asked
 from codea1.game.methods import METHODS
 from codea1.hosts import Hosts
+from codea1.sandbox.pool import SandboxPool
+from codea1.sandbox.results import TracedRun
+from codea1.sandbox.verdict import Verdict
 from codea1.suite_evaluation import evaluate_suites
 
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
@@ -72,6 +76,25 @@ def test_an_evaluation_goes_on_where_it_was_killed(files, monkeypatch):
     evaluate_suites(asked(files), True, Hosts())
     assert [task.id for task in scored] == [json.loads(second)["question_id"]]
     assert result(files) == whole
+
+
+def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
+    tasks = [{"task_id": id, "func_name": "f", "code": PROGRAM, "prompt": ""} for id in "abcde"]
+    (tmp_path / "ULT.jsonl").write_text(json.dumps(tasks))
+    suites = [{"task_id": id, "tests": GOOD[:1] if id != "e" else []} for id in "abcde"]
+    (tmp_path / "suites.jsonl").write_text("\n".join(map(json.dumps, suites)))
+
+    def lose(*_: object, **__: object) -> Future[TracedRun]:
+        future: Future[TracedRun] = Future()
+        future.set_result(TracedRun(Verdict.INFRA, "gone", 0.0, frozenset()))
+        return future
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SandboxPool, "run_suite", lose)
+        with pytest.raises(BadInput, match="all 4 suites for ult failed for a reason that is not theirs: gone;"):
+            evaluate_suites(asked(tmp_path), True, Hosts())
+    evaluate_suites(asked(tmp_path), True, Hosts())
+    assert result(tmp_path)["metrics"]["pass_at_5"]["per_question"] == [0.2] * 4 + [0.0]
 
 
 def test_a_model_is_asked(files, model_folder):

@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import jax
@@ -19,6 +21,9 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
+from codea1.sandbox.grading import Grader, Grading
+from codea1.sandbox.results import ScriptRun
+from codea1.sandbox.verdict import Verdict
 from codea1.trainer import Trainer
 from tests.conftest import ROOT, SHARED, make_model_folder
 from tests.mistake_books import content
@@ -102,6 +107,53 @@ def test_six_steps_are_three_and_three_more(micro_config, scripted_answers, tmp_
     assert [row["step"] for row in promised(tmp_path / "whole")] == list(range(7))
     assert (tmp_path / "whole" / "report.png").stat().st_size > 10_000
     assert any(row["book/evicted"] for row in promised(tmp_path / "whole")[1:]) == (cap > 0)
+
+
+LOSING = {
+    "everything": ["grade", "check"],
+    "programs": ["grade"],
+    "checks": ["check"],
+}
+
+
+@pytest.mark.parametrize("lost", LOSING)
+def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothing(
+    micro_config, scripted_answers, tmp_path, monkeypatch, capsys, lost
+):
+    """The sandbox fails from the questions of the fifth step on."""
+    micro_config.checkpoint.every = micro_config.validation.every = 2
+    whole = train(micro_config, tmp_path / "whole")
+    results = {
+        "grade": lambda _, __, tests: Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0),
+        "check": lambda *_: ScriptRun(Verdict.INFRA, "gone", 0.0),
+    }
+
+    def lose(name: str) -> Callable[..., Future]:
+        def method(*arguments: object) -> Future:
+            future: Future = Future()
+            future.set_result(results[name](*arguments))
+            return future
+
+        return method
+
+    with monkeypatch.context() as patch:
+        step = Trainer._step
+
+        def fails_from_the_fifth_on(self: Trainer, number: int) -> None:
+            for name in LOSING[lost] * (number == 5):
+                patch.setattr(Grader, name, lose(name))
+            step(self, number)
+
+        patch.setattr(Trainer, "_step", fails_from_the_fifth_on)
+        with pytest.raises(
+            BadInput, match=r"failed for a reason that is not theirs: (gone|the sandbox failed);"
+        ) as told:
+            train(micro_config, tmp_path / "cut")
+    what, done = ("programs for the validation questions", 6) if lost == "checks" else ("programs of step 5", 4)
+    assert what in str(told.value)
+    assert f"stopped after step {done}, which is saved: the same command goes on from there" in capsys.readouterr().out
+    resumed = train(micro_config, tmp_path / "cut")
+    assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
 
 
 def test_a_book_whose_ground_truths_have_changed_is_asked_again(micro_config, scripted_answers, tmp_path, capsys):

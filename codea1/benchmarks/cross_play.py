@@ -15,6 +15,7 @@ from codea1.hosts import Hosts
 from codea1.player import Player
 from codea1.rollout.engine import Request
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.judged import require_judged, why_unjudged
 from codea1.sandbox.results import ScriptRun
 from codea1.sandbox.verdict import Verdict
 from codea1.shares import Shares
@@ -39,6 +40,8 @@ def cross_play(
       `kill_code_I_test_J`, whether it fails a right test of step J, and `validity_code_I_test_J`, right tests over
       those asked for. A question that does not fit into the Code LLM's prompt has an empty program, which fails its
       check and every right test. NaN where the sandbox failed.
+
+    Raises BadInput as `require_judged` does.
     """
     measured: PerQuestion = {}
     programs: dict[int, dict[str, str]] = {}
@@ -71,15 +74,19 @@ def _programs(held_out: HeldOut, code: Player) -> dict[str, str]:
 def _passes(held_out: HeldOut, programs: Mapping[str, str], grader: Grader, hosts: Hosts) -> list[float]:
     """For each question, whether its program passes its check script: 1 or 0, NaN where the sandbox failed."""
     passed = dict.fromkeys(programs, math.nan)
+    unjudged: list[str] = []
     shares = Shares(hosts, list(programs))
 
     def take(id: str, run: ScriptRun) -> None:
+        unjudged.append(why_unjudged(run))
         passed[id] = math.nan if run.verdict is Verdict.INFRA else float(run.verdict is Verdict.PASS)
 
     for question in held_out.questions:
         check = partial(grader.check, programs[question.id], question.check_script, question.entry_point)
         shares.add(question.id, start=check, use=partial(take, question.id))
     shares.collect()
+    with hosts.agreed():
+        require_judged(unjudged, f"programs for the {held_out.purpose} questions")
     return list(passed.values())
 
 

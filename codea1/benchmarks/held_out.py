@@ -27,10 +27,12 @@ from codea1.player import Player
 from codea1.rollout.engine import Request
 from codea1.sandbox.futures import chain, gather, then
 from codea1.sandbox.grading import Grader, Grading
+from codea1.sandbox.judged import LOST, require_judged, why_unjudged
 from codea1.sandbox.results import ScriptRun
 from codea1.sandbox.verdict import Verdict
 from codea1.shares import Shares
 
+Scores = dict[str, float]  # of one suite, by metric
 PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
@@ -74,7 +76,7 @@ def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence
 def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
     """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
 
-    NaN where the sandbox failed on one of the question's programs.
+    NaN where the sandbox failed on one of the question's programs. Raises BadInput as `require_judged` does.
     """
     sampled = _passes(held_out, player, grader, hosts, held_out.samples, temperature=1.0)
     greedy = _passes(held_out, player, grader, hosts, 1, temperature=0.0)
@@ -93,14 +95,23 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     mutants that fail a usable test of the suite, its answers replaced by the ground truth's; `_at_1` looks at the first
     usable test alone. `test_strict_kill`: whether the mutant shown fails a right test. `test_mul`: validity times
     mutation score, as a pair, because it is the product of the two means over questions. A prompt that does not fit
-    counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants.
+    counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants. Raises BadInput as
+    `require_judged` does.
     """
-    scores: dict[str, list[dict[str, float]]] = {question.id: [] for question in held_out.questions}
+    scores: dict[str, list[Scores]] = {question.id: [] for question in held_out.questions}
+    unjudged: list[str] = []
+
+    def take(id: str, scored: tuple[Scores, str]) -> None:
+        scores[id].append(scored[0])
+        unjudged.append(scored[1])
+
     shares = Shares(hosts, list(scores))
     for question, shown, parsed in _suites(held_out, player):
         score = partial(_score_suite, held_out.num_tests, grader, question, shown, parsed)
-        shares.add(question.id, start=score, use=scores[question.id].append)
+        shares.add(question.id, start=score, use=partial(take, question.id))
     shares.collect()
+    with hosts.agreed():
+        require_judged(unjudged, f"suites for the {held_out.purpose} questions")
     result: PerQuestion = {
         name: [float(np.mean([score[name] for score in rows])) if rows else math.nan for rows in scores.values()]
         for name in TEST_METRICS
@@ -123,8 +134,10 @@ def _passes(
             requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
     by_id = {question.id: (row, question) for row, question in enumerate(held_out.questions)}
     passes = np.zeros((len(held_out.questions), samples))
+    unjudged: list[str] = []
 
     def take(place: tuple[int, int], run: ScriptRun) -> None:
+        unjudged.append(why_unjudged(run))
         passes[place] = math.nan if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
 
     shares = Shares(hosts, list(by_id))
@@ -134,6 +147,8 @@ def _passes(
         check = partial(grader.check, program, question.check_script, question.entry_point)
         shares.add(question.id, start=check, use=partial(take, (row, sample.index)))
     shares.collect()
+    with hosts.agreed():
+        require_judged(unjudged, f"programs for the {held_out.purpose} questions")
     return passes
 
 
@@ -160,33 +175,41 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
-) -> Future[dict[str, float]]:
-    """What one suite is worth: the ground truth answers first, and then all programs run at once."""
+) -> Future[tuple[Scores, str]]:
+    """What one suite is worth, and why the sandbox failed on it; empty where it did not.
+
+    The ground truth answers first, and then all programs run at once.
+    """
     strict, official = StrictPolicy(alpha=0.0, num_tests=num_tests), OfficialPolicy(alpha=0.0, num_tests=num_tests)
     calls = official.calls(parsed)
 
-    def grade(answers: list[Answer]) -> Future[dict[str, float]]:
+    def grade(answers: list[Answer]) -> Future[tuple[Scores, str]]:
         known = dict(zip(calls, answers, strict=True))
         right = _tests(strict.mark(parsed, known))
         usable = _tests(official.mark(parsed, known))[:num_tests]
-        lost = any(answer.reason == INFRA for answer in answers)
+        lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
         runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
         return then(gather(runs), lambda runs: _score(len(right) / num_tests, lost, runs))
 
     return chain(grader.ground_truth(question.ground_truth, calls), grade)
 
 
-def _score(validity: float, lost: bool, runs: Sequence[Grading]) -> dict[str, float]:
-    """Scores from the runs of the right tests on the mutant shown and then of the usable tests on every mutant."""
+def _score(validity: float, lost: str, runs: Sequence[Grading]) -> tuple[Scores, str]:
+    """Scores from the runs of the right tests on the mutant shown and then of the usable tests on every mutant.
+
+    `lost` is why the sandbox failed on the ground truth, which is returned, or else why on these runs.
+    """
     strict, *verdicts = [run.verdicts for run in runs]
+    reason = next(filter(None, [lost, *(run.lost for run in runs)]), "")
     if lost or any(Verdict.INFRA in row for row in [strict, *verdicts]):
-        return dict.fromkeys(TEST_METRICS, math.nan)
-    return {
+        return dict.fromkeys(TEST_METRICS, math.nan), reason
+    scores = {
         "test_validity": validity,
         "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
         "test_mutation_score_at_1": float(np.mean([_killed(row[:1]) for row in verdicts])),
         "test_strict_kill": float(_killed(strict)),
     }
+    return scores, reason
 
 
 def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:

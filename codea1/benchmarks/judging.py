@@ -10,6 +10,7 @@ from codea1.benchmarks.attempts import Attempt
 from codea1.benchmarks.code_benchmark import CodeBenchmark
 from codea1.benchmarks.evaluation_folder import EvaluationFolder
 from codea1.benchmarks.pass_at_k import pass_at_k
+from codea1.sandbox.judged import require_judged, why_lost, why_unjudged
 from codea1.sandbox.results import ScriptRun
 from codea1.sandbox.verdict import Verdict
 
@@ -29,11 +30,13 @@ class Judging:
         self._questions = {question.id: question for question in self.benchmark.questions}
         self._running: deque[tuple[Attempt, Future[ScriptRun]]] = deque()
         self.lost: set[tuple[str, int]] = set()  # the sandbox failed on them; a later evaluation judges them again
+        self._reasons: list[str] = []  # of each attempt that was run: why the sandbox failed; empty where it did not
 
     def add(self, attempt: Attempt) -> None:
         """Judges an attempt, unless the folder has its result."""
         key = attempt.question_id, attempt.index
         if key in self.folder.rows("results"):
+            self._reasons.append("")
             self.seen()
         elif not attempt.program:
             self._keep(attempt, ScriptRun(Verdict.FAIL, NOTHING, 0.0))
@@ -44,13 +47,16 @@ class Judging:
             self._take()
 
     def finish(self) -> None:
-        """Waits for all results."""
+        """Waits for all results. Raises BadInput as `require_judged` does."""
         while self._running:
             self._take()
+        require_judged(self._reasons, f"programs for {self.benchmark.name}")
 
     def _take(self) -> None:
         attempt, future = self._running.popleft()
-        self._keep(attempt, future.result())
+        run = future.result()
+        self._reasons.append(why_lost([run.verdict], [run.detail]))
+        self._keep(attempt, run)
 
     def _keep(self, attempt: Attempt, run: ScriptRun) -> None:
         key = attempt.question_id, attempt.index
@@ -63,7 +69,10 @@ class Judging:
 
 
 def broken_questions(benchmark: CodeBenchmark, seen: Callable[[], None]) -> dict[str, str]:
-    """Questions of which not even the ground truth passes here, with the reasons: they say nothing about a model."""
+    """Questions of which not even the ground truth passes here, with the reasons: they say nothing about a model.
+
+    Raises BadInput as `require_judged` does.
+    """
     missing = benchmark.missing_modules()
     broken = {id: f"this Python has no module {', '.join(names)}" for id, names in missing.items()}
     futures = {
@@ -71,13 +80,16 @@ def broken_questions(benchmark: CodeBenchmark, seen: Callable[[], None]) -> dict
         for question in benchmark.questions
         if question.id not in broken
     }
+    unjudged = []
     for id, future in futures.items():
         run = future.result()
+        unjudged.append(why_unjudged(run))
         seen()
         if run.verdict is Verdict.INFRA:
             broken[id] = f"the sandbox failed on its own solution, until this command runs again: {run.detail}"
         elif run.verdict is not Verdict.PASS:
             broken[id] = f"its own solution does not pass: {run.verdict.value}: {run.detail}"
+    require_judged(unjudged, f"ground truths of {benchmark.name}")
     return broken
 
 

@@ -93,6 +93,7 @@ class SolutionRecord:
     history: list[GradedTest] = field(default_factory=list)  # replayed from the Mistake Book
     golden: list[GradedTest] = field(default_factory=list)
     test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
+    lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
     reward: CodeReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from codea1.sandbox.futures import fulfil, gather, then
 from codea1.sandbox.ground_truth import GroundTruthAnswer, Promise, answer_calls
+from codea1.sandbox.judged import LOST, why_lost
 from codea1.sandbox.memo import Memo, digest
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.results import Call, Outcome, ProgramRun, ScriptRun, Test
@@ -40,6 +41,11 @@ class Grading:
     verdicts: list[Verdict]  # in the order of the tests
     details: list[str]  # of each verdict: what was raised, or what else came instead of a value; else empty
     cpu_seconds: float
+
+    @property
+    def lost(self) -> str:
+        """Why the sandbox failed on the program or a test; empty where it did not."""
+        return why_lost(self.verdicts, self.details) or (LOST if self.program_valid is None else "")
 
 
 class Grader:

@@ -1,0 +1,54 @@
+"""When a whole set of programs tells nothing about them: the rule that stops a run."""
+
+import pytest
+
+from codea1.errors import BadInput
+from codea1.sandbox.judged import LOST, require_judged, why_lost, why_unjudged
+from codea1.sandbox.results import ScriptRun
+from codea1.sandbox.verdict import Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "detail", "lost", "unjudged"),
+    [
+        (Verdict.PASS, "", "", ""),
+        (Verdict.FAIL, "script: no", "", ""),
+        (Verdict.TIMEOUT, "more than 60 CPU seconds, or asleep", "", ""),
+        (Verdict.ERROR, "candidate exited with status 1", "", ""),
+        (Verdict.ERROR, "candidate raised on load: SyntaxError", "", ""),
+        (Verdict.ERROR, "script exited with status 1", "", "script exited with status 1"),
+        (Verdict.ERROR, "script raised ImportError: numpy", "", "script raised ImportError: numpy"),
+        (Verdict.INFRA, "", LOST, LOST),
+        (Verdict.INFRA, "a child cannot be confined", *["a child cannot be confined"] * 2),
+    ],
+)
+def test_why_a_program_was_not_judged(verdict, detail, lost, unjudged):
+    assert why_lost([Verdict.PASS, verdict], ["", detail]) == lost
+    assert why_unjudged(ScriptRun(verdict, detail, 0.0)) == unjudged
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        [],
+        [LOST] * 3,  # by chance
+        [LOST] * 99 + [""],
+        ["script raised TypeError: 'int' has no len()"] * 4 + ["script raised TypeError: 'str' is not callable"],
+    ],
+)
+def test_what_says_something_about_programs_stops_nothing(reasons):
+    require_judged(reasons, "programs for the validation questions")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        ([LOST] * 4, "all 4 programs .* not theirs: the sandbox failed; `python -m codea1.sandbox`"),
+        (["script exited with status 1"] * 48, "all 48 programs for the validation .*: script exited with status 1;"),
+        (["script raised ImportError: numpy"] * 7, "all 7 programs .*: script raised ImportError: numpy;"),
+        (["no memory"] * 2 + [LOST] * 5, "all 7 programs .*: the sandbox failed;"),
+    ],
+)
+def test_where_nothing_was_judged_one_sentence_says_why(reasons, told):
+    with pytest.raises(BadInput, match=told):
+        require_judged(reasons, "programs for the validation questions")

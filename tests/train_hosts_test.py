@@ -1,6 +1,7 @@
 """Whole runs on two hosts with four devices each, against one host with eight; each host is a process."""
 
 import json
+import re
 import shutil
 import signal
 from functools import partial
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from codea1.assembly import config_of
-from codea1.errors import RESTART_EXIT_CODE
+from codea1.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
 from codea1.runs.book_export import read_export
 from codea1.runs.book_source import open_book
 from codea1.runs.folder import RunFolder
@@ -194,6 +195,18 @@ def test_a_sandbox_that_hangs_is_told_of_and_ends_the_run(config_file, tmp_path)
     assert code == RESTART_EXIT_CODE
     assert "in: step 1 > rollout > sandbox. All its threads:" in errors
     assert "_own_results" in errors
+
+
+def test_a_sandbox_that_judges_nothing_is_told_once_and_ends_every_host(config_file, tmp_path):
+    flags = f"--config={config_file}", f"--workdir={tmp_path}", "--at=2", "--what=lose"
+    (code, out, told), (other_code, _, other_told) = outputs(start_two(*flags))
+    assert (code, other_code) == (BAD_INPUT_EXIT_CODE,) * 2, told
+    assert re.findall("^error: .*", told, re.MULTILINE) == [
+        "error: all 8 programs of step 2 failed for a reason that is not theirs: gone; "
+        "`python -m codea1.sandbox` tells what works on this machine."
+    ]
+    assert "error:" not in other_told
+    assert "stopped after step 1, which is saved: the same command goes on from there" in out
 
 
 def test_other_hosts_and_devices_go_on_from_the_same_place(config_file, one, tmp_path):

@@ -18,6 +18,7 @@ from codea1.sandbox.verdict import Verdict
         (Verdict.ERROR, "candidate raised on load: SyntaxError", "", ""),
         (Verdict.ERROR, "script exited with status 1", "", "script exited with status 1"),
         (Verdict.ERROR, "script raised ImportError: numpy", "", "script raised ImportError: numpy"),
+        (Verdict.ERROR, "script raised TypeError: object of type 'NoneType' has no len()", "", ""),
         (Verdict.INFRA, "", LOST, LOST),
         (Verdict.INFRA, "a child cannot be confined", *["a child cannot be confined"] * 2),
     ],
@@ -33,7 +34,6 @@ def test_why_a_program_was_not_judged(verdict, detail, lost, unjudged):
         [],
         [LOST] * 3,  # by chance
         [LOST] * 99 + [""],
-        ["script raised TypeError: 'int' has no len()"] * 4 + ["script raised TypeError: 'str' is not callable"],
     ],
 )
 def test_what_says_something_about_programs_stops_nothing(reasons):

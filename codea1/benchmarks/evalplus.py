@@ -21,7 +21,8 @@ from codea1.data.loader import load_questions
 from codea1.errors import BadInput
 from codea1.game.question import Question
 from codea1.sandbox.batch_run import Inputs
-from codea1.sandbox.futures import Memo, chain, fulfil, then
+from codea1.sandbox.futures import chain, fulfil, then
+from codea1.sandbox.memo import Memo, digest
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.results import Limits, ScriptRun
 from codea1.sandbox.verdict import Verdict
@@ -57,7 +58,7 @@ class EvalPlus(CodeBenchmark):
         self.questions = [problem.question for problem in problems]
         self._problems = {problem.question.id: problem for problem in problems}
         self._pool = pool
-        self._lists: Memo[_Judged] = Memo(2 * len(problems), lambda judged: not judged.is_lost)
+        self._lists = Memo(math.inf)  # it is needed for every program
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         base = self._run(question, program, "base")
@@ -80,7 +81,9 @@ class EvalPlus(CodeBenchmark):
 
     def _judged(self, question: Question, which: str) -> "Future[_Judged]":
         """What one list of inputs is judged by; the ground truth runs when it is first asked for, or was lost."""
-        promised, is_new = self._lists.claim((question.id, which))
+        promised, is_new = self._lists.claim(
+            which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
+        )
         if is_new:
             problem = self._problems[question.id]
             rows = problem.base if which == "base" else problem.plus

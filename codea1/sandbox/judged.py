@@ -12,6 +12,8 @@ from codea1.sandbox.results import ScriptRun
 from codea1.sandbox.verdict import Verdict
 
 LOST = "the sandbox failed"
+# A script that raises something else may do so over what a program returned.
+_CANNOT_RUN = ("script exited", "script was killed", "script raised ImportError", "script raised ModuleNotFoundError")
 MIN_PROGRAMS = 4  # fewer may all be lost by chance
 
 
@@ -22,8 +24,8 @@ def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:
 
 
 def why_unjudged(run: ScriptRun) -> str:
-    """Returns why a check script may have said nothing about a program: the sandbox failed, or the script; else ""."""
-    if run.verdict is Verdict.ERROR and run.detail.startswith("script "):
+    """Returns why a check script said nothing about a program: it could not run, or the sandbox failed; else ""."""
+    if run.verdict is Verdict.ERROR and run.detail.startswith(_CANNOT_RUN):
         return run.detail
     return why_lost([run.verdict], [run.detail])
 
@@ -37,13 +39,9 @@ def require_judged(reasons: Sequence[str], what: str) -> None:
       reasons: why each program that was run was not judged; empty where it was.
       what: the programs, in the plural.
     """
-    counts = Counter(reasons)
-    if len(reasons) < MIN_PROGRAMS or "" in counts:
+    if len(reasons) < MIN_PROGRAMS or "" in reasons:
         return
-    # A script also raises over what a program returned, but then hardly the same over every program.
-    if sum(reason.startswith("script raised ") for reason in counts) > 1:
-        return
-    ((reason, _),) = counts.most_common(1)
+    ((reason, _),) = Counter(reasons).most_common(1)
     raise BadInput(
         f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.sandbox` tells "
         "what works on this machine."

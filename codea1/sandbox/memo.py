@@ -18,7 +18,7 @@ class Memo:
     Keys are digests, so what was asked is not kept.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: float) -> None:
         self.hits: Counter[str] = Counter()  # by kind, as the misses
         self.misses: Counter[str] = Counter()
         self.bytes = 0

@@ -6,6 +6,7 @@ the base inputs and, in a fresh process, on the plus inputs.
 
 import ast
 import dataclasses
+import math
 import re
 from collections.abc import Sequence
 from concurrent.futures import Future

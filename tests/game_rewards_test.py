@@ -16,6 +16,7 @@ LETTERS = {
     "e": Verdict.ERROR,
     "t": Verdict.TIMEOUT,
     "n": Verdict.NOT_RUN,
+    "v": Verdict.INVALID,
     "i": Verdict.INFRA,
 }
 
@@ -143,8 +144,9 @@ def test_strict_test_reward_has_no_penalties():
         (solution("", "pf", history="p"), 0.75, 0.5, 1.0),
         (solution("", "", history="pf"), 0.5, None, 0.5),
         (solution(history="pf"), 0.5, None, 0.5),
-        (solution("pnnn", "fffn"), 0.5, 0.5, None),
-        (solution("nn", "pf", history="nn"), 0.5, 0.5, None),
+        (solution("pnnn", "fffn"), 0.125, 0.125, None),  # what the program left unrun it has failed
+        (solution("nn", "pf", history="nn"), 0.125, 0.25, 0.0),
+        (solution("pvvv", "pf", history="v"), 0.75, 0.75, None),  # a test's own fault is nobody's failure
         (solution("pet", "p"), (1 / 3 + 1) / 2, (1 / 3 + 1) / 2, None),
         (solution("pp", history="pp", valid=False), 0.0, 0.0, 0.0),
         (solution("nnnn", valid=False), 0.0, 0.0, None),
@@ -157,8 +159,16 @@ def test_strict_code_reward(outcome, total, generated, history):
 
 
 def test_strict_leaves_suites_without_judged_tests_out_of_the_mean():
-    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(solution("pf", "", "n", history="p"))
+    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(solution("pf", "", "v", history="p"))
     assert reward.suites == (0.75, None, None)
+
+
+@pytest.mark.parametrize("policy", ["strict", "simple"])
+def test_nothing_is_gained_by_spending_the_budget_of_the_tests_that_would_fail(policy):
+    rules = POLICIES[policy](alpha=0.5, num_tests=16)
+    honest, slow = solution("p" * 6 + "f" * 10, history="pf"), solution("p" * 6 + "n" * 10, history="pn")
+    assert rules.code_reward(slow) == rules.code_reward(honest)
+    assert rules.test_reward(slow, slow.suites[0]).adversarial == 0.0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -168,7 +178,7 @@ def test_a_solution_that_nothing_graded_is_masked(policy):
 
 
 def test_strict_masks_a_solution_without_right_tests_and_history():
-    for outcome in (solution("", ""), solution("nn", "", history="n"), solution("", valid=False)):
+    for outcome in (solution("", ""), solution("vv", "", history="v"), solution("", valid=False)):
         assert POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(outcome).masked == "no tests"
 
 

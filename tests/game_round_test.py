@@ -74,7 +74,7 @@ def played() -> Round:
 
 def test_rewards_are_those_of_the_policy():
     round_ = played()
-    assert [record.reward.total for record in round_.solutions] == [(0.5 + 0.25) / 2, 1.0, 0.0, None, None]
+    assert [record.reward.total for record in round_.solutions] == [(0.5 + 0.25) / 2, (1 + 0.5) / 2, 0.0, None, None]
     assert [record.reward.masked for record in round_.solutions] == ["", "", "", "infra", "no tests"]
     assert [record.reward.total for record in round_.suites] == [0.75, 0.5, 0.25, 0.0, 0.5, None]
 
@@ -179,10 +179,10 @@ def test_statistics_by_hand():
     round_.select(1)
     metrics = statistics(round_)
     expected = {
-        "code/reward": (0.375 + 1.0 + 0.0) / 3,
-        "code/reward_std": math.sqrt((0.375**2 + 1) / 3 - (1.375 / 3) ** 2),
+        "code/reward": (0.375 + 0.75 + 0.0) / 3,
+        "code/reward_std": math.sqrt((0.375**2 + 0.75**2) / 3 - (1.125 / 3) ** 2),
         "code/pass_rate_new": (0.25 + 1.0 + 0.0) / 3,
-        "code/pass_rate_history": (0.5 + 1.0 + 0.0) / 3,
+        "code/pass_rate_history": (0.5 + 0.5 + 0.0) / 3,
         "code/program_valid": 0.8,
         "code/masked_infra": 1,
         "code/masked_no_tests": 1,

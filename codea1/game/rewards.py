@@ -14,7 +14,7 @@ from codea1.game.tests import Call
 from codea1.sandbox.verdict import Verdict
 
 FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
-DECIDED = FAILED | {Verdict.PASS}  # the program was run and judged
+BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # says nothing about the program
 
 INFRA = "infra"  # the sandbox failed
 NO_TESTS = "no tests"  # nothing graded the sample
@@ -176,8 +176,8 @@ class StrictPolicy:
     """Only right tests count: unique, on the entry point, plain data, and stating the ground truth's answer with `==`.
 
     v = right tests among the first K asserts, f = those of them that the program fails by a wrong value, an error or a
-    timeout. A test that was not run has neither passed nor failed: no pass rate counts it, and in f/K it is no kill, so
-    that exhausting the time limit pays nobody.
+    timeout. A test that was not run, because the program had spent the suite's time, is a failure of the program in
+    every pass rate and no kill in f/K, so that exhausting the time limit pays nobody.
     """
 
     alpha: float
@@ -200,8 +200,8 @@ class StrictPolicy:
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
         """R_C = mean over suites of the pass rate on right tests, averaged with that on history where there is one.
 
-        Suites in which nothing was judged are left out of the mean; without any, R_C is the pass rate on history, and
-        without that the sample is masked.
+        Suites without right tests are left out of the mean; without any, R_C is the pass rate on history, and without
+        that the sample is masked.
         """
         if not solution.program_valid:
             solution = _all_failed(solution)
@@ -279,9 +279,12 @@ def _share_passed(verdicts: Sequence[Verdict]) -> float:
 
 
 def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
-    """The share of passes among the tests that were run and judged; None when there are none."""
-    judged = [verdict for verdict in verdicts if verdict in DECIDED]
-    return _share_passed(judged) if judged else None
+    """The share of passes among the tests that say something about the program; None when there are none.
+
+    One that was not run says that the program was too slow: it chooses what it spends the suite's time on.
+    """
+    telling = [verdict for verdict in verdicts if verdict not in BLAMELESS]
+    return _share_passed(telling) if telling else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

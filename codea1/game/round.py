@@ -139,9 +139,10 @@ class QuestionRecord:
     def update(self, book: MistakeBook, step: int) -> BookChange:
         """Lets the Mistake Book learn from the question's valid programs.
 
-        Only verdicts of programs that ran count: a test that was not run, or lost to infrastructure, neither enters
-        the book nor wears off. What enters was validated in this very step, under any policy: a kept test states the
-        answer in which two runs of the ground truth agreed (`MarkedAssert.test`), whatever the suite stated.
+        Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
+        or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
+        very step, under any policy: a kept test states the answer in which two runs of the ground truth agreed
+        (`MarkedAssert.test`), whatever the suite stated.
         """
         valid = [solution for solution in self.solutions if solution.program_valid]
         evidence = Evidence(

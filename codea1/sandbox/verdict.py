@@ -11,5 +11,5 @@ class Verdict(StrEnum):
     ERROR = "error"  # the call raised, or the process died in it
     TIMEOUT = "timeout"
     INVALID = "invalid"  # the test itself is wrong: never the program's fault
-    NOT_RUN = "not_run"  # the suite's budget was spent before this test's turn
+    NOT_RUN = "not_run"  # the program had spent the suite's budget before this test's turn
     INFRA = "infra"  # the sandbox failed: says nothing about the program or the test

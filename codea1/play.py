@@ -81,7 +81,7 @@ def play_round(
     Raises BadInput as `require_judged` does where the sandbox masks every program's reward; the book has not learned
     of the round then.
     """
-    round_ = Round(step, [QuestionRecord(question) for question in questions])
+    round_ = Round(step, [QuestionRecord(each, signature=rules.policy.signature(each)) for each in questions])
     shares = Shares(hosts, [question.id for question in questions])
     history = _history(round_, book, rules, hosts)
     with watch.phase("rollout_code"):
@@ -164,33 +164,33 @@ def _ask_for_suites(
     grader: Grader,
     shares: Shares,
 ) -> None:
-    asked: dict[tuple[str, int], tuple[Question, SolutionRecord]] = {}
+    asked: dict[tuple[str, int], tuple[QuestionRecord, SolutionRecord]] = {}
     requests = []
     for record, solution in solved:
         shown = solution.program.source if rules.method.sees_solution else None
         prompt_ids = player.prompt_ids(test_messages(rules.templates, record.question, shown, rules.num_tests))
         solution.test_prompt_fits = player.fits(prompt_ids)
         if solution.test_prompt_fits:
-            asked[record.question.id, solution.index] = (record.question, solution)
+            asked[record.question.id, solution.index] = (record, solution)
             first = solution.index * rules.num_suites
             requests.append(Request(record.question.id, prompt_ids, first_sample=first, num_samples=rules.num_suites))
     for sample in player.generate(requests, step=round_.step, role="test"):
         m, n = divmod(sample.index, rules.num_suites)
-        question, solution = asked[sample.question_id, m]
+        record, solution = asked[sample.question_id, m]
         answer = _sample_record(player, sample)
-        suite = SuiteRecord(n, answer, parse_suite(answer.text, question.entry_point))
+        suite = SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point))
         solution.suites.append(suite)
         if len(solution.suites) == rules.num_suites:
             solution.suites.sort(key=lambda suite: suite.index)
             shares.add(
-                question.id,
-                start=partial(_grade_suites, question, solution, rules.policy, grader),
+                record.question.id,
+                start=partial(_grade_suites, record, solution, rules.policy, grader),
                 use=partial(_take_graded_suites, solution),
             )
 
 
 def _grade_suites(
-    question: Question, solution: SolutionRecord, policy: RewardPolicy, grader: Grader
+    record: QuestionRecord, solution: SolutionRecord, policy: RewardPolicy, grader: Grader
 ) -> Future[list[_GradedSuite]]:
     """Asks the ground truth first, then, when its answers are there, the solution: a process each for all suites.
 
@@ -202,11 +202,11 @@ def _grade_suites(
 
     def grade(answers: list[GroundTruthAnswer]) -> Future[list[_GradedSuite]]:
         known = dict(zip(calls, answers, strict=True))
-        marked = [policy.mark(suite, known) for suite in parsed]
+        marked = [policy.mark(suite, known, record.signature) for suite in parsed]
         tests = [item.test for items in marked for item in items if item.kept]
         return then(grader.grade(solution.program.source, tests), lambda grading: _by_suite(marked, grading))
 
-    return chain(grader.ground_truth(question.ground_truth, calls), grade)
+    return chain(grader.ground_truth(record.question.ground_truth, calls), grade)
 
 
 def _by_suite(marked: Sequence[list[MarkedAssert]], grading: Grading) -> list[_GradedSuite]:

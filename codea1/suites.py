@@ -109,7 +109,7 @@ def _tests(config: ConfigDict, parts: Parts, grader: Grader, hosts: Hosts) -> It
 def _right_tests(record: QuestionRecord) -> list[Test]:
     """What the file has of a question, in the order of solutions and as they are written in their suites."""
     tests = (test for solution in record.solutions for suite in solution.suites for test in suite.tests)
-    return writable({test.identity: test for test in tests}.values())
+    return writable({record.signature.key(test.call): test for test in tests}.values())
 
 
 def _tell(output: epath.Path, tests: Sequence[tuple[Question, Sequence[Test]]]) -> None:

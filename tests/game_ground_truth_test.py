@@ -6,8 +6,12 @@ import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.ground_truth import Mark, answers_equal
-from codea1.game.rewards import POLICIES, SuiteOutcome
+from codea1.game.question import Question
+from codea1.game.rewards import POLICIES, SolutionOutcome, SuiteOutcome
 from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.sandbox.verdict import Verdict
+
+QUESTION = Question("q", None, "", "", "def f(n, /, k=0, *, m=0):\n    return n + 1", "f")
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class FakeAnswer:
 
 def ground_truth(call):
     """f(n) = n + 1; raises for negative n; the sandbox fails at n = 99; the answer to n = 98 is huge."""
-    (n,), _ = decode_exact(call.arguments)
+    (n, *_), _ = decode_exact(call.arguments)
     if n == 98:
         return FakeAnswer(True, encode_exact([0] * 20_000))
     if n == 99:
@@ -30,7 +34,7 @@ def ground_truth(call):
 def mark(policy: str, *lines: str, k: int = 8):
     parsed = parse_suite("\n".join(["```python", *lines, "```"]), "f")
     rules = POLICIES[policy](alpha=0.5, num_tests=k)
-    marked = rules.mark(parsed, {call: ground_truth(call) for call in rules.calls(parsed)})
+    marked = rules.mark(parsed, {call: ground_truth(call) for call in rules.calls(parsed)}, rules.signature(QUESTION))
     assert len(marked) == len(parsed.asserts)
     return parsed, marked
 
@@ -87,6 +91,24 @@ def test_strict_reads_the_first_asserts_alone():
     parsed, marked = mark("strict", "assert f(1)", "assert f(1) == 2", "assert f(2) == 3", k=2)
     assert [item.mark for item in marked] == [Mark.REJECTED, Mark.RIGHT, Mark.SURPLUS]
     assert len(POLICIES["strict"](alpha=0.5, num_tests=2).calls(parsed)) == 1
+
+
+SPELLINGS = ["assert f(1) == 2", "assert f(1, k=0) == 2", "assert f(1, 0, m=0) == 2", "assert f(2, 3) == 3"]
+
+
+@pytest.mark.parametrize("policy", ["strict", "strict_tests", "simple"])
+def test_another_spelling_of_an_input_is_a_duplicate(policy):
+    parsed, marked = mark(policy, *SPELLINGS, k=4)
+    assert [item.mark for item in marked] == [Mark.RIGHT, Mark.DUPLICATE, Mark.DUPLICATE, Mark.RIGHT]
+    assert [item.test and item.test.text for item in marked] == ["assert f(1) == 2", None, None, "assert f(2, 3) == 3"]
+    outcome = SuiteOutcome.of(parsed, marked, [Verdict.FAIL, Verdict.PASS])
+    paid = POLICIES[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+    assert paid.validity == 0.5
+
+
+def test_the_reference_tells_spellings_apart():
+    _, marked = mark("official", *SPELLINGS)
+    assert [item.mark for item in marked] == [Mark.RIGHT] * 4
 
 
 def test_a_lost_ground_truth_loses_the_suite():

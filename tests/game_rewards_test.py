@@ -7,6 +7,7 @@ import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.rewards import POLICIES, CodeReward, OfficialPolicy, SolutionOutcome, SuiteOutcome, golden_reward
+from codea1.game.signature import AS_WRITTEN
 from codea1.sandbox.values import encode_exact
 from codea1.sandbox.verdict import Verdict
 
@@ -298,5 +299,5 @@ def test_a_suite_counts_its_asserts_and_those_that_are_rejected():
     parsed = parse_suite(text, "f")
     policy = POLICIES["simple"](alpha=0.6, num_tests=4)
     answers = {call: Truth(encode_exact(2)) for call in policy.calls(parsed)}
-    outcome = SuiteOutcome.of(parsed, policy.mark(parsed, answers), [Verdict.PASS])
+    outcome = SuiteOutcome.of(parsed, policy.mark(parsed, answers, AS_WRITTEN), [Verdict.PASS])
     assert (outcome.num_asserts, outcome.num_rejected, len(outcome.verdicts)) == (4, 2, 1)

@@ -14,6 +14,7 @@ from codea1.game.rewards import POLICIES
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_rows import MAX_SHOWN_BYTES, rows
 from codea1.game.round_statistics import statistics
+from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, Test
 from codea1.sandbox.values import decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
@@ -42,7 +43,7 @@ def suite(index: int, verdicts: list[Verdict], *lines: str) -> SuiteRecord:
     text = "\n".join(["```python", *lines, "```"])
     parsed = parse_suite(text, "f")
     answers = {call: Truth(encode_exact(decode_exact(call.arguments)[0][0] + 1)) for call in STRICT.calls(parsed)}
-    return SuiteRecord(index, sample(text), parsed, STRICT.mark(parsed, answers), verdicts)
+    return SuiteRecord(index, sample(text), parsed, STRICT.mark(parsed, answers, AS_WRITTEN), verdicts)
 
 
 def solution(index: int, suites: list[SuiteRecord], history: list[Verdict], valid: bool | None = True, **rest):
@@ -113,6 +114,24 @@ def test_the_book_learns_from_verdicts_of_valid_programs_alone():
     assert history["assert f(5) == 6"] == (1, 7, None)
 
 
+@pytest.mark.parametrize(
+    ("signature", "entries"),
+    [
+        (read_signature("def f(n, k=0): ...", "f"), {"assert f(1) == 2": 2, "assert f(2, 0) == 3": 2}),
+        (AS_WRITTEN, {f"assert f({each}": 1 for each in ("1) == 2", "1, 0) == 2", "2, 0) == 3", "2) == 3")}),
+    ],
+)
+def test_a_failed_input_is_one_entry_however_it_is_spelled(signature, entries):
+    book = MistakeBook()
+    book.update("q", QUESTION.truth, 1, Evidence([[make(1, 2)]]))
+    suites = [
+        suite(0, [FAIL, FAIL], "assert f(1, 0) == 2", "assert f(2, 0) == 3"),
+        suite(1, [FAIL], "assert f(2) == 3"),
+    ]
+    Round(2, [QuestionRecord(QUESTION, [solution(0, suites, [])], signature)]).update(book)
+    assert {entry.test.text: entry.frequency for entry in book.pages()["q"].entries.values()} == entries
+
+
 def test_a_round_teaches_the_questions_that_a_book_holds():
     own, other = (range(part, NUM_SHARDS, 2) for part in sorted({0, 1}, key=lambda part: shard_of("q") % 2 != part))
     round_ = played()
@@ -131,7 +150,7 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
         call: Truth(encode_exact(decode_exact(call.arguments)[0][0] + 1), usable="3" not in call.text)
         for call in rules.calls(parsed)
     }
-    marked = rules.mark(parsed, answers)
+    marked = rules.mark(parsed, answers, AS_WRITTEN)
     failed = SuiteRecord(0, sample(""), parsed, marked, [FAIL for item in marked if item.kept])
     book = MistakeBook()
     Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update(book)

@@ -10,6 +10,7 @@ from codea1.game.eviction import Bound
 from codea1.game.mistake_book import MistakeBook
 from codea1.game.question import Question
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
+from codea1.game.signature import AS_WRITTEN
 from codea1.hosts import Hosts
 from codea1.play import _history, _teach
 from codea1.sandbox.verdict import Verdict
@@ -37,7 +38,7 @@ def failed_suite(*numbers: int) -> SuiteRecord:
     text = "\n".join(["```python", *(f"assert f({n}) == {n + 1}" for n in numbers), "```"])
     parsed = parse_suite(text, "f")
     answers = {make(n).call: Truth(make(0, n + 1).expected) for n in numbers}
-    marked = STRICT.mark(parsed, answers)
+    marked = STRICT.mark(parsed, answers, AS_WRITTEN)
     return SuiteRecord(0, sample(text), parsed, marked, [Verdict.FAIL for item in marked if item.kept])
 
 

@@ -185,8 +185,8 @@ def _score_suite(
 
     def grade(answers: list[Answer]) -> Future[tuple[Scores, str]]:
         known = dict(zip(calls, answers, strict=True))
-        right = _tests(strict.mark(parsed, known))
-        usable = _tests(official.mark(parsed, known))[:num_tests]
+        right = _tests(strict.mark(parsed, known, strict.signature(question)))
+        usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
         lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
         runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
         return then(gather(runs), lambda runs: _score(len(right) / num_tests, lost, runs))

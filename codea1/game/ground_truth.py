@@ -7,6 +7,7 @@ from typing import Protocol
 
 from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
+from codea1.game.signature import Signature
 from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
 from codea1.sandbox.values import canonical_of
 
@@ -24,7 +25,7 @@ class Mark(StrEnum):
 
     RIGHT = "right"  # its stated answer is the ground truth's
     WRONG_ANSWER = "wrong answer"  # the ground truth answers the call with another value
-    DUPLICATE = "duplicate"  # an earlier assert makes the same call
+    DUPLICATE = "duplicate"  # an earlier assert has the same input
     UNUSABLE = "unusable"  # the ground truth gives no comparable answer
     REJECTED = "rejected"  # not a form the policy accepts
     DROPPED = "dropped"  # the official extraction loses it without counting it
@@ -58,51 +59,56 @@ def answers_equal(first: bytes, second: bytes) -> bool:
     return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
-def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
+def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
     """Marks every assert as the Code-A1 reference implementation does.
 
     Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
     value, whatever the assert states: a wrong answer costs validity and the test is kept. Asserts beyond the number
     asked for are marked like the others. What the reference would execute but is not data is not executed: a call of
     anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
-    data is a wrong one.
+    data is a wrong one. The reference tells calls apart AS_WRITTEN.
     """
     marked = []
-    seen: set[Call] = set()
+    seen: set[bytes] = set()
     for item in parsed.asserts:
         if item.dropped:
             marked.append(MarkedAssert(item, Mark.DROPPED, item.rejection))
         elif item.call is None:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
         else:
-            marked.append(_mark_call(item, answers[item.call], seen, keep_wrong=True))
+            marked.append(_mark_call(item, answers[item.call], signature, seen, keep_wrong=True))
     return marked
 
 
-def mark_strict(parsed: ParsedSuite, answers: Mapping[Call, Answer], num_tests: int) -> list[MarkedAssert]:
+def mark_strict(
+    parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature, num_tests: int
+) -> list[MarkedAssert]:
     """Marks the first `num_tests` asserts; only right tests are kept, and no later assert counts for anything.
 
-    A test is right when it is unique, on the entry point, with plain-data arguments, and states with `==` the ground
-    truth's own answer.
+    A test is right when its input is unique under the signature, it is on the entry point, with plain-data arguments,
+    and states with `==` the ground truth's own answer.
     """
     marked = []
-    seen: set[Call] = set()
+    seen: set[bytes] = set()
     for item in parsed.asserts[:num_tests]:
         if item.rejection:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
         else:
-            marked.append(_mark_call(item, answers[item.call], seen, keep_wrong=False))
+            marked.append(_mark_call(item, answers[item.call], signature, seen, keep_wrong=False))
     return marked + [MarkedAssert(item, Mark.SURPLUS) for item in parsed.asserts[num_tests:]]
 
 
-def _mark_call(item: ParsedAssert, answer: Answer, seen: set[Call], *, keep_wrong: bool) -> MarkedAssert:
+def _mark_call(
+    item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, keep_wrong: bool
+) -> MarkedAssert:
     if not answer.usable:
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:
         return MarkedAssert(item, Mark.UNUSABLE, "too large")
-    if item.call in seen:
+    key = signature.key(item.call)
+    if key in seen:
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
-    seen.add(item.call)
+    seen.add(key)
     if item.answer is None or not answers_equal(item.answer, answer.value):
         return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, kept=keep_wrong)
     return MarkedAssert(item, Mark.RIGHT, truth=answer.value, kept=True)

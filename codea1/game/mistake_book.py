@@ -77,6 +77,11 @@ class MistakeBook:
         """Whether the question is in a shard of this book, with or without tests."""
         return shard_of(question_id) in self.shards
 
+    def tests(self, question_id: str) -> list[Test]:
+        """Returns all tests of a question, in order of insertion."""
+        page = self._pages.get(question_id)
+        return [entry.test for entry in page.entries.values()] if page else []
+
     def retrieve(self, question_id: str, k: int, step: int | None = None) -> list[Test]:
         """The at most `k` tests of a question to replay: the most frequent, of equally frequent ones the oldest first.
 

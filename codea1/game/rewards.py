@@ -10,6 +10,8 @@ from typing import Protocol, TypeVar
 
 from codea1.game.answers import ParsedSuite
 from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
+from codea1.game.question import Question
+from codea1.game.signature import AS_WRITTEN, Signature, read_signature
 from codea1.game.tests import Call
 from codea1.sandbox.verdict import Verdict
 
@@ -112,8 +114,11 @@ class RewardPolicy(Protocol):
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         """The different calls whose ground-truth answers `mark` needs."""
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
-        """Marks every assert of a suite; those with a test run on the candidate."""
+    def signature(self, question: Question) -> Signature:
+        """By which the policy knows two calls of the question's function for one input."""
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+        """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         """R_T of one suite against one program."""
@@ -136,8 +141,11 @@ class OfficialPolicy:
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         return list(dict.fromkeys(item.call for item in parsed.asserts if item.call is not None))
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
-        return mark_official(parsed, answers)
+    def signature(self, question: Question) -> Signature:
+        return AS_WRITTEN
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+        return mark_official(parsed, answers, signature)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         """R_T = [program valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
@@ -175,9 +183,10 @@ class OfficialPolicy:
 class StrictPolicy:
     """Only right tests count: unique, on the entry point, plain data, and stating the ground truth's answer with `==`.
 
-    v = right tests among the first K asserts, f = those of them that the program fails by a wrong value, an error or a
-    timeout. A test that was not run, because the program had spent the suite's time, is a failure of the program in
-    every pass rate and no kill in f/K, so that exhausting the time limit pays nobody.
+    An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
+    asserts, f = those of them that the program fails by a wrong value, an error or a timeout. A test that was not run,
+    because the program had spent the suite's time, is a failure of the program in every pass rate and no kill in f/K,
+    so that exhausting the time limit pays nobody.
     """
 
     alpha: float
@@ -186,8 +195,11 @@ class StrictPolicy:
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         return list(dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if not item.rejection))
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer]) -> list[MarkedAssert]:
-        return mark_strict(parsed, answers, self.num_tests)
+    def signature(self, question: Question) -> Signature:
+        return read_signature(question.ground_truth, question.entry_point)
+
+    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+        return mark_strict(parsed, answers, signature, self.num_tests)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         """R_T = alpha Val + (1 - alpha) Adv with Val = v/K and Adv = f/K; alpha Val when the program is invalid."""
@@ -218,8 +230,12 @@ class StrictPolicy:
 class StrictTestsPolicy(OfficialPolicy):
     """The Code LLM is paid as by OfficialPolicy, from every usable input; the Test LLM as by StrictPolicy.
 
-    A wrong answer then still teaches the Code LLM, with the ground truth's value, and earns the Test LLM nothing.
+    A wrong answer then still teaches the Code LLM, with the ground truth's value, and earns the Test LLM nothing. A
+    second spelling of an input is a duplicate to both.
     """
+
+    def signature(self, question: Question) -> Signature:
+        return read_signature(question.ground_truth, question.entry_point)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)

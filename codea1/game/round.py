@@ -22,6 +22,7 @@ from codea1.game.rewards import (
     golden_reward,
 )
 from codea1.game.selection import top_variance
+from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.game.tests import Test
 from codea1.sandbox.verdict import Verdict
 
@@ -130,6 +131,7 @@ class QuestionRecord:
 
     question: Question
     solutions: list[SolutionRecord] = field(default_factory=list)
+    signature: Signature = AS_WRITTEN  # by which its calls are told apart
 
     @property
     def tells_solutions_apart(self) -> bool:
@@ -142,22 +144,32 @@ class QuestionRecord:
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
         very step, under any policy: a kept test states the answer in which two runs of the ground truth agreed
-        (`MarkedAssert.test`), whatever the suite stated.
+        (`MarkedAssert.test`), whatever the suite stated. Of several spellings of an input the oldest is the entry.
         """
+        spellings: dict[bytes, Test] = {}
+
+        def spelled(test: Test) -> Test:
+            oldest = spellings.setdefault(self.signature.key(test.call), test)
+            return test if test.identity == oldest.identity else oldest
+
+        for test in book.tests(self.question.id):
+            spelled(test)
         valid = [solution for solution in self.solutions if solution.program_valid]
+        new = [[test for suite in solution.suites for test in _tests(suite.graded, FAILED)] for solution in valid]
+        paid = self._rewarded_tests() if book.bound.by_reward else ()
         evidence = Evidence(
-            failed_new=[[t for suite in solution.suites for t in _tests(suite.graded, FAILED)] for solution in valid],
+            failed_new=[[spelled(test) for test in tests] for tests in new],
             passed_history=[_tests(solution.history, {Verdict.PASS}) for solution in valid],
             failed_history=[_tests(solution.history, FAILED) for solution in valid],
-            rewards=self._best_rewards(),
+            rewards={spelled(test).identity: reward for test, reward in paid},
         )
         return book.update(self.question.id, self.question.truth, step, evidence)
 
-    def _best_rewards(self) -> dict[tuple[str, bytes], float]:
-        """What the best paid suite with each test was paid."""
+    def _rewarded_tests(self) -> Iterator[tuple[Test, float]]:
+        """The tests of each suite with what it was paid, the best paid suite last."""
         suites = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
-        ascending = sorted(suites, key=lambda suite: suite.reward.total)
-        return {test.identity: suite.reward.total for suite in ascending for test in suite.tests}
+        for suite in sorted(suites, key=lambda suite: suite.reward.total):
+            yield from ((test, suite.reward.total) for test in suite.tests)
 
     def leave_out(self) -> None:
         """Lets nothing of the question train a player."""

@@ -1,0 +1,200 @@
+"""Which calls of a ground truth are one input, against what Python itself binds."""
+
+import inspect
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codea1.game.asserts import parse_assert
+from codea1.game.question import Question
+from codea1.game.rewards import POLICIES
+from codea1.game.signature import AS_WRITTEN, read_signature
+from codea1.game.tests import Call, source_of
+from codea1.sandbox.values import encode_exact
+
+
+def call(source: str) -> Call:
+    return parse_assert(f"assert {source} == 0", "f").call
+
+
+def same(program: str, *sources: str) -> bool:
+    signature = read_signature(program, "f")
+    return len({signature.key(call(source)) for source in sources}) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sources"),
+    [
+        ("n", ["f(1)", "f(n=1)", "f(*[1])", "f(**{'n': 1})"]),
+        ("n, k=2", ["f(1)", "f(n=1)", "f(1, 2)", "f(1, k=2)", "f(k=2, n=1)"]),
+        ("n, k=-2 ** 3, /", ["f(1)", "f(1, -8)"]),
+        ("n, *, k=(1, [2])", ["f(1)", "f(n=1, k=(1, [2]))"]),
+        ("*n, k=Decimal('1.0')", ["f()", "f(k=Decimal('1.0'))"]),
+        ("n=0, *rest, **more", ["f(a=1, b=2)", "f(0, b=2, a=1)", "f(n=0, a=1, b=2)"]),
+        ("n: int, k: 'list | None' = None", ["f([])", "f([], None)"]),
+        ("self, args, kwargs=3", ["f(1, 2)", "f(kwargs=3, args=2, self=1)"]),
+    ],
+)
+def test_spellings_of_one_input(parameters, sources):
+    assert same(f"def f({parameters}):\n    return 0", *sources)
+    assert not same("", *sources)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "one", "other"),
+    [
+        ("n, k=2", "f(1)", "f(1, 3)"),
+        ("n, k=2", "f(1)", "f(1, 2.0)"),
+        ("n, k=2", "f(1)", "f(True)"),
+        ("a, b", "f(1, 2)", "f(2, 1)"),
+        ("*a", "f(1)", "f((1,))"),
+        ("*a, **k", "f(1)", "f(a=1)"),
+        ("a, /, **k", "f(1)", "f(1, a=1)"),
+        ("n, k=SENTINEL", "f(1)", "f(1, None)"),  # a default that cannot be read is no literal's equal
+        ("n", "f(1)", "f(1, 2)"),  # cannot be bound: each spelling is its own
+        ("n", "f()", "f(1, n=1)"),
+        ("n", "f(1, 2)", "f(1, m=2)"),
+    ],
+)
+def test_other_inputs(parameters, one, other):
+    assert not same(f"def f({parameters}):\n    return 0", one, other)
+
+
+def test_a_default_that_cannot_be_read_is_still_one_input_when_left_out():
+    assert same("def f(n, k=SENTINEL):\n    return 0", "f(1)", "f(n=1)")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "def f(m):\n    pass\ndef f(n):\n    pass",
+        "f = None\nfrom math import *\ndef f(n):\n    pass",
+        "class Solution:\n    def f(self, m):\n        f = 3\ndef f(n):\n    return Solution().f(n)",
+        "def f(n):\n    f.calls = 1\ndef g(f):\n    f = 2",
+        "import functools\n@functools.lru_cache(maxsize=None)\ndef f(n):\n    pass",
+        "from functools import cache\n@cache\ndef f(n):\n    pass",
+    ],
+)
+def test_the_last_definition_is_the_one_that_counts(program):
+    assert same(program, "f(1)", "f(n=1)")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "f = lambda n: n",
+        "class f:\n    def __new__(cls, n):\n        return n",
+        "async def f(n):\n    pass",
+        "@wraps(g)\ndef f(n):\n    pass",
+        "if True:\n    def f(n):\n        pass",
+        "def g(n):\n    pass\nf = g",
+        "def f(n):\n    pass\nf = other(f)",
+        "def f(n):\n    pass\nfor f in []:\n    pass",
+        "def f(n):\n    pass\nfrom m import g as f",
+        "def f(n):\n    pass\nfrom m import *",
+        "def f(n):\n    pass\nimport f.g",
+        "def f(n):\n    pass\ntry:\n    pass\nexcept E as f:\n    pass",
+        "def f(n):\n    pass\ndef g():\n    global f\n    f = 3",
+        "def f(n):\n    pass\nif (f := 3):\n    pass",
+        "def f(n):\n    pass\ndel f",
+        "def f(n, n):\n    pass",
+        "def f(n) return",
+        "def f(n):\n    pass\n" + "#" * 20_000,
+        "def g(n):\n    pass",
+        "x = " + "(" * 5_000,
+    ],
+)
+def test_without_one_plain_definition_calls_are_compared_as_written(program):
+    assert not same(program, "f(1)", "f(n=1)")
+    assert same(program, "f(1, k=2, j=3)", "f(1, j=3, k=2)")
+
+
+def test_a_large_default_is_no_literals_equal():
+    assert not same("def f(n=[0] * 20_000):\n    pass", "f()", "f([0])")
+
+
+def test_as_written_a_call_is_known_by_its_arguments():
+    assert AS_WRITTEN.key(call("f(1)")) == call("f(1)").arguments
+
+
+def test_the_official_policy_alone_compares_calls_as_written():
+    question = Question("q", None, "", "", "def f(n):\n    return n", "f")
+    binding = {
+        name: policy(alpha=0.5, num_tests=2).signature(question) is not AS_WRITTEN for name, policy in POLICIES.items()
+    }
+    assert binding == {"official": False, "strict": True, "strict_tests": True, "simple": True}
+
+
+NAMES = ["a", "b", "c", "args", "self"]
+VALUES = st.sampled_from([0, 1, True, 1.0, None, "x", (), [], [1]])
+
+
+@st.composite
+def signatures(draw) -> str:
+    """The parameters of a `def`, of every kind."""
+    names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=4))
+    first = draw(st.integers(0, len(names)))  # from which positional parameters have defaults
+    slash, split = sorted([draw(st.integers(0, len(names))), draw(st.integers(0, len(names)))])
+    parts = []
+    for place, name in enumerate(names):
+        optional = place >= first if place < split else draw(st.booleans())
+        if place == split:
+            parts.append(draw(st.sampled_from(["*", "*rest"])))
+        parts.append(f"{name}={source_of(draw(VALUES))}" if optional else name)
+        if place + 1 == slash:
+            parts.append("/")
+    return ", ".join(parts + draw(st.sampled_from([[], ["**more"]])))
+
+
+CALLS = st.tuples(
+    st.lists(VALUES, max_size=4), st.dictionaries(st.sampled_from([*NAMES, "rest", "z"]), VALUES, max_size=3)
+)
+
+
+@given(signatures(), CALLS, CALLS)
+@settings(max_examples=1000, deadline=None)
+def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(parameters, one, other):
+    program = f"def f({parameters}):\n    return locals()"
+    namespace: dict = {}
+    exec(program, namespace)
+    signature = read_signature(program, "f")
+
+    def written(spelling: tuple[list, dict]) -> Call:
+        return Call("f", encode_exact((tuple(spelling[0]), dict(sorted(spelling[1].items())))))
+
+    def bound(spelling: tuple[list, dict]) -> bytes | None:
+        try:
+            arguments = namespace["f"](*spelling[0], **dict(sorted(spelling[1].items())))
+            by_inspect = inspect.signature(namespace["f"]).bind(*spelling[0], **dict(sorted(spelling[1].items())))
+        except TypeError:
+            return None
+        by_inspect.apply_defaults()
+        assert encode_exact(dict(sorted(arguments.items()))) == encode_exact(dict(sorted(by_inspect.arguments.items())))
+        return encode_exact(dict(sorted(arguments.items())))
+
+    for spelling in (one, other):
+        assert (signature.key(written(spelling)) == written(spelling).arguments) == (bound(spelling) is None)
+    if bound(one) is not None and bound(other) is not None:
+        assert (signature.key(written(one)) == signature.key(written(other))) == (bound(one) == bound(other))
+
+
+@given(signatures(), CALLS, st.data())
+@settings(max_examples=500, deadline=None)
+def test_an_input_has_one_key_however_it_is_spelled(parameters, spelling, data):
+    namespace: dict = {}
+    exec(f"def f({parameters}):\n    pass", namespace)
+    signature = inspect.signature(namespace["f"])
+    try:
+        bound = signature.bind(*spelling[0], **spelling[1])
+    except TypeError:
+        return
+    bound.apply_defaults()
+    positional, named = list(bound.args), dict(bound.kwargs)
+    movable = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+    if not bound.arguments.get("rest"):  # nothing after them: the last ones may be written by name
+        for name in reversed(movable[data.draw(st.integers(0, len(movable))) :]):
+            named[name] = positional.pop()
+    key = read_signature(f"def f({parameters}):\n    pass", "f").key
+    calls = [Call("f", encode_exact((tuple(p), dict(sorted(n.items()))))) for p, n in (spelling, (positional, named))]
+    assert len({key(each) for each in calls}) == 1

@@ -39,6 +39,7 @@ from codea1.benchmarks.suite_tasks import ULT, SuiteTask, load_suites
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.tests import Call, Test
 from codea1.sandbox.grading import Grader
+from codea1.sandbox.literals import Budget
 from codea1.sandbox.pool import SandboxPool
 from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
@@ -184,7 +185,9 @@ def compare_with_data(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool)
 
 def calls_near(task: SuiteTask, tests: list[str]) -> Iterator[Call]:
     """The calls of some tests, and then those calls with one value changed a little."""
-    calls = [parsed.call for test in tests for parsed in read_statement(test, task.entry_point, {}, fenced=True)]
+    calls = [
+        parsed.call for test in tests for parsed in read_statement(test, task.entry_point, {}, Budget(), fenced=True)
+    ]
     calls = [call for call in calls if call is not None]
     yield from calls
     for call in calls:

@@ -1,5 +1,7 @@
 """Programs and suites out of text that a policy wrote."""
 
+import time
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -182,3 +184,35 @@ def test_any_text_can_be_read(text):
     extract_program(text)
     for item in parse_suite(text, "f").asserts:
         assert (item.test is None) == bool(item.rejection)
+
+
+@pytest.mark.parametrize(
+    "operand",
+    [
+        "[Decimal(1)] * 16000",
+        "[Decimal('1e16000')] * 16000",
+        "[range(3)] * 16000",
+        "[deque()] * 16000",
+        "[1.5, 1] * 60000",
+    ],
+)
+def test_the_slowest_literals_cost_a_suite_little(operand):
+    started = time.process_time()
+    suite = parse_suite(fenced(*[f"assert f({operand}) == {operand}"] * 64), "f")
+    assert time.process_time() - started < 4  # about 0.5 s; were each operand charged alone, 20 s to 50 s
+    assert len(suite.asserts) == 64
+    assert all(item.rejection for item in suite.asserts)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("[0] * 8000", ""),
+        ("[0] * 9000", "answer is too large"),
+        ("'x' * 70000", "answer is too large"),
+        ("g(1)", "answer is not plain data"),
+    ],
+)
+def test_an_answer_is_no_larger_than_the_book_keeps(answer, reason):
+    (item,) = parse_suite(f"assert f(1) == {answer}", "f").asserts
+    assert (item.rejection, item.answer is None) == (reason, bool(reason))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.sandbox.literals import MAX_SOURCE_BYTES, NotLiteral, call_arguments, literal_value, parse_source
+from codea1.sandbox.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
 from codea1.sandbox.values import encode_exact
 
 
 def read(source: str) -> object:
-    return literal_value(parse_source(source).body[0].value)
+    return literal_value(parse_source(source).body[0].value, Budget())
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,34 @@ def test_bombs_are_refused_before_they_go_off(source):
 
 
 @pytest.mark.parametrize(
+    "source",
+    ["[None] * 65000", "'x' * 65000", "[0] * 8000", "[Decimal(1)] * 4000", "list(range(8000))", "[[]] * 13000"],
+)
+def test_what_a_test_may_hold_can_be_described(source):
+    assert len(encode_exact(read(source))) <= 1 << 16
+
+
+@pytest.mark.parametrize("item", ["0", "-1", "[]", "{}", "()", "{0}", "1.5", "''", "None", "set()", "Decimal(1)", "1j"])
+def test_what_is_written_out_in_a_source_can_be_read(item):
+    source = f"[{','.join([item] * ((MAX_SOURCE_BYTES - 2) // (len(item) + 1)))}]"
+    assert len(read(source)) >= 1000
+
+
+@pytest.mark.parametrize("item", ["Decimal(1)", "Fraction(1, 3)", "1j", "range(3)", "deque()"])
+def test_what_is_slow_to_encode_is_charged_for_it(item):
+    with pytest.raises(NotLiteral, match="too large"):
+        read(f"[{item}] * 20000")
+
+
+def test_a_suite_has_one_budget():
+    budget, node = Budget(), parse_source("[0] * 8000").body[0].value
+    assert [len(literal_value(node, budget)) for _ in range(128)] == [8000] * 128
+    with pytest.raises(NotLiteral, match="too large"):
+        [literal_value(node, budget) for _ in range(128)]
+    assert literal_value(parse_source("[1, 'x']").body[0].value, budget) == [1, "x"]
+
+
+@pytest.mark.parametrize(
     "source", ["x" * (MAX_SOURCE_BYTES + 1), "'é'" * 6000, "1 +", "a\0b", "'\ud800'", "(" * 5000, "\tx"]
 )
 def test_sources_that_cannot_be_parsed(source):
@@ -95,7 +123,7 @@ def test_sources_that_cannot_be_parsed(source):
 def arguments(source: str) -> tuple[tuple, dict[str, object]]:
     call = parse_source(source).body[0].value
     assert isinstance(call, ast.Call)
-    return call_arguments(call)
+    return call_arguments(call, Budget())
 
 
 def test_call_arguments():
@@ -133,4 +161,4 @@ def test_the_repr_of_a_value_reads_as_the_value(value):
     except NotLiteral:
         assert len(repr(value).encode("utf-8", "surrogatepass")) > MAX_SOURCE_BYTES or max(repr(value)) >= "\ud800"
         return
-    assert encode_exact(literal_value(module.body[0].value)) == encode_exact(value)
+    assert encode_exact(literal_value(module.body[0].value, Budget())) == encode_exact(value)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from codea1.sandbox.exact import ExactEncoder
 from codea1.sandbox.values import (
     NotPlainData,
     TooLarge,
@@ -259,6 +260,24 @@ def test_large_plain_data_is_fine():
     for value in (10**5000, -(10**5000), "x" * (1 << 20), nest(60), Decimal("1e5000")):
         assert decode_exact(encode_exact(value)) == value
         encode_canonical(value)
+
+
+@given(PLAIN | RUNS, st.integers(0, 200))
+def test_an_encoding_is_no_longer_than_was_asked_for(value, max_bytes):
+    data = encode_exact(value)
+    if len(data) <= max_bytes:
+        assert encode_exact(value, max_bytes) == data
+    else:
+        with pytest.raises(TooLarge):
+            encode_exact(value, max_bytes)
+
+
+@pytest.mark.parametrize("item", [None, 1, 1.5, "", Decimal(1), []])
+def test_encoding_stops_where_it_is_too_long(item):
+    encoder = ExactEncoder(1000)
+    with pytest.raises(TooLarge):
+        encoder.whole([item, None] * 10**5)
+    assert encoder.nodes < 1010
 
 
 @given(st.binary(max_size=40))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from codea1.game.asserts import Inlined, ParsedAssert, read_statement
 from codea1.game.statements import split_statements
+from codea1.sandbox.literals import Budget
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
 MAX_ASSERTS = 128  # of one suite that are read
@@ -56,9 +57,10 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     blocks = list(_python_blocks(answer[:MAX_SUITE_CHARS]))
     statements = split_statements("\n".join(blocks)) if blocks else _assert_lines(answer[:MAX_SUITE_CHARS])
     inlined: Inlined = {}
+    budget = Budget()
     asserts: list[ParsedAssert] = []
     for statement in statements:
-        asserts += read_statement(statement, entry_point, inlined, fenced=bool(blocks))
+        asserts += read_statement(statement, entry_point, inlined, budget, fenced=bool(blocks))
         if len(asserts) >= MAX_ASSERTS:
             break
     return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), _nonprintable_ratio(answer))

@@ -4,8 +4,8 @@ import ast
 from dataclasses import dataclass
 
 from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
-from codea1.sandbox.literals import MAX_SOURCE_BYTES, NotLiteral, call_arguments, literal_value, parse_source
-from codea1.sandbox.values import NotPlainData, encode_exact
+from codea1.sandbox.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
+from codea1.sandbox.values import NotPlainData, TooLarge, encode_exact
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
 
@@ -18,6 +18,7 @@ NOT_ENTRY_POINT = "not the entry point"
 BAD_ARGUMENTS = "arguments are not plain data"
 LARGE_ARGUMENTS = "arguments are too large"
 BAD_ANSWER = "answer is not plain data"
+LARGE_ANSWER = "answer is too large"
 
 _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
@@ -65,17 +66,20 @@ def parse_assert(source: str, entry_point: str) -> Test | Rejected:
         return Rejected(UNREADABLE)
     if len(body) != 1 or not isinstance(body[0], ast.Assert):
         return Rejected(NOT_ONE_ASSERT)
-    parsed = _read_assert(body[0], source, entry_point, {}, fenced=True)
+    parsed = _read_assert(body[0], source, entry_point, {}, Budget(), fenced=True)
     return parsed.test or Rejected(parsed.rejection)
 
 
-def read_statement(statement: str, entry_point: str, inlined: Inlined, *, fenced: bool) -> list[ParsedAssert]:
+def read_statement(
+    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
+) -> list[ParsedAssert]:
     """Reads the asserts of one statement (several when joined by semicolons) and notes its simple assignments.
 
     Args:
       statement: source text of any length and content.
       entry_point: the function that a test must call.
       inlined: names assigned by earlier statements; this one's are added.
+      budget: of the suite; once it is spent, operands are refused.
       fenced: the statement stood in a code block, where the reference's extraction drops what is not
         `assert <call> <operator> ...` instead of counting it.
     """
@@ -92,7 +96,7 @@ def read_statement(statement: str, entry_point: str, inlined: Inlined, *, fenced
             inlined[node.targets[0].id] = node.value
         elif isinstance(node, ast.Assert):
             source = statement if len(body) == 1 else _unparse(node, statement)
-            asserts.append(_read_assert(node, source, entry_point, inlined, fenced=fenced))
+            asserts.append(_read_assert(node, source, entry_point, inlined, budget, fenced=fenced))
     return asserts
 
 
@@ -103,7 +107,9 @@ def _unparse(node: ast.Assert, statement: str) -> str:
         return statement
 
 
-def _read_assert(node: ast.Assert, source: str, entry_point: str, inlined: Inlined, *, fenced: bool) -> ParsedAssert:
+def _read_assert(
+    node: ast.Assert, source: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
+) -> ParsedAssert:
     compare = node.test
     if not isinstance(compare, ast.Compare):
         return ParsedAssert(source, rejection=NO_COMPARISON, dropped=fenced)
@@ -111,8 +117,8 @@ def _read_assert(node: ast.Assert, source: str, entry_point: str, inlined: Inlin
     if not isinstance(compare.left, ast.Call):
         return ParsedAssert(source, operator, rejection=NO_CALL, dropped=fenced)
     reasons = [CHAINED] if len(compare.ops) > 1 else [] if operator == "==" else [f"operator {operator}"]
-    call = _read_call(compare.left, entry_point, inlined)
-    answer = _read_answer(compare.comparators[0])
+    call = _read_call(compare.left, entry_point, inlined, budget)
+    answer = _read_answer(compare.comparators[0], budget)
     reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
     return ParsedAssert(
         source,
@@ -123,26 +129,29 @@ def _read_assert(node: ast.Assert, source: str, entry_point: str, inlined: Inlin
     )
 
 
-def _read_call(node: ast.Call, entry_point: str, inlined: Inlined) -> Call | Rejected:
+def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budget) -> Call | Rejected:
     if not isinstance(node.func, ast.Name) or node.func.id != entry_point:
         return Rejected(NOT_ENTRY_POINT)
     arguments = [_inline(argument, inlined) for argument in node.args]
     keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]
     try:
-        positional, named = call_arguments(ast.Call(node.func, arguments, keywords))
+        positional, named = call_arguments(ast.Call(node.func, arguments, keywords), budget)
         # By name: the order in which keywords are written makes no other test.
-        encoded = encode_exact((positional, dict(sorted(named.items()))))
+        return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
+    except TooLarge:
+        return Rejected(LARGE_ARGUMENTS)
     except (NotLiteral, NotPlainData):
         return Rejected(BAD_ARGUMENTS)
-    return Call(entry_point, encoded) if len(encoded) <= MAX_VALUE_BYTES else Rejected(LARGE_ARGUMENTS)
 
 
 def _inline(node: ast.expr, inlined: Inlined) -> ast.expr:
     return inlined.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
-def _read_answer(node: ast.expr) -> bytes | Rejected:
+def _read_answer(node: ast.expr, budget: Budget) -> bytes | Rejected:
     try:
-        return encode_exact(literal_value(node))
+        return encode_exact(literal_value(node, budget), MAX_VALUE_BYTES)
+    except TooLarge:
+        return Rejected(LARGE_ANSWER)
     except (NotLiteral, NotPlainData):
         return Rejected(BAD_ANSWER)

@@ -8,7 +8,7 @@ from inspect import Parameter
 from itertools import repeat
 
 from codea1.game.tests import MAX_VALUE_BYTES, Call
-from codea1.sandbox.literals import NotLiteral, literal_value, parse_source
+from codea1.sandbox.literals import Budget, NotLiteral, literal_value, parse_source
 from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
 
 _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
@@ -107,7 +107,6 @@ def _parameters(arguments: ast.arguments) -> list[inspect.Parameter]:
 def _encoded(node: ast.expr) -> bytes | None:
     """The encoding of a default; None where it is no literal, or one that no test could state."""
     try:
-        encoding = encode_exact(literal_value(node))
+        return encode_exact(literal_value(node, Budget()), MAX_VALUE_BYTES)
     except (NotLiteral, NotPlainData):
         return None
-    return encoding if len(encoding) <= MAX_VALUE_BYTES else None

@@ -23,13 +23,14 @@ from codea1.sandbox.plain import (
 )
 
 
-def encode_exact(value: object) -> bytes:
+def encode_exact(value: object, max_bytes: int = MAX_BYTES) -> bytes:
     """Type-exact, decodable bytes of `value`. Dicts keep their order, sets are sorted by their members' encodings.
 
     namedtuples become tuples, subclasses their base, numpy scalars Python scalars.
-    Raises NotPlainData, or TooLarge beyond MAX_BYTES, MAX_DEPTH, MAX_NODES or MAX_INT_BITS.
+    Raises NotPlainData, or TooLarge beyond `max_bytes`, MAX_DEPTH, MAX_NODES or MAX_INT_BITS, soon after the walk has
+    come so far.
     """
-    return ExactEncoder().whole(value)
+    return ExactEncoder(max_bytes).whole(value)
 
 
 def decode_exact(data: bytes, *, hashed: bool = True) -> object:
@@ -90,6 +91,7 @@ class ExactEncoder(Encoder):
         return b"T" if value else b"F"
 
     def real(self, value: float, _depth: int) -> bytes:
+        self.bytes += 8
         return b"f" + struct.pack(">d", value)
 
     def dictionary(self, value: dict, depth: int) -> bytes:

@@ -1,8 +1,9 @@
 """Operands of a test as values, found by reading the syntax tree and never by running it.
 
 A Test LLM's operands are adversarial: ``9**9**9``, ``'x' * 10**12`` or a tree of shared lists that would take for ever
-to hash must cost nothing. Every value made on the way is charged, by what a full walk over it would visit, to one
-budget per operand; an operation is refused before it runs when its result would not fit.
+to hash must cost nothing. Every value made on the way is charged, by what a full walk over it and its encoding take, to
+one budget per operand and to one that all operands of a suite share; an operation is refused before it runs when its
+result would not fit.
 """
 
 import ast
@@ -14,11 +15,14 @@ from decimal import Decimal
 from fractions import Fraction
 
 MAX_SOURCE_BYTES = 16 << 10
-MAX_WEIGHT = 1 << 20  # about the bytes that all values made while reading one operand take
+MAX_WEIGHT = 1 << 20  # of all values made while reading one operand; a unit takes about 0.1 microseconds
+MAX_SUITE_WEIGHT = 1 << 23  # of all operands of one suite
 MAX_INT_BITS = 1 << 15
 MAX_RANGE_BOUND = 1 << 60  # below it all ints hash apart, so that no range can make a set quadratically slow
 
-_WEIGHT = 8  # of one value, beside what a string or int holds
+_WEIGHT = 8  # of one value, beside what it holds
+_CONTAINER_WEIGHT = 32
+_RECORD_WEIGHT = 64  # of a Decimal, Fraction, complex, range or deque, which are the slowest to encode
 
 
 class NotLiteral(Exception):
@@ -37,24 +41,35 @@ def parse_source(source: str) -> ast.Module:
         raise NotLiteral(f"not Python: {type(error).__name__}") from error
 
 
-def literal_value(node: ast.expr) -> object:
+class Budget:
+    """What the operands of one suite may still weigh together."""
+
+    def __init__(self) -> None:
+        self.left = MAX_SUITE_WEIGHT
+
+
+def literal_value(node: ast.expr, budget: Budget) -> object:
     """The value of one operand. Raises NotLiteral when it is not a literal or breaks a limit."""
-    return _guarded(lambda reader: reader.value(node))
+    return _guarded(lambda reader: reader.value(node), budget)
 
 
-def call_arguments(call: ast.Call) -> tuple[tuple, dict[str, object]]:
+def call_arguments(call: ast.Call, budget: Budget) -> tuple[tuple, dict[str, object]]:
     """The positional and keyword arguments of a call whose operands are all literals, ``*`` and ``**`` included.
 
     Raises NotLiteral as `literal_value` does, and for a keyword given twice.
     """
-    return _guarded(lambda reader: (tuple(reader.elements(call.args)), reader.keywords(call.keywords)))
+    return _guarded(lambda reader: (tuple(reader.elements(call.args)), reader.keywords(call.keywords)), budget)
 
 
-def _guarded(read: Callable[["_Reader"], object]):
+def _guarded(read: Callable[["_Reader"], object], budget: Budget):
+    reader = _Reader(min(MAX_WEIGHT, budget.left))
+    budget.left -= reader.left
     try:
-        return read(_Reader())
+        return read(reader)
     except (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise NotLiteral(f"cannot be evaluated: {type(error).__name__}") from error
+    finally:
+        budget.left += reader.left
 
 
 def _same(*types: type) -> Callable[[tuple], bool]:
@@ -113,10 +128,10 @@ _BINARY = {
 
 
 class _Reader:
-    """Reads the operands of one call or one comparison side, with one budget."""
+    """Reads the operands of one call or one comparison side."""
 
-    def __init__(self) -> None:
-        self.budget = MAX_WEIGHT
+    def __init__(self, left: int) -> None:
+        self.left = left  # of what they may weigh
 
     def value(self, node: ast.expr) -> object:
         match node:
@@ -135,8 +150,8 @@ class _Reader:
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 return self.binary(op, self.value(left), self.value(right))
             case ast.Call(func=function, args=arguments, keywords=[]):
-                return self.call(ast.unparse(function), tuple(self.elements(arguments)))
-            case ast.Attribute() if (name := ast.unparse(node)) in _CONSTANTS:
+                return self.call(_dotted(function), tuple(self.elements(arguments)))
+            case ast.Attribute() if (name := _dotted(node)) in _CONSTANTS:
                 return self.charged(_CONSTANTS[name])
         raise NotLiteral(f"{type(node).__name__} is not a literal")
 
@@ -147,7 +162,7 @@ class _Reader:
                 values.extend(self.charged(list(self.iterable(node.value))))
             else:
                 values.append(self.value(node))
-        self.charge(_WEIGHT)
+        self.charge(_CONTAINER_WEIGHT)
         return values
 
     def iterable(self, node: ast.expr) -> object:
@@ -164,7 +179,7 @@ class _Reader:
                 result.update(self.charged(self.mapping(item)))
             else:
                 result[self.value(key)] = self.value(item)
-        self.charge(_WEIGHT)
+        self.charge(_CONTAINER_WEIGHT)
         return result
 
     def mapping(self, node: ast.expr) -> dict:
@@ -205,7 +220,8 @@ class _Reader:
     def check_repetition(self, left: object, right: object) -> None:
         for sequence, count in ((left, right), (right, left)):
             if isinstance(count, int) and not isinstance(sequence, _NUMBERS):
-                self.charge(_weight(sequence) * max(count, 0), spend=False)
+                empty = _weight(type(sequence)())
+                self.charge(empty + (_weight(sequence) - empty) * max(count, 0), spend=False)
 
     def charged(self, value):
         if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
@@ -214,10 +230,20 @@ class _Reader:
         return value
 
     def charge(self, weight: int, *, spend: bool = True) -> None:
-        if weight > self.budget:
+        if weight > self.left:
             raise NotLiteral("too large a literal")
         if spend:
-            self.budget -= weight
+            self.left -= weight
+
+
+def _dotted(node: ast.expr) -> str:
+    """A name, with its module where it has one; empty for everything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id=module), attr=name):
+            return f"{module}.{name}"
+    return ""
 
 
 def _check_int_growth(op: ast.operator, left: int, right: int) -> None:
@@ -234,13 +260,15 @@ def _check_int_growth(op: ast.operator, left: int, right: int) -> None:
 
 
 def _weight(value: object) -> int:
-    """What a full walk over the value visits, shared parts counted each time they appear."""
+    """What a full walk over the value and its encoding take, shared parts counted each time they appear."""
     if isinstance(value, (str, bytes, bytearray)):
         return _WEIGHT + len(value)
     if isinstance(value, int):
-        return _WEIGHT + value.bit_length() // 8
+        return _WEIGHT + value.bit_length() // 2  # dear, since those of more than 61 bits may collide in a set
     if isinstance(value, dict):
-        return _WEIGHT + sum(_weight(key) + _weight(item) for key, item in value.items())
-    if isinstance(value, (list, tuple, set, frozenset, deque)):
-        return _WEIGHT + sum(map(_weight, value))
-    return _WEIGHT
+        return _CONTAINER_WEIGHT + sum(_weight(key) + _weight(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return _CONTAINER_WEIGHT + sum(map(_weight, value))
+    if isinstance(value, deque):
+        return _RECORD_WEIGHT + sum(map(_weight, value))
+    return _WEIGHT if value is None or isinstance(value, float) else _RECORD_WEIGHT

@@ -110,20 +110,22 @@ class Encoder:
 
     writers: dict[type, Callable[..., bytes]]
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self.max_nodes = min(MAX_NODES, max_bytes)  # each takes a byte or more
         self.nodes = 0
         self.bytes = 0  # a lower bound of the bytes written, to stop early
 
     def whole(self, value: object) -> bytes:
         data = self.encode(value, 0)
-        if len(data) > MAX_BYTES:
-            raise TooLarge(f"more than {MAX_BYTES} bytes")
+        if len(data) > self.max_bytes:
+            raise TooLarge(f"more than {self.max_bytes} bytes")
         return data
 
     def encode(self, value: object, depth: int) -> bytes:
         self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise TooLarge(f"more than {MAX_NODES} values")
+        if self.nodes > self.max_nodes:
+            raise TooLarge(f"more than {self.max_nodes} values")
         writer = self.writers.get(type(value))
         if writer is None:
             value = _plain(value)
@@ -152,8 +154,8 @@ class Encoder:
 
     def count(self, nodes: int) -> None:
         self.nodes += nodes
-        if self.nodes > MAX_NODES:
-            raise TooLarge(f"more than {MAX_NODES} values")
+        if self.nodes > self.max_nodes:
+            raise TooLarge(f"more than {self.max_nodes} values")
 
     def none(self, _value: None, _depth: int) -> bytes:
         return b"N"
@@ -168,9 +170,9 @@ class Encoder:
         return self.raw(b"s", value.encode("utf-8", "surrogatepass"))
 
     def raw(self, tag: bytes, data: bytes) -> bytes:
-        self.bytes += len(data)
-        if self.bytes > MAX_BYTES:
-            raise TooLarge(f"more than {MAX_BYTES} bytes")
+        self.bytes += len(data) + 4
+        if self.bytes > self.max_bytes:
+            raise TooLarge(f"more than {self.max_bytes} bytes")
         return tag + length_prefix(len(data)) + data
 
 

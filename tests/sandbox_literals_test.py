@@ -92,7 +92,9 @@ def test_what_a_test_may_hold_can_be_described(source):
     assert len(encode_exact(read(source))) <= 1 << 16
 
 
-@pytest.mark.parametrize("item", ["0", "-1", "[]", "{}", "()", "{0}", "1.5", "''", "None", "set()", "Decimal(1)", "1j"])
+@pytest.mark.parametrize(
+    "item", ["0", "-1", "[]", "{}", "()", "{0}", "1.5", "''", "None", "set()", "Decimal(1)", "1j", "math.inf"]
+)
 def test_what_is_written_out_in_a_source_can_be_read(item):
     source = f"[{','.join([item] * ((MAX_SOURCE_BYTES - 2) // (len(item) + 1)))}]"
     assert len(read(source)) >= 1000

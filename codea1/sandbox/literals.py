@@ -152,6 +152,7 @@ class _Reader:
             case ast.Call(func=function, args=arguments, keywords=[]):
                 return self.call(_dotted(function), tuple(self.elements(arguments)))
             case ast.Attribute() if (name := _dotted(node)) in _CONSTANTS:
+                self.charge(_CONTAINER_WEIGHT)  # finding its name takes longer than encoding it
                 return self.charged(_CONSTANTS[name])
         raise NotLiteral(f"{type(node).__name__} is not a literal")
 

@@ -144,3 +144,73 @@ def test_hostile_values_need_not_be_hashed():
     with pytest.raises(ValueError, match="holds a set"):
         decode_exact(payload, hashed=False)
     assert decode_exact(encode_exact([1, (2.0, "a")]), hashed=False) == [1, (2.0, "a")]
+
+
+CLAIMS = """
+import os, struct
+def frame(index, kind, payload): return struct.pack('>IIc', len(payload), index, kind) + payload
+def say(data):
+    view = memoryview(data)
+    while view: view = view[os.write(3, view):]
+def length(n): return n.to_bytes(4, 'big')
+def number(n):
+    data = n.to_bytes(n.bit_length() // 8 + 1, 'big', signed=True)
+    return b'i' + length(len(data)) + data
+def fields(*parts): return b't' + length(len(parts)) + b''.join(parts)
+def f(x): return x + 1
+"""
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "fields(b'q' + fields(number(1 << 70000), number(1)), b'N', b'N')",  # a ratio that is slow to reduce
+        "b'r' + fields(number(0), number(10**18), number(1))",  # which must not be unpacked
+        "b'r' + fields(number(0), number(1 << 70), number(1))",  # whose length is no length
+        "fields(b'N', b'N', b'r' + fields(number(0), number(1 << 70), number(1)))",
+        "fields(*[b's' + length(0)] * 4)",
+        "number(1 << 5_000_000)",
+        "b'l' + length(1) * 65",
+    ],
+)
+def test_a_claim_costs_its_own_grading_alone(claim):
+    with SandboxPool(2, isolation="auto") as pool:
+        for _ in range(5):  # more than the dispatcher would begin anew
+            honest = pool.run_script("def check(c): assert c(1) == 2", "def f(x): return x + 1", "f")
+            result, _ = run(
+                pool, CLAIMS + f"say(frame(0, b'D', bytes(24)) + frame(0, b'V', {claim}))\nwhile True: pass"
+            )
+            assert (result.verdict, result.detail) == (Verdict.ERROR, "script broke the protocol")
+            assert honest.result(60).verdict is Verdict.PASS
+        assert pool.counters()["restarts"] == pool.counters()["zygotes_lost"] == 0
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        "frame(0, b'D', b'') * 200_000",
+        "frame(0, b'D', b'') + frame(0, b'D', b'')",
+        "struct.pack('>IIc', 60 << 20, 0, b'E') + bytes(60 << 20)",
+        "frame(0xFFFFFFFF, b'E', b'x' * 301)",
+    ],
+)
+def test_a_flood_is_read_no_further_than_its_first_lie(pool, flood):
+    result, _ = run(pool, CLAIMS + f"say({flood})\nwhile True: pass")
+    assert (result.verdict, result.detail) == (Verdict.ERROR, "script broke the protocol")
+
+
+def test_a_first_call_that_raises_is_no_flood(pool):
+    result, _ = run(pool, "def f(x): return x + 1 if x < 8 else 1 // 0")
+    assert (result.verdict, result.detail[:17]) == (Verdict.ERROR, "raised on input 8")
+
+
+def test_what_a_judge_cannot_read_is_the_programs_failure(pool, capfd):
+    class Broken(_Equal):
+        def accepts(self, index: int, value: Description) -> bool:
+            raise MemoryError("a bug")
+
+    inputs = Inputs([[1]], [0.5])
+    result = pool.run_batch("def f(x): return x", "f", inputs, Broken([2]), LIMITS).result(60)
+    assert result.verdict is Verdict.ERROR
+    assert "a bug" in capfd.readouterr().err
+    assert run(pool, "def f(x): return x + 1")[0].verdict is Verdict.PASS

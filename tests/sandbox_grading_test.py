@@ -235,3 +235,40 @@ def test_then_and_gather():
     broken.set_exception(KeyError("x"))
     assert isinstance(failing.exception(), KeyError)
     assert isinstance(then(sources[0], lambda value: 1 / value).exception(), ZeroDivisionError)
+
+
+CLAIM = """
+import os, struct
+def length(n): return n.to_bytes(4, 'big')
+def number(n):
+    data = n.to_bytes(n.bit_length() // 8 + 1, 'big', signed=True)
+    return b'i' + length(len(data)) + data
+def f(x):
+    payload = {payload}
+    view = memoryview(struct.pack('>IIc', len(payload), 0, b'V') + payload)
+    while view: view = view[os.write(3, view):]
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "b'q' + b't' + length(2) + number(1 << 70000) + number(1)",
+        "b'e' + b's' + length(9) + b'1E+999999'",
+        "number(1 << 5_000_000)",
+        "(b'l' + length(1)) * 64 + b'l' + length(0)",
+        "b'S' + length(4000) + b''.join(number(n * (2**61 - 1)) for n in range(1, 4001))",
+        "b'd' + length(4000) + b''.join(number(n * (2**61 - 1)) + b'N' for n in range(1, 4001))",
+    ],
+    ids=["ratio", "decimal", "int", "depth", "set", "dict"],
+)
+def test_a_ground_truths_claim_is_no_answer_and_no_failure(grader, payload):
+    (answer,) = grader.ground_truth(CLAIM.format(payload=payload), [call(1)]).result(60)
+    assert (answer.usable, answer.reason, answer.value) == (False, "not plain data", b"")
+
+
+def test_a_test_whose_value_cannot_be_compared_is_invalid(grader):
+    collide = {n * (2**61 - 1) for n in range(1, 300)}
+    grading = grader.grade("def f(x): return 4", [Test(call(1), encode_exact(collide)), check(4, 2)]).result(60)
+    assert grading.verdicts == ["invalid", "pass"]

@@ -16,6 +16,7 @@ from tests.hostile.attack import all_programs
 
 ROOT = Path(__file__).parents[1]
 NOBODY = 65534
+UNIMPORTABLE = ("benign: an unimported module", "benign: the null device")  # they open files
 PROGRAMS = {name: right for name, _, right in all_programs()}
 
 
@@ -28,10 +29,15 @@ def run(python: str, *arguments: str, user: int | None) -> subprocess.CompletedP
     return subprocess.run([python, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, **other)
 
 
+LEVELS = [("full", None), ("full", NOBODY), ("no_namespaces", None)]
+if os.environ.get("CODEA1_HOSTILE") == "all":  # `make hostile`: takes four times as long
+    LEVELS = [(level.value, user) for level in Isolation for user in (None, NOBODY)]
+
+
 @pytest.fixture(
     scope="module",
-    params=[("full", None), ("full", NOBODY), ("no_namespaces", None)],
-    ids=["full", "full as another user", "without namespaces"],
+    params=LEVELS,
+    ids=[level if user is None else f"{level} as another user" for level, user in LEVELS],
 )
 def attacks(request) -> dict[str, object]:
     """All programs run at one level by one user, in a process of their own."""
@@ -57,6 +63,8 @@ def test_there_are_many():
 
 def test_every_program_is_judged_as_it_should_be(attacks):
     refusable = () if attacks["level"].has_scratch else tuple(n for n in PROGRAMS if n.startswith("scratch"))
+    if not attacks["level"].hides_files:
+        refusable += UNIMPORTABLE
     wrong = {
         name: report
         for name, report in attacks["programs"].items()
@@ -66,7 +74,7 @@ def test_every_program_is_judged_as_it_should_be(attacks):
     assert all("numpy" in name for name in PROGRAMS.keys() - attacks["programs"].keys())  # not every Python has it
 
 
-@pytest.mark.parametrize("harm", ["next grading", "processes left", "files touched", "sandbox harmed"])
+@pytest.mark.parametrize("harm", ["next grading", "bystander", "processes left", "files touched", "sandbox harmed"])
 def test_no_program_leaves_anything(attacks, harm):
     assert {name: report[harm] for name, report in attacks["programs"].items() if harm in report} == {}
 

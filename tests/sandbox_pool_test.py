@@ -455,3 +455,163 @@ def test_unsupported_systems_are_named(monkeypatch):
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert "processor" in limits.why_unsupported()
+
+
+def in_a_process(program: str, **popen: object) -> subprocess.CompletedProcess:
+    """Runs Python source that finds `call` and SandboxPool; its limits and descriptors are its own."""
+    head = "from tests.sandbox_pool_test import *\n"
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-c", head + textwrap.dedent(program)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, **popen)
+
+
+def test_a_shortage_of_descriptors_costs_time_and_no_verdict():
+    done = in_a_process(
+        """
+        import resource
+        with SandboxPool(2, LIMITS, isolation="auto") as pool:
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+            futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply="exact") for i in range(50)]
+            time.sleep(0.7)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            print([values(future.result(60)) for future in futures] == [[1 + i] for i in range(50)])
+            print(pool.counters()["infra"], pool.counters()["restarts"])
+        """
+    )
+    assert done.stdout.split() == ["True", "0", "0"], done
+
+
+@pytest.fixture
+def worker_module(tmp_path, monkeypatch):
+    """Makes a module the zygotes' program, and says where it is found: its source changes how they work."""
+
+    def use(source: str) -> None:
+        (tmp_path / "changed_worker.py").write_text(textwrap.dedent(source))
+        monkeypatch.setattr("codea1.sandbox.zygote.WORKER", "changed_worker")
+        spawn = subprocess.Popen
+
+        def with_path(*arguments: object, env: dict[str, str], **options: object) -> subprocess.Popen:
+            return spawn(*arguments, env={**env, "PYTHONPATH": f"{env['PYTHONPATH']}:{tmp_path}"}, **options)
+
+        monkeypatch.setattr("codea1.sandbox.zygote.subprocess.Popen", with_path)
+
+    return use
+
+
+def test_forks_that_fail_are_tried_again_later(worker_module):
+    worker_module(
+        """
+        import errno, os
+        from codea1.sandbox.worker import start
+        fork, count = os.fork, 0
+        def failing():
+            global count
+            count += 1
+            if count % 3 == 0:
+                raise OSError(errno.EAGAIN, "no room")
+            return fork()
+        os.fork = failing
+        """
+    )
+    with SandboxPool(2, LIMITS, isolation="no_namespaces") as pool:
+        futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply="exact") for i in range(12)]
+        scripts = [pool.run_script("def check(c): assert c(1) == 1", "def f(x): return x", "f") for _ in range(6)]
+        assert [values(future.result(60)) for future in futures] == [[1 + i] for i in range(12)]
+        assert {script.result(60).verdict for script in scripts} == {"pass"}
+        counters = pool.counters()
+        assert (counters["zygotes_lost"], counters["restarts"], counters["infra"]) == (0, 0, 0)
+
+
+def test_a_machine_without_room_for_long_loses_the_grading(monkeypatch):
+    monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 0.5)
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr("codea1.sandbox.call_run.socket.socketpair", no_room)
+        result = pool.run_calls("", [call()], reply="exact").result(30)
+        assert result.loaded is None
+        assert "Too many open files" in result.load_error
+
+
+def no_room(*_: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+CANNOT_CONFINE = """
+from codea1.sandbox import limits
+from codea1.sandbox.worker import start
+confine, count = limits.ChildLimits.confine, 0
+def broken(self, place, cpu_seconds, memory_bytes):
+    {condition}: raise OSError(13, "the kernel changed its mind")
+    confine(self, place, cpu_seconds, memory_bytes)
+limits.ChildLimits.confine = broken
+"""
+
+
+def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(worker_module):
+    worker_module(CANNOT_CONFINE.format(condition="if True"))
+    with pytest.raises(BadInput, match=r"a child could not confine itself: .*the kernel changed its mind"):
+        SandboxPool(1, LIMITS, isolation="no_namespaces")
+
+
+def test_what_a_child_cannot_do_is_the_sandboxs_failure(worker_module):
+    """Not the program's, and not that of a check script, which ends with the same status."""
+    worker_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
+    with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
+        result = pool.run_calls("def f(): return 1", [call()], reply="exact", hash_seed=1).result(30)
+        assert (result.loaded, kinds(result)) == (None, ["infra"])
+        assert "the kernel changed its mind" in result.load_error
+        assert pool.run_script("def check(c): c()", "def f(): pass", "f").result(30).verdict == "pass"
+
+
+def test_a_program_cannot_claim_that_it_was_not_confined(pool):
+    program = "import os, mmap\ndef f(): os._exit(1)"
+    assert kinds(run(pool, program, [call(), call()])) == ["error", "error"]
+
+
+def test_a_machine_that_stands_still_is_nobodys_time():
+    """The dispatcher is held up, as by a pause of the machine; what sleeps then is asked for its answer after that."""
+    sleeper = "import time\ndef f():\n  time.sleep(3.2)\n  return 1"
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        sleeping = pool.run_calls(sleeper, [call()], reply="exact", call_seconds=[0.1])  # its wall limit is 2.4 s
+        wait_until(lambda: grading_processes(pool))
+        pool.run_calls("", [], reply="exact").add_done_callback(lambda _: time.sleep(2.7))
+        assert values(sleeping.result(30)) == [1]
+        again = pool.run_calls(sleeper, [call()], reply="exact", call_seconds=[0.1])
+        assert kinds(again.result(30)) == ["timeout"]
+
+
+def test_sleeping_calls_share_one_limit():
+    limits = Limits(cpu_seconds_per_test=0.1, cpu_seconds_per_suite=0.5)  # asleep: 2.4 s a call, 4 s the suite
+    with SandboxPool(1, limits, isolation="auto") as pool:
+        start = time.monotonic()
+        result = run(pool, "import time\ndef f(): time.sleep(99)", [call()] * 20)
+        assert kinds(result) == ["timeout"] + ["not_run"] * 19
+        assert time.monotonic() - start < 10
+
+
+def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(pool, monkeypatch):
+    """CPU time of several threads, here five, passes faster than the time until the limit is looked at."""
+    program = "import time\ndef f(seconds):\n  time.sleep(seconds)\n  return 1"
+    calls, limits = [call(0.0), call(0.3), call(0.0)], [0.5] * 3
+    assert kinds(run(pool, program, calls, call_seconds=limits)) == ["value"] * 3
+    start = time.monotonic()
+    monkeypatch.setattr("codea1.sandbox.zygote.Child.cpu_seconds", lambda child: 5 * (time.monotonic() - start))
+    assert kinds(run(pool, program, calls[1:], call_seconds=limits[1:])) == ["timeout", "value"]
+
+
+def test_a_bug_costs_the_run_that_has_it_and_no_zygote(monkeypatch, capfd):
+    on_ended = CallRun.on_ended
+
+    def failing(run, *arguments):
+        if any(b"poison" in frame for frame in run.calls):
+            raise KeyError("a bug")
+        on_ended(run, *arguments)
+
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(CallRun, "on_ended", failing)
+        poisoned = [pool.run_calls("def f(x): return x", [call("poison")], reply="exact") for _ in range(5)]
+        honest = [pool.run_calls("def f(x): return x", [call(i)], reply="exact") for i in range(20)]
+        assert {kinds(each.result(30))[0] for each in poisoned} == {"infra"}
+        assert [values(each.result(30)) for each in honest] == [[i] for i in range(20)]
+        assert pool.counters()["zygotes_lost"] == 0
+    assert "a bug" in capfd.readouterr().err

@@ -234,3 +234,53 @@ def test_ground_truths_of_the_benchmarks_pass_their_own_scripts():
     assert broken.verdict is Verdict.ERROR
     assert broken.detail.startswith("script raised TypeError")
     assert {id: run for id, run in runs.items() if run.verdict is not Verdict.PASS} == {}
+
+
+@pytest.mark.parametrize(
+    ("script", "program", "detail"),
+    [
+        (
+            "def check(candidate):\n  for out, x in zip(map(candidate, [1, 2]), [1, 2]): assert out == x",
+            "def f(x): raise StopIteration",
+            "candidate raised StopIteration",
+        ),
+        (
+            "def check(candidate): assert all(map(lambda x: candidate(x) == x, [1, 2]))",
+            "def f(x): raise StopIteration('done')",
+            "candidate raised StopIteration: done",
+        ),
+        (
+            "def check(candidate):\n  async def run():\n    async for x in A(): assert x\n  import asyncio\n"
+            "  class A:\n    def __aiter__(s): return s\n    async def __anext__(s): return candidate(1)\n"
+            "  asyncio.run(run())",
+            "def f(x): raise StopAsyncIteration",
+            "candidate raised StopAsyncIteration",
+        ),
+        (
+            "def check(candidate):\n  for x in range(3):\n    try: ok = candidate(x) == x\n    except: ok = None\n"
+            "    assert ok is not False",
+            "import os\ndef f(x): os._exit(0)",
+            "candidate exited with status 0",
+        ),
+        (
+            "def check(candidate):\n  try: candidate(1)\n  except BaseException: pass",
+            "import os\ndef f(x): os.write(3, b'\\0' * 99)",
+            "candidate broke the protocol",
+        ),
+    ],
+)
+def test_no_exception_of_a_program_ends_a_script_early(pool, script, program, detail):
+    run = judge(pool, script, program)
+    assert run.verdict is Verdict.ERROR, run
+    assert run.detail.startswith(detail), run
+
+
+@pytest.mark.parametrize("verdict", ["infra", "invalid", "not_run", "timeout", "nonsense"])
+def test_a_script_says_no_more_than_it_can_know(pool, verdict):
+    script = (
+        "import os, struct\nfrom codea1.sandbox.values import encode_exact\n"
+        f"payload = encode_exact(({verdict!r}, 'x' * 9))\n"
+        "os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)\nimport time; time.sleep(9)"
+    )
+    run = judge(pool, script, IDENTITY)
+    assert (run.verdict, run.detail) == (Verdict.ERROR, "script broke the protocol")

@@ -107,12 +107,12 @@ class CallRun(Run):
 
     def _receive(self, desk: Desk, clock: float) -> bool:
         """Takes what has arrived while the child's CPU clock came to `clock`; whether more may come."""
-        used, taken = clock - self.mark, 0
+        used, first, allowed = clock - self.mark, len(self.outcomes), _SLACK_SECONDS
         try:
             for frame in self.channel.receive():
                 if frame is None:
                     return False
-                limit, taken = self._limit(), taken + 1
+                allowed += self._limit()
                 self.mark, self.progress = clock, desk.now
                 self._take(desk, frame, used)
                 if self.stop is not None:
@@ -120,8 +120,10 @@ class CallRun(Run):
         except frames.ProtocolViolation:
             self._stop(desk, _Stop.VIOLATION)
             return False
-        if taken == 1 and self.outcomes and used > limit + _SLACK_SECONDS:  # of several, one or another took it
-            self.outcomes[-1] = Outcome("timeout", _TOO_LONG, used)
+        if self.stop is None:
+            allowed += self._limit()  # of what the child has gone on to
+        if used > allowed and len(self.outcomes) > first:  # one of them took too long: the first, if all is well here
+            self.outcomes[first] = Outcome("timeout", _TOO_LONG, used)
         return True
 
     def _take(self, desk: Desk, frame: frames.Frame, used: float) -> None:

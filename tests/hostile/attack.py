@@ -48,6 +48,20 @@ def f(x):
 """
 
 
+# Graded beside each program: what that one does must not change it.
+BYSTANDER = """
+import threading, time
+def f(x):
+    out = []
+    for _ in range(3):
+        threads = [threading.Thread(target=out.append, args=(i,)) for i in range(4)]
+        for thread in threads: thread.start()
+        time.sleep(0.01)
+        for thread in threads: thread.join()
+    return x + 1 if len(out) == 12 else out
+"""
+
+
 @dataclass(frozen=True)
 class Call:
     entry_point: str = "f"
@@ -146,10 +160,10 @@ def descendants(pool: SandboxPool) -> set[int]:
 
 
 class Attacker:
-    """A pool of one slot, in which programs run one after the other."""
+    """A pool in which programs run one after the other, each beside an honest one."""
 
     def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
-        self.pool = SandboxPool(1, LIMITS, level)
+        self.pool = SandboxPool(2, LIMITS, level)
         self.neighbourhood = neighbourhood
         for source in ("import numpy", "x = 1"):  # so that all its zygotes are there
             self.pool.run_calls(source, [], reply="canonical").result()
@@ -159,8 +173,12 @@ class Attacker:
     def attack(self, name: str, source: str) -> dict[str, object]:
         secret = f"secret-{os.urandom(8).hex()}"
         answer = secret if name.startswith("forging") else 4
-        grading = self.grader.grade(self.neighbourhood.filled_in(source), [Test(encode_exact(answer))]).result(120)
+        attack = self.grader.grade(self.neighbourhood.filled_in(source), [Test(encode_exact(answer))])
+        beside = self.grader.grade(f"{BYSTANDER}\n# {secret}", [Test(encode_exact(4))]).result(120)
+        grading = attack.result(120)
         report = {"verdict": grading.verdicts[0], "detail": grading.details[0]}
+        if beside.verdicts != ["pass"]:
+            report["bystander"] = beside.verdicts + beside.details
         clean = self.grader.grade(f"{CLEAN}\n# {secret}", [Test(encode_exact(4))]).result(120)
         if clean.verdicts != ["pass"]:
             report["next grading"] = clean.details
@@ -168,7 +186,7 @@ class Attacker:
             report["processes left"] = sorted(left)
         if self.neighbourhood.seen() != self.neighbourhood.before:
             report["files touched"] = self.neighbourhood.seen()
-        if self.pool.counters()["zygotes_lost"] or self.pool.counters()["infra"]:
+        if any(self.pool.counters()[harm] for harm in ("zygotes_lost", "infra", "restarts")):
             report["sandbox harmed"] = self.pool.counters()
         return report
 

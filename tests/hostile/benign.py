@@ -33,6 +33,15 @@ PROGRAMS = {
         "from concurrent.futures import ThreadPoolExecutor\n"
         "def f(x):\n  with ThreadPoolExecutor(2) as pool: return sum(pool.map(lambda i: 1, range(4)))"
     ),
+    "threads one after the other": (
+        "import threading\ndef f(x):\n  out = []\n"
+        "  for _ in range(150):\n    t = threading.Thread(target=out.append, args=(1,)); t.start(); t.join()\n"
+        "  return x + len(out) // 150"
+    ),
+    "as many threads as a pool has": (
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor\ngate = threading.Barrier(31)\n"
+        "def f(x):\n  with ThreadPoolExecutor(31) as pool: return x + len(set(pool.map(lambda i: bool(gate.wait(9) + 1), range(31))))"
+    ),
     "a short sleep": "import time\ndef f(x):\n  time.sleep(0.01)\n  return x + 1",
     "asyncio": "import asyncio\nasync def g(x):\n  await asyncio.sleep(0)\n  return x + 1\ndef f(x): return asyncio.run(g(x))",
     "a signal handler": (

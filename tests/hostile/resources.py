@@ -1,6 +1,27 @@
 """Programs that use up CPU time, memory, output or the interpreter; f(3) == 4 if nothing stops them."""
 
 SPIN, EAT = {"timeout"}, {"error", "timeout"}
+_FRAMES = """
+import os, struct
+def frame(index, kind, payload=b''): return struct.pack('>IIc', len(payload), index, kind) + payload
+def say(data):
+  view = memoryview(data)
+  while view: view = view[os.write(3, view):]
+LOADED = frame(0xFFFFFFFF, b'L')
+"""
+# Threads by the system call itself, which take no memory of the process: each pauses for ever on the one stack.
+_CLONE = """
+import ctypes, mmap, os
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex('b838000000' '4989ca' '0f05' '85c0' '7401' 'c3' 'b822000000' '0f05' 'ebf7'))
+start = ctypes.CFUNCTYPE(*[ctypes.c_long] * 6)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+stack = mmap.mmap(-1, 65536)
+top = ctypes.addressof(ctypes.c_char.from_buffer(stack)) + 65000
+def started(flags, most=2000):
+  for count in range(most):
+    if start(flags, top, top, top, top) <= 0: return count
+  return most
+"""
 
 PROGRAMS = {
     "loop": (SPIN, "def f(x):\n  while True: pass"),
@@ -86,6 +107,41 @@ PROGRAMS = {
     "sockets": ({"error"}, "import socket\ndef f(x):\n  y = []\n  while True: y.append(socket.socketpair())"),
     "lifted limits": ({"error"}, "import resource as r\ndef f(x): r.setrlimit(r.RLIMIT_AS, (r.RLIM_INFINITY,) * 2)"),
     "lifted CPU limit": ({"error"}, "import resource as r\ndef f(x): r.setrlimit(r.RLIMIT_CPU, (r.RLIM_INFINITY,) * 2)"),
+    "threads without memory": (EAT | {"fail"}, _CLONE + "def f(x): return 4 if started(0x3D0F00) > 64 else 0"),
+    "threads in four calls": (
+        EAT | {"fail"},
+        _CLONE + "total = 0\nfor _ in range(4): total += started(0x3D0F00)\n"
+        "def f(x): return 4 if total > 64 else 0",
+    ),
+    "threads with descriptors of their own": (EAT | {"fail"}, _CLONE + "def f(x): return 4 if started(0x3D0B00) else 0"),
+    "threads that unshare descriptors": (
+        {"fail"},
+        "import ctypes, threading\nlibc, done = ctypes.CDLL(None, use_errno=True), []\n"
+        "def f(x):\n  t = threading.Thread(target=lambda: done.append(libc.syscall(436, 60, 61, 2)))\n  t.start(); t.join()\n"
+        "  return 4 if done == [0] else 0",
+    ),
+    "threads that interrupt their own end": (
+        EAT | {"fail"},
+        "import signal, threading, time\nsignal.signal(signal.SIGALRM, lambda *a: None)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\n"
+        "def f(x):\n  for _ in range(200):\n    t = threading.Thread(target=int); t.start(); t.join()\n"
+        "  alive = []\n  try:\n    for _ in range(64):\n      t = threading.Thread(target=time.sleep, args=(99,), daemon=True); t.start(); alive.append(t)\n"
+        "  except RuntimeError: pass\n  return 4 if len(alive) > 40 else 0",
+    ),
+    "a flood of words": ({"error"}, _FRAMES + "say(struct.pack('>IIc', 4 << 20, 0xFFFFFFFF, b'E') + b'\\xff' * (4 << 20))"),
+    "a flood of words as an answer": (
+        {"error"},
+        _FRAMES + "def f(x):\n  n = 4 << 20\n  say(struct.pack('>IIc', n, 0, b'O') + b'x' * n)\n  return 4",
+    ),
+    "a flood of frames": ({"error"}, _FRAMES + "say(LOADED + frame(7, b'V') * 400000)"),
+    "a flood of empty frames": ({"error"}, _FRAMES + "while True: say(frame(0, b'D') * 1000)"),
+    "a slow drip": (SPIN | {"error", "not_run"}, _FRAMES + "import time\nfor byte in LOADED * 9:\n  say(bytes([byte])); time.sleep(0.3)"),
+    "half a frame": (SPIN | {"error"}, _FRAMES + "import time\nsay(LOADED[:5])\ntime.sleep(99)"),
+    "a socket closed to reading": ({"error", "timeout"}, "import os, socket\nsocket.socket(fileno=3).shutdown(0)\nos._exit(0)"),
+    "urgent data": (
+        {"error", "timeout"},
+        "import socket\ns = socket.socket(fileno=3)\ndef f(x):\n  s.send(b'Z', socket.MSG_OOB)\n  return 4",
+    ),
     "wait for input": ({"error"}, "def f(x): return input()"),
     "read of stdin": ({"fail"}, "import sys\ndef f(x): return sys.stdin.read()"),
 }  # fmt: skip

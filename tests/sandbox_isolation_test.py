@@ -1,9 +1,11 @@
 """Levels of isolation: what programs see at each, which one a machine gets, and scratch folders that leave no trace."""
 
+import ast
 import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -392,6 +394,36 @@ def python_of_others() -> str | None:
     return None
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may lack what else root has")
+@pytest.mark.parametrize(
+    "lacking",
+    ["--drop-capabilities", "--only-root"],
+    ids=["root without capabilities", "root alone in a user namespace"],
+)
+def test_a_root_who_cannot_become_another_user(full, lacking):
+    """As in a container without capabilities, or in one that an ordinary user started."""
+    program = """
+        import ctypes, os, struct, sys
+        from codea1.sandbox import capabilities, limits
+        libc = ctypes.CDLL(None)
+        if sys.argv[1] == "--only-root":
+            uid = os.getuid()
+            assert libc.unshare(0x10000000) == 0
+            for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+                with open(f"/proc/self/{name}", "w") as file: file.write(text)
+        else:
+            for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: what is started has none
+            capabilities.keep_only()
+        from codea1.sandbox.pool import SandboxPool
+        with SandboxPool(1, isolation="auto") as pool:
+            print(pool.run_calls("x = 1", [], reply="exact").result().loaded, limits.can_change_user(1234))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), lacking], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "False"], done
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may become another user")
 def test_a_user_without_privileges_gets_the_same_levels(full):
     python = python_of_others()
@@ -442,3 +474,52 @@ def test_numbers_of_system_calls(column, header):
                 assert numbers[column] == known.get("newfstatat", known.get("fstatat"))
             else:
                 assert numbers[column] == known.get(name), name
+
+
+@pytest.mark.parametrize("level", list(Isolation))
+def test_an_installed_package_is_hidden(full, level, tmp_path):
+    """Installed beside numpy, questions and their answers would be a file to read like any library."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(ROOT / "codea1", site / "codea1")
+    (site / "neighbour.py").write_text("here = True")
+    for folder in (tmp_path, site, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    program = """
+        def attempt(action):
+            try: return action()
+            except Exception as error: return type(error).__name__
+        def f(path):
+            import os
+            return (
+                attempt(lambda: bool(__import__('codea1.data.procedural'))), attempt(lambda: open(path).read()),
+                attempt(lambda: os.listdir(os.path.dirname(path))), attempt(lambda: __import__('neighbour').here),
+            )
+    """
+    ask = """
+        import sys
+        from codea1.game.tests import Call
+        from codea1.sandbox.pool import SandboxPool
+        from codea1.sandbox.values import decode_exact, encode_exact
+        level, path, program = sys.argv[1:]
+        call = Call("f", encode_exact(((path,), {})))
+        with SandboxPool(1, isolation=level) as pool:
+            (outcome,) = pool.run_calls(program, [call], reply="exact").result(60).outcomes
+            print(decode_exact(outcome.payload) if outcome.kind == "value" else outcome)
+    """
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", textwrap.dedent(ask)),
+            *(level.value, str(site / "codea1/data/procedural.py"), textwrap.dedent(program)),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    imported, read, listed, neighbour = ast.literal_eval(done.stdout)
+    assert imported in ("ModuleNotFoundError", "PermissionError")
+    assert read in ("FileNotFoundError", "PermissionError")
+    assert listed in ("FileNotFoundError", "PermissionError")
+    assert neighbour is True if level.hides_files else neighbour in ("ModuleNotFoundError", "PermissionError")

@@ -7,7 +7,7 @@ import ctypes
 import os
 import struct
 
-DAC_OVERRIDE, SYS_ADMIN = 1, 21  # of linux/capability.h
+DAC_OVERRIDE, SETGID, SETUID, SYS_ADMIN = 1, 6, 7, 21  # of linux/capability.h
 _VERSION_3 = 0x20080522
 _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 4, 8
 _HEADER = struct.pack("=Ii", _VERSION_3, 0)
@@ -18,6 +18,11 @@ def keep_only(*capabilities: int) -> None:
     """Gives up, for good, all but these, of which some may be missing already. Raises OSError."""
     kept = _permitted() & sum(1 << capability for capability in capabilities) if capabilities else 0
     _check(_libc.capset(_HEADER, struct.pack("=6I", kept, kept, 0, 0, 0, 0)), "cannot give up capabilities")
+
+
+def holds(*capabilities: int) -> bool:
+    """Whether this process has all of these. Raises OSError."""
+    return all(_permitted() >> capability & 1 for capability in capabilities)
 
 
 def _permitted() -> int:

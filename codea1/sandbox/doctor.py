@@ -78,7 +78,11 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
     yield f"namespaces  {'yes' if level.namespaces else f'no: {why}'}"
     yield f"landlock    yes, version {version}" if version else "landlock    no"
     yield f"scratch     {'yes' if level.has_scratch else 'no: it takes namespaces and Landlock; programs cannot write'}"
-    no_user = "this is not root, and stays who it is" if os.getuid() else "only root can read this Python"
+    no_user = (
+        "this is not root, and stays who it is"
+        if os.getuid()
+        else "root may not become another here, or only root can read this Python"
+    )
     counted = (
         f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel has nobody count them"
     )

@@ -102,10 +102,11 @@ class ChildLimits:
 
 
 def can_change_user(uid: int) -> bool:
-    """Whether this process is root, and such a user exists here and could still read the Python that it runs."""
+    """Whether this process may become such a user, and that one could still read the Python that this one runs."""
     library, packages = Path(os.__file__).parent, Path(sys.prefix)
     return (
         os.getuid() == 0
+        and capabilities.holds(capabilities.SETUID, capabilities.SETGID)
         and _is_mapped(uid)
         and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
     )

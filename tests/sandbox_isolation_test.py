@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.landlock import library_paths
 from codea1.sandbox.pool import Limits, SandboxPool
+from codea1.sandbox.threads import MAX_THREADS
 from codea1.sandbox.values import decode_exact, encode_exact
+from tests.hostile.attack import descendants
+from tests.hostile.resources import CLONE
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)
@@ -412,7 +416,7 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
             for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
                 with open(f"/proc/self/{name}", "w") as file: file.write(text)
         else:
-            for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: what is started has none
+            for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: for what it starts
             capabilities.keep_only()
         from codea1.sandbox.pool import SandboxPool
         with SandboxPool(1, isolation="auto") as pool:
@@ -434,7 +438,10 @@ def test_a_user_without_privileges_gets_the_same_levels(full):
         from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.landlock import library_paths
         from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import decode_exact, encode_exact
+        from codea1.sandbox.threads import MAX_THREADS
+from codea1.sandbox.values import decode_exact, encode_exact
+from tests.hostile.attack import descendants
+from tests.hostile.resources import CLONE
         class Call: entry_point, arguments = "f", encode_exact(((), {}))
         seen = {}
         for level in Isolation:
@@ -499,7 +506,10 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
         import sys
         from codea1.game.tests import Call
         from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import decode_exact, encode_exact
+        from codea1.sandbox.threads import MAX_THREADS
+from codea1.sandbox.values import decode_exact, encode_exact
+from tests.hostile.attack import descendants
+from tests.hostile.resources import CLONE
         level, path, program = sys.argv[1:]
         call = Call("f", encode_exact(((path,), {})))
         with SandboxPool(1, isolation=level) as pool:
@@ -523,3 +533,21 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     assert read in ("FileNotFoundError", "PermissionError")
     assert listed in ("FileNotFoundError", "PermissionError")
     assert neighbour is True if level.hides_files else neighbour in ("ModuleNotFoundError", "PermissionError")
+
+
+def test_what_a_pool_takes_at_most(pool):
+    """Each program starts all the threads it can; the trainer has a descriptor for each slot, and a few."""
+    slots, zygotes = 8, 2
+    program = f"{CLONE}\ndef f(x):\n  import time\n  count = started(0x3D0F00)\n  time.sleep(2)\n  return count"
+    call = Call("f", encode_exact(((0,), {})))
+    before = len(os.listdir("/proc/self/fd"))
+    with SandboxPool(slots, LIMITS, pool.isolation) as busy:
+        runs = [busy.run_calls(f"{program}  # {i}", [call], reply="exact") for i in range(slots)]
+        time.sleep(1)
+        children = [pid for pid in descendants(busy) if len(os.listdir(f"/proc/{pid}/task")) > 1]
+        counts = [len(os.listdir(f"/proc/{pid}/task")) for pid in descendants(busy)]
+        descriptors = len(os.listdir("/proc/self/fd")) - before
+        assert [decode_exact(run.result(60).outcomes[0].payload) for run in runs] == [MAX_THREADS - 1] * slots
+    assert len(children) == slots
+    assert sum(counts) <= slots * MAX_THREADS + 2 * zygotes
+    assert descriptors <= slots + zygotes + 7

@@ -10,7 +10,7 @@ def say(data):
 LOADED = frame(0xFFFFFFFF, b'L')
 """
 # Threads by the system call itself, which take no memory of the process: each pauses for ever on the one stack.
-_CLONE = """
+CLONE = """
 import ctypes, mmap, os
 code = mmap.mmap(-1, 4096, prot=7)
 code.write(bytes.fromhex('b838000000' '4989ca' '0f05' '85c0' '7401' 'c3' 'b822000000' '0f05' 'ebf7'))
@@ -107,13 +107,13 @@ PROGRAMS = {
     "sockets": ({"error"}, "import socket\ndef f(x):\n  y = []\n  while True: y.append(socket.socketpair())"),
     "lifted limits": ({"error"}, "import resource as r\ndef f(x): r.setrlimit(r.RLIMIT_AS, (r.RLIM_INFINITY,) * 2)"),
     "lifted CPU limit": ({"error"}, "import resource as r\ndef f(x): r.setrlimit(r.RLIMIT_CPU, (r.RLIM_INFINITY,) * 2)"),
-    "threads without memory": (EAT | {"fail"}, _CLONE + "def f(x): return 4 if started(0x3D0F00) > 64 else 0"),
+    "threads without memory": (EAT | {"fail"}, CLONE + "def f(x): return 4 if started(0x3D0F00) > 64 else 0"),
     "threads in four calls": (
         EAT | {"fail"},
-        _CLONE + "total = 0\nfor _ in range(4): total += started(0x3D0F00)\n"
+        CLONE + "total = 0\nfor _ in range(4): total += started(0x3D0F00)\n"
         "def f(x): return 4 if total > 64 else 0",
     ),
-    "threads with descriptors of their own": (EAT | {"fail"}, _CLONE + "def f(x): return 4 if started(0x3D0B00) else 0"),
+    "threads with descriptors of their own": (EAT | {"fail"}, CLONE + "def f(x): return 4 if started(0x3D0B00) else 0"),
     "threads that unshare descriptors": (
         {"fail"},
         "import ctypes, threading\nlibc, done = ctypes.CDLL(None, use_errno=True), []\n"

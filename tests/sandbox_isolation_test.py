@@ -408,7 +408,7 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
     """As in a container without capabilities, or in one that an ordinary user started."""
     program = """
         import ctypes, os, struct, sys
-        from codea1.sandbox import capabilities, limits
+        from codea1.sandbox import capabilities, zygote
         libc = ctypes.CDLL(None)
         if sys.argv[1] == "--only-root":
             uid = os.getuid()
@@ -420,7 +420,7 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
             capabilities.keep_only()
         from codea1.sandbox.pool import SandboxPool
         with SandboxPool(1, isolation="auto") as pool:
-            print(pool.run_calls("x = 1", [], reply="exact").result().loaded, limits.can_change_user(1234))
+            print(pool.run_calls("x = 1", [], reply="exact").result().loaded, zygote.can_change_user(1234))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), lacking], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -436,12 +436,8 @@ def test_a_user_without_privileges_gets_the_same_levels(full):
     program = """
         import json, os
         from codea1.sandbox.isolation import Isolation
-from codea1.sandbox.landlock import library_paths
         from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.threads import MAX_THREADS
-from codea1.sandbox.values import decode_exact, encode_exact
-from tests.hostile.attack import descendants
-from tests.hostile.resources import CLONE
+        from codea1.sandbox.values import decode_exact, encode_exact
         class Call: entry_point, arguments = "f", encode_exact(((), {}))
         seen = {}
         for level in Isolation:
@@ -506,10 +502,7 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
         import sys
         from codea1.game.tests import Call
         from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.threads import MAX_THREADS
-from codea1.sandbox.values import decode_exact, encode_exact
-from tests.hostile.attack import descendants
-from tests.hostile.resources import CLONE
+        from codea1.sandbox.values import decode_exact, encode_exact
         level, path, program = sys.argv[1:]
         call = Call("f", encode_exact(((path,), {})))
         with SandboxPool(1, isolation=level) as pool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -443,7 +444,7 @@ def test_machines_that_cannot_confine_are_refused(monkeypatch):
 
 
 def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
-    monkeypatch.setattr(limits, "can_change_user", lambda uid: True)
+    monkeypatch.setattr("codea1.sandbox.zygote.can_change_user", lambda uid: True)
     monkeypatch.setattr("codea1.sandbox.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
     with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
         SandboxPool(1)
@@ -453,7 +454,7 @@ def test_unsupported_systems_are_named(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert "Linux container" in limits.why_unsupported()
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine="riscv64"))
     assert "processor" in limits.why_unsupported()
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codea1.errors import BadInput
-from codea1.sandbox import landlock, limits
+from codea1.sandbox import landlock
 from codea1.sandbox.grading import Grader
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.pool import Limits, SandboxPool
 from codea1.sandbox.threads import MAX_THREADS
 from codea1.sandbox.values import encode_exact
-from codea1.sandbox.zygote import FIRST_UNPRIVILEGED_UID
+from codea1.sandbox.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
 _SPEED_GRADINGS, _SPEED_CALLS = 400, 7
@@ -87,7 +87,7 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
         f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel has nobody count them"
     )
     yield f"threads     {counted}"
-    yield f"own user    {'yes' if limits.can_change_user(FIRST_UNPRIVILEGED_UID) else f'no: {no_user}'}"
+    yield f"own user    {'yes' if can_change_user(FIRST_UNPRIVILEGED_UID) else f'no: {no_user}'}"
     if not level.namespaces:
         yield f"to get namespaces: {_how_to_get_namespaces()}"
     if not version:

@@ -11,8 +11,8 @@ import marshal
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
@@ -43,8 +43,7 @@ class ProtocolViolation(Exception):
     """The bytes are not what an honest child sends."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     index: int
     kind: bytes
     payload: bytes

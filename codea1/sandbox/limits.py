@@ -8,9 +8,7 @@ import errno
 import os
 import resource
 import signal
-import stat
 import sys
-from pathlib import Path
 
 from codea1.sandbox import capabilities, namespaces, seccomp
 from codea1.sandbox.isolation import Isolation
@@ -99,26 +97,6 @@ class ChildLimits:
         if self._drops_capabilities:
             capabilities.keep_only()
         self._filter.install()
-
-
-def can_change_user(uid: int) -> bool:
-    """Whether this process may become such a user, and that one could still read the Python that this one runs."""
-    library, packages = Path(os.__file__).parent, Path(sys.prefix)
-    return (
-        os.getuid() == 0
-        and capabilities.holds(capabilities.SETUID, capabilities.SETGID)
-        and _is_mapped(uid)
-        and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
-    )
-
-
-def _is_mapped(uid: int) -> bool:
-    """Whether a user exists as far as this process's user namespace goes: that of some containers has root alone."""
-    for kind in ("uid", "gid"):
-        ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
-        if not any(first <= uid < first + count for first, _, count in ranges):
-            return False
-    return Path("/proc/self/setgroups").read_text().strip() == "allow"
 
 
 def why_unsupported() -> str:

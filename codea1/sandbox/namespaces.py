@@ -8,7 +8,6 @@ Standard library only: this runs inside the sandbox.
 
 import ctypes
 import os
-import platform
 import struct
 from collections.abc import Sequence
 
@@ -77,7 +76,7 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
         options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700"
         _mount_tmpfs(_STAGE + folder, _NO_SETUID_NO_DEVICES | _NO_PROGRAMS, options)
     os.chdir(_STAGE)
-    _check(_libc.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."), "pivot_root")
+    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", _DETACH), "umount of the old root")
     os.chdir("/")
     _set_read_only("/", 0)

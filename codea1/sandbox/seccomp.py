@@ -12,11 +12,10 @@ Standard library only: this runs inside the sandbox.
 import ctypes
 import errno
 import os
-import platform
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from codea1.sandbox import syscalls
 from codea1.sandbox.isolation import Isolation
@@ -67,8 +66,7 @@ _ALWAYS = (
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class _Architecture:
+class _Architecture(NamedTuple):
     audit: int  # AUDIT_ARCH_*, what the kernel reports for a native call
     column: int  # of the tables of codea1.sandbox.syscalls
 
@@ -82,12 +80,12 @@ class _Program(ctypes.Structure):
 
 def supported() -> bool:
     """Whether the tables know this machine's processor."""
-    return platform.machine() in _ARCHITECTURES
+    return os.uname().machine in _ARCHITECTURES
 
 
 def native(numbers: syscalls.Numbers) -> int | None:
     """The number of a system call on this machine; None where it has none."""
-    return numbers[_ARCHITECTURES[platform.machine()].column] if supported() else None
+    return numbers[_ARCHITECTURES[os.uname().machine].column] if supported() else None
 
 
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
@@ -164,7 +162,7 @@ def _assemble(rules: Iterable[bytes]) -> bytes:
     """Checks the architecture and tries the rules in order; the last must decide."""
     start = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
-        _instruction(_JUMP_EQUAL, _ARCHITECTURES[platform.machine()].audit, 1, 0),
+        _instruction(_JUMP_EQUAL, _ARCHITECTURES[os.uname().machine].audit, 1, 0),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD, _NUMBER_AT),
         _instruction(_JUMP_GREATER_EQUAL, _X32_CALLS, 0, 1),

@@ -3,8 +3,7 @@
 Standard library only: this runs inside the sandbox.
 """
 
-import ast
-import dis
+import opcode
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType, CoroutineType, FrameType, GeneratorType
@@ -15,7 +14,7 @@ from codea1.sandbox.values import decode_exact, encode_exact
 from codea1.sandbox.verdict import Verdict
 
 _PROGRAM_FILE = "<program>"
-_RESUME, _PUSH_EXC_INFO = dis.opmap["RESUME"], dis.opmap["PUSH_EXC_INFO"]
+_RESUME, _PUSH_EXC_INFO = opcode.opmap["RESUME"], opcode.opmap["PUSH_EXC_INFO"]
 _YIELDS_AT_RESUME = sys.version_info[:2] == (3, 13)  # where a frame stands that has yielded; else before it
 _INSTRUCTION = 2  # bytes
 
@@ -59,6 +58,8 @@ def _judge(
 
 def _run(test: str, namespace: dict) -> None:
     """Runs a test's source and then the functions in it that are named test..., as pytest does."""
+    import ast  # here, since no other kind of child needs it: what is imported before the fork costs them all
+
     tree = ast.parse(test)
     functions = dict.fromkeys(
         node.name

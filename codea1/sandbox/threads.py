@@ -13,7 +13,6 @@ import errno
 import fcntl
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from codea1.sandbox import seccomp, syscalls
 
@@ -27,12 +26,12 @@ _TGKILL = seccomp.native(syscalls.OF_THE_ZYGOTE["tgkill"])
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass
 class Threads:
     """The threads of one child."""
 
-    alive: int = 1
-    ended: set[int] = field(default_factory=set)  # ids: a thread that is interrupted while it ends asks again
+    def __init__(self) -> None:
+        self.alive = 1
+        self.ended: set[int] = set()  # ids: a thread that is interrupted while it ends asks again
 
 
 class Supervisor:

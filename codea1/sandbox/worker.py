@@ -14,11 +14,10 @@ import mmap
 import os
 import select
 import signal
-import socket
+import site
 import struct
 import sys
-from dataclasses import dataclass, field
-from pathlib import Path
+from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair  # without the tables of `socket`
 
 from codea1.sandbox import (
     batch,
@@ -43,15 +42,16 @@ REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory byt
 REPLY = struct.Struct("<cQiId")
 READY = b"ready"  # the first message; anything else says why this zygote cannot work
 
+# What most programs import. More would be memory to every fork, and cost them more than it saves the few.
 _PRELOAD = (
-    "abc array bisect collections.abc contextlib copy dataclasses datetime decimal enum fractions functools heapq "
-    "itertools json math operator random re statistics string time traceback types typing"
+    "abc array bisect collections.abc contextlib copy datetime decimal enum fractions functools heapq itertools math "
+    "operator random re string time types typing"
 )
 _PRELOAD_WHERE_FILES_ARE_CLOSED = (
-    "asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes difflib hashlib "
-    "hmac html inspect io itertools keyword linecache locale logging numbers os pickle platform pprint queue reprlib "
-    "secrets shlex shutil sys tempfile textwrap threading timeit token tokenize unicodedata urllib.parse uuid warnings "
-    "weakref zlib zoneinfo"
+    "ast asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes dataclasses "
+    "difflib hashlib hmac html inspect io json keyword linecache locale logging numbers os pickle platform pprint "
+    "queue reprlib secrets shlex shutil socket statistics sys tempfile textwrap threading timeit token tokenize "
+    "traceback unicodedata urllib.parse uuid warnings weakref zlib zoneinfo"
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
@@ -59,6 +59,7 @@ _WARM_UP_LIVES = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
+_ATTACHED_SPACE = CMSG_SPACE(4 * _SCRIPT_SOCKETS)
 _FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
 _NOTE_BYTES = 256  # in which a child says, before it runs anything untrusted, that it could confine itself or why not
 _SETTLED = b"settled"
@@ -66,7 +67,10 @@ _SETTLED = b"settled"
 
 def start() -> None:
     """Reads the command line that codea1.sandbox.zygote writes, and goes to work."""
-    _, control_fd, packages, isolation, max_children, uid = sys.argv
+    _, control_fd, packages, isolation, max_children, uid, *libraries = sys.argv
+    sys.path += libraries
+    site.setquit()
+    site.sethelper()
     user = None if uid == "-" else int(uid)
     main(int(control_fd), packages.split(), Isolation(isolation), int(max_children), user)
 
@@ -76,8 +80,8 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
 
     With namespaces the process that does so is a child of this one, which waits for it: the first of its process table.
     """
-    with socket.socket(fileno=control_fd) as inherited:
-        control = socket.socket(fileno=fcntl.fcntl(inherited, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
+    control = socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
+    os.close(control_fd)
     for fd in range(_FIRST_SOCKET, _FIRST_SOCKET + _SCRIPT_SOCKETS):
         os.dup2(0, fd)  # so that nothing else gets them
     try:
@@ -106,7 +110,7 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
     zygote.serve()
 
 
-def _leave_to_a_child(control: socket.socket) -> None:
+def _leave_to_a_child(control: socket) -> None:
     """Goes on as the first process of the new process table; this one waits for its end and shares it."""
     pid = os.fork()
     if pid:
@@ -124,9 +128,9 @@ def _preload(names: str) -> None:
 
 def _forget_origin() -> None:
     """Leaves to programs an ordinary environment, without the way this package was found."""
-    root = os.environ.pop("PYTHONPATH", None)
-    if root and not root.endswith(("site-packages", "dist-packages")):
-        sys.path[:] = [path for path in sys.path if path != root]
+    root = os.environ.pop("PYTHONPATH")
+    libraries = {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    sys.path[:] = [path for path in sys.path if path not in root.split(os.pathsep) or path in libraries]
     sys.argv[:] = [""]
 
 
@@ -136,11 +140,12 @@ def _warm_up() -> None:
     program = frames.pack_program(source, frames.Reply.CANONICAL, seed=0, output_bytes=1 << 16)
     arguments = encode_exact(((1, "a", [2.5, None]), {}))
     for _ in range(_WARM_UP_LIVES):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
-            ours.shutdown(socket.SHUT_WR)
-            candidate.serve(theirs.fileno(), frames.read(theirs.fileno()))
+        ours, theirs = socketpair()
+        ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
+        ours.shutdown(SHUT_WR)
+        candidate.serve(theirs.fileno(), frames.read(theirs.fileno()))
+        ours.close()
+        theirs.close()
     del sys.modules[candidate.MODULE_NAME]
 
 
@@ -161,23 +166,21 @@ def _serve(sockets: int) -> None:
         candidate.serve(_FIRST_SOCKET, first)
 
 
-@dataclass
 class _Child:
-    token: int
-    pid: int
-    slot: int
-    threads: Threads = field(default_factory=Threads)
+    def __init__(self, token: int, pid: int, slot: int) -> None:
+        self.token, self.pid, self.slot = token, pid, slot
+        self.threads = Threads()
 
 
 class _Zygote:
-    def __init__(self, control: socket.socket, isolation: Isolation, max_children: int) -> None:
+    def __init__(self, control: socket, isolation: Isolation, max_children: int) -> None:
         """With namespaces, also moves this process to its own root."""
         self.control = control
         self.child_limits = limits.ChildLimits(isolation)
         self.children: dict[int, _Child] = {}  # by process id
         self.isolation = isolation
         # What a program could read of this package is no secret, but questions and their answers may be part of it.
-        package = str(Path(__file__).parents[1])
+        package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
         readable, scratches = landlock.library_paths(), []
         if isolation.namespaces:
@@ -220,9 +223,10 @@ class _Zygote:
 
     def obey(self) -> bool:
         """Takes one request; False when there will be no more."""
-        message, fds, _, _ = socket.recv_fds(self.control, REQUEST.size, _SCRIPT_SOCKETS)
+        message, attached, _, _ = self.control.recvmsg(REQUEST.size, _ATTACHED_SPACE)
         if not message:
             return False
+        fds = [fd for _, _, data in attached for (fd,) in struct.iter_unpack("i", data)]
         operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
         if operation == START:
             self.start(token, fds, cpu_seconds, memory_bytes)
@@ -246,7 +250,7 @@ class _Zygote:
             self.children[pid] = _Child(token, pid, self.free_slots.pop())
         reply = REPLY.pack(START, token, pid, 0, 0.0)
         if pid > 0 and self.isolation.namespaces:
-            self.control.sendmsg([reply], [(socket.SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
+            self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
         else:
             self.control.send(reply)
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import os
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codea1.sandbox import limits, worker
+from codea1.sandbox import capabilities, worker
 from codea1.sandbox.isolation import Isolation
 
 WORKER = worker.__name__  # the program that zygotes run
@@ -38,7 +40,7 @@ class Profile:
 
     @property
     def uid(self) -> int:
-        """The user this zygote and its children become where the trainer may choose: see `limits.can_change_user`."""
+        """The user this zygote and its children become where the trainer may choose: see `can_change_user`."""
         return FIRST_UNPRIVILEGED_UID + 4 * self.hash_seed + 2 * self.with_pytest + self.with_numpy
 
 
@@ -147,12 +149,34 @@ class Zygote:
             self._process.wait()
 
 
+def can_change_user(uid: int) -> bool:
+    """Whether this process may become such a user, and that one could still read the Python that this one runs."""
+    library, packages = Path(os.__file__).parent, Path(sys.prefix)
+    return (
+        os.getuid() == 0
+        and capabilities.holds(capabilities.SETUID, capabilities.SETGID)
+        and _is_mapped(uid)
+        and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
+    )
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether a user exists as far as this process's user namespace goes: that of some containers has root alone."""
+    for kind in ("uid", "gid"):
+        ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
+        if not any(first <= uid < first + count for first, _, count in ranges):
+            return False
+    return Path("/proc/self/setgroups").read_text().strip() == "allow"
+
+
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
     """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
-    uid = str(profile.uid) if limits.can_change_user(profile.uid) else "-"
+    uid = str(profile.uid) if can_change_user(profile.uid) else "-"
     arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
+    libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return subprocess.Popen(
-        [sys.executable, "-s", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments],
+        # Without `site`, which would run what the .pth files of installed packages say: they are memory to every fork.
+        [sys.executable, "-S", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments, *libraries],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

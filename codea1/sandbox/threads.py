@@ -40,8 +40,8 @@ class Supervisor:
     def __init__(self, listener: int) -> None:
         self.listener = listener
 
-    def answer(self, children: Iterable[tuple[int, Threads]]) -> None:
-        """Answers one question; `children` are the process ids and threads of those that may have asked."""
+    def answer(self, children: Iterable[int], known: dict[int, Threads]) -> None:
+        """Answers one question of a thread of one of the processes `children`; notes their threads in `known`."""
         asked = bytearray(_ASKED.size)
         try:
             fcntl.ioctl(self.listener, seccomp.NOTIFICATION, asked)
@@ -49,7 +49,8 @@ class Supervisor:
             return
         question, thread, _, call, *_ = _ASKED.unpack(asked)
         # Sending a thread no signal tells whether it is one of the process's.
-        threads = next((known for pid, known in children if _libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
+        process = next((pid for pid in children if _libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
+        threads = None if process is None else known.setdefault(process, Threads())
         if call == _EXIT:
             if self._reply(question, 0) and threads is not None and thread not in threads.ended:
                 threads.ended.add(thread)

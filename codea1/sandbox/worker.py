@@ -11,13 +11,15 @@ import fcntl
 import gc
 import importlib
 import mmap
+import operator
 import os
 import select
-import signal
 import site
 import struct
 import sys
+from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal  # nor those of `signal`: enums to every fork
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair  # without the tables of `socket`
+from typing import NamedTuple
 
 from codea1.sandbox import (
     batch,
@@ -61,8 +63,8 @@ _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
 _ATTACHED_SPACE = CMSG_SPACE(4 * _SCRIPT_SOCKETS)
 _FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
-_NOTE_BYTES = 256  # in which a child says, before it runs anything untrusted, that it could confine itself or why not
-_SETTLED = b"settled"
+_SETTLED = 1  # a child's note before it runs anything untrusted; else it could not confine itself, and why follows
+_WHY_BYTES = 255
 
 
 def start() -> None:
@@ -166,10 +168,10 @@ def _serve(sockets: int) -> None:
         candidate.serve(_FIRST_SOCKET, first)
 
 
-class _Child:
-    def __init__(self, token: int, pid: int, slot: int) -> None:
-        self.token, self.pid, self.slot = token, pid, slot
-        self.threads = Threads()
+class _Child(NamedTuple):
+    token: int
+    pid: int
+    slot: int
 
 
 class _Zygote:
@@ -191,7 +193,9 @@ class _Zygote:
             readable = landlock.without(package, readable)
         self.places = make_places(isolation, readable, scratches)  # by slot, or the one of all
         self.free_slots = list(range(max_children))
-        self.notes = mmap.mmap(-1, _NOTE_BYTES * max_children)  # shared with each child until it is settled
+        self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
+        self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
+        self.threads: dict[int, Threads] = {}  # by process id, of children that ever started one
         self.max_fds = _OWN_FDS + len(self.places)
         self.supervisor: Supervisor | None = None
 
@@ -203,8 +207,8 @@ class _Zygote:
 
     def serve(self) -> None:
         deaths, wakeup = os.pipe2(os.O_NONBLOCK)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal(SIGCHLD, operator.is_)  # does nothing, in C
         poll = select.poll()
         for fd in (deaths, self.control.fileno(), *([self.supervisor.listener] if self.supervisor else [])):
             poll.register(fd, select.POLLIN)
@@ -217,29 +221,29 @@ class _Zygote:
                 elif fd == self.control.fileno():
                     is_asked = self.obey()
                 else:
-                    self.supervisor.answer([(child.pid, child.threads) for child in self.children.values()])
+                    self.supervisor.answer(self.children, self.threads)
         for child in self.children.values():
-            os.kill(child.pid, signal.SIGKILL)
+            os.kill(child.pid, SIGKILL)
 
     def obey(self) -> bool:
         """Takes one request; False when there will be no more."""
         message, attached, _, _ = self.control.recvmsg(REQUEST.size, _ATTACHED_SPACE)
         if not message:
             return False
-        fds = [fd for _, _, data in attached for (fd,) in struct.iter_unpack("i", data)]
+        fds = memoryview(attached[0][2]).cast("i").tolist() if attached else []
         operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
         if operation == START:
             self.start(token, fds, cpu_seconds, memory_bytes)
         else:  # if it is not dead already
             for child in self.children.values():
                 if child.token == token:
-                    os.kill(child.pid, signal.SIGKILL)
+                    os.kill(child.pid, SIGKILL)
         return True
 
     def start(self, token: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
         pid = -1
         if self.free_slots:
-            self.write_note(self.free_slots[-1], b"")
+            self.notes[self.free_slots[-1]] = 0
             with contextlib.suppress(OSError):
                 pid = self.processes.fork()
         if pid == 0:
@@ -261,10 +265,10 @@ class _Zygote:
             if not pid:
                 break
             child = self.children.pop(pid)
+            self.threads.pop(pid, None)
             self.place(child.slot).clear()
             self.free_slots.append(child.slot)
-            note = self.read_note(child.slot)
-            failure = b"" if note == _SETTLED else note or b"a child died before it was confined"
+            failure = b"" if self.notes[child.slot] == _SETTLED else self.read_why(child.slot)
             seconds = usage.ru_utime + usage.ru_stime
             self.control.send(REPLY.pack(END, child.token, pid, status, seconds) + failure)
 
@@ -272,16 +276,16 @@ class _Zygote:
         """A child's whole life. Does not return."""
         try:
             try:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                set_wakeup_fd(-1)
+                signal(SIGCHLD, SIG_DFL)
                 for number, fd in enumerate(fds, start=_FIRST_SOCKET):
                     os.dup2(fd, number)
                 self.child_limits.confine(self.place(slot), cpu_seconds, memory_bytes)
                 os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
-                self.write_note(slot, _SETTLED)
+                self.notes[slot] = _SETTLED
                 self.notes.close()  # for good: it is nobody's memory any more
             except Exception as error:
-                self.write_note(slot, f"a child could not confine itself: {error}".encode())
+                self.write_why(slot, f"a child could not confine itself: {error}")
                 os._exit(1)
             _serve(len(fds))
             os._exit(0)
@@ -291,10 +295,10 @@ class _Zygote:
     def place(self, slot: int) -> Place:
         return self.places[slot % len(self.places)]
 
-    def read_note(self, slot: int) -> bytes:
-        start = slot * _NOTE_BYTES
-        return self.notes[start : start + _NOTE_BYTES].rstrip(b"\0")
+    def read_why(self, slot: int) -> bytes:
+        why = self.notes[self.whys[slot] :][:_WHY_BYTES].rstrip(b"\0")
+        return why or b"a child died before it was confined"
 
-    def write_note(self, slot: int, text: bytes) -> None:
-        start = slot * _NOTE_BYTES
-        self.notes[start : start + _NOTE_BYTES] = text[:_NOTE_BYTES].ljust(_NOTE_BYTES, b"\0")
+    def write_why(self, slot: int, why: str) -> None:
+        text = why.encode("utf-8", "replace")[:_WHY_BYTES]
+        self.notes[self.whys[slot] : self.whys[slot] + _WHY_BYTES] = text.ljust(_WHY_BYTES, b"\0")

@@ -1,13 +1,16 @@
 """A long mixed load with processes killed under it: no verdict may be wrong or missing, nothing may grow or stay.
 
   python -m bench.sandbox_soak [--gradings 20000] [--kills 200] [--slots 2] [--isolation auto]
+  python -m bench.sandbox_soak --long --kills 0      # arguments of 40 KB for each program, and a ground truth for them
 
-Half of the programs are right, a fifth wrong, the rest from the hostile suite of tests/hostile. While they are graded,
-zygotes and children are killed at random; after that, trainers with gradings under way are killed, too.
+Half of the programs are right, a fifth wrong, the rest from the hostile suite of tests/hostile; with --long none is
+hostile. While they are graded, zygotes and children are killed at random; after that, trainers with gradings under way
+are killed, too. One grader remembers what its limits allow, 16 MiB.
 """
 
 import argparse
 import collections
+import contextlib
 import os
 import random
 import signal
@@ -24,10 +27,17 @@ from codea1.sandbox.pool import Limits, SandboxPool
 from codea1.sandbox.values import encode_exact
 from tests.hostile.attack import all_programs
 
-LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
-IN_FLIGHT = 64
+LIMITS = Limits(
+    cpu_seconds_per_test=0.25,
+    cpu_seconds_per_suite=0.5,
+    memory_bytes=256 << 20,
+    output_bytes=1 << 20,
+    memo_bytes=16 << 20,
+)
+IN_FLIGHT = 64  # and twice the slots
 TESTS = [Test(Call(encode_exact(((3,), {}))), encode_exact(4))]
-FORGET_EVERY = 500  # gradings: what a grader remembers is memory that is meant to grow
+LONG = 10_000  # characters of an argument
+GROUND_TRUTH = "def f(x, text=''): return x + 1"
 TRAINERS = 5
 TRAINER = """
 import time
@@ -41,7 +51,7 @@ time.sleep(60)
 """
 
 
-def programs(count: int, random_: random.Random) -> Iterator[tuple[str, str, set[str]]]:
+def programs(count: int, random_: random.Random, *, honest: bool) -> Iterator[tuple[str, str, set[str]]]:
     """(name, source, right verdicts). Hostile programs are those that need nothing around them, and no long sleep."""
     hostile = [
         (name, source, right)
@@ -49,14 +59,20 @@ def programs(count: int, random_: random.Random) -> Iterator[tuple[str, str, set
         if "@" not in source and "benign" not in name and "scratch" not in name and right != {"timeout"}
     ]
     for number in range(count):
-        kind = random_.random()
+        kind = random_.random() * (0.7 if honest else 1.0)
         if kind < 0.5:
-            yield "right", f"def f(x): return x + 1\n# {number}", {"pass"}
+            yield "right", f"{GROUND_TRUTH}\n# {number}", {"pass"}
         elif kind < 0.7:
-            yield "wrong", f"def f(x): return x\n# {number}", {"fail"}
+            yield "wrong", f"def f(x, text=''): return x\n# {number}", {"fail"}
         else:
             name, source, right = random_.choice(hostile)
             yield name, f"{source}\n# {number}", right
+
+
+def tests(number: int) -> list[Test]:
+    """Four tests with long arguments that no other number has."""
+    calls = [Call(encode_exact(((3, f"{number}.{i}" + "x" * LONG), {}))) for i in range(4)]
+    return [Test(call, encode_exact(4)) for call in calls]
 
 
 class Killer(threading.Thread):
@@ -83,34 +99,53 @@ class Killer(threading.Thread):
                 self.left -= 1
 
 
-def soak(pool: SandboxPool, count: int, random_: random.Random) -> tuple[collections.Counter, list[str]]:
-    """(verdicts, what was wrong)"""
+def soak(pool: SandboxPool, count: int, random_: random.Random, *, long: bool) -> tuple[collections.Counter, list[str]]:
+    """(verdicts of programs, what was wrong)"""
+    grader = Grader(pool)
     verdicts: collections.Counter[str] = collections.Counter()
     wrong: list[str] = []
     waiting: collections.deque = collections.deque()
 
     def take() -> None:
         name, right, future = waiting.popleft()
-        (verdict,) = future.result().verdicts
+        (verdict,) = set(future.result().verdicts)
         verdicts[verdict.value] += 1
         if verdict not in right and verdict != "infra":
             wrong.append(f"{name}: {verdict} {future.result().details}")
 
-    for done, (name, source, right) in enumerate(programs(count, random_)):
-        if done % FORGET_EVERY == 0:
-            grader = Grader(pool)
-        waiting.append((name, right, grader.grade(source, TESTS)))
-        if len(waiting) >= IN_FLIGHT:
+    for done, (name, source, right) in enumerate(programs(count, random_, honest=long)):
+        asked = tests(done) if long else TESTS
+        if long:
+            grader.ground_truth(GROUND_TRUTH, [test.call for test in asked]).result()
+        waiting.append((name, right, grader.grade(source, asked)))
+        if len(waiting) >= max(IN_FLIGHT, 2 * pool.slots):
             take()
         if done % max(1, count // 10) == 0:
-            print(f"  {done:6} memory {memory_kib()} KiB, {len(os.listdir('/proc/self/fd'))} descriptors", flush=True)
+            print(f"  {done:6} {sizes(pool)}", flush=True)
     while waiting:
         take()
     return verdicts, wrong
 
 
-def memory_kib() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+def sizes(pool: SandboxPool) -> str:
+    """Memory and descriptors of this process, and of the zygote that has most."""
+    pids = [str(zygote._process.pid) for zygote in list(pool._dispatcher._zygotes.values())]
+    most = [0, 0]
+    with contextlib.suppress(OSError):  # one was killed just now
+        if pool.isolation.namespaces:  # these wait for a zygote each
+            children = [Path(f"/proc/{pid}/task/{pid}/children").read_text() for pid in pids]
+            pids = " ".join(children).split()
+        most = [max(map(measure, pids), default=0) for measure in (memory_kib, descriptors)]
+    own = f"{memory_kib('self')} KiB, {descriptors('self')} descriptors"
+    return f"{own}; zygotes up to {most[0]} KiB, {most[1]} descriptors"
+
+
+def descriptors(pid: str) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def memory_kib(pid: str) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def is_alive(pid: int) -> bool:
@@ -143,16 +178,20 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--long", action="store_true", help="arguments of 40 KB for each program")
     arguments = parser.parse_args()
     start = time.monotonic()
     all_wrong: list[str] = []
     with SandboxPool(arguments.slots, LIMITS, arguments.isolation) as pool:
         print(pool.isolation_note)
-        for what, kills in (("left alone", 0), ("with processes killed", arguments.kills)):
+        for what, kills in {
+            "left alone": 0,
+            **({"with processes killed": arguments.kills} if arguments.kills else {}),
+        }.items():
             print(f"{arguments.gradings} gradings {what}:")
             killer = Killer(pool, kills, arguments.every, random.Random(arguments.seed))
             killer.start()
-            verdicts, wrong = soak(pool, arguments.gradings, random.Random(arguments.seed))
+            verdicts, wrong = soak(pool, arguments.gradings, random.Random(arguments.seed), long=arguments.long)
             killer.left = 0
             print(f"  killed {dict(killer.killed)}; verdicts {dict(verdicts)}; wrong: {wrong or 'none'}")
             all_wrong += wrong

@@ -48,7 +48,7 @@ class SandboxPool:
         if isolation not in ISOLATIONS:
             raise BadInput(f"sandbox isolation {isolation!r} is unknown; known are {', '.join(ISOLATIONS)}.")
         self.limits = limits or Limits()
-        self._slots = slots or len(os.sched_getaffinity(0))
+        self.slots = slots or len(os.sched_getaffinity(0))
         self.refusals: dict[Isolation, str] = {}  # stronger levels than the one in use, and why they are not
         self.has_threads = True  # programs can start some
         levels = list(Isolation) if isolation == AUTO else [Isolation(isolation)]
@@ -63,7 +63,7 @@ class SandboxPool:
     def _start(self, isolation: Isolation) -> str:
         """Starts at one level; returns why that is not possible, or ""."""
         profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
-        self._dispatcher = Dispatcher(self._slots, isolation, profiles)
+        self._dispatcher = Dispatcher(self.slots, isolation, profiles)
         program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply="exact").result()
         script = self.run_script("def check(candidate): candidate()", "def f(): pass", "f").result()
         if program.loaded and script.verdict is Verdict.PASS:

@@ -22,6 +22,7 @@ _CHILDREN_PER_RUN = 2  # at most: a check script's run has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
 _MAX_KILLS = 2  # of one grading's children: then its program is what gets them killed
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
+_STANDSTILL = 1.0  # seconds late from which the dispatcher has stood still; it may be busy for less
 _MIN_BACKOFF, _MAX_BACKOFF = 0.01, 1.0  # seconds between attempts to start processes where there was no room for one
 _MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has failed
 
@@ -160,12 +161,13 @@ class Dispatcher:
             self._shut_down()
 
     def _tick(self, waited: float) -> None:
-        """Moves the clock of `now` on by what has passed, but by no more than was to be waited.
+        """Moves the clock of `now` on by what has passed; by what was to be waited, where that is much less.
 
-        Where the machine, or this thread, stood still for longer, what the children did meanwhile was not to be seen.
+        Then the machine, or this thread, stood still, and what the children did meanwhile was not to be seen.
         """
         ticked = time.monotonic()
-        self.now += min(ticked - self._ticked, waited + _MIN_WAIT)
+        passed = ticked - self._ticked
+        self.now += passed if passed < waited + _STANDSTILL else waited
         self._ticked = ticked
 
     def _restart(self) -> None:

@@ -78,13 +78,13 @@ class Grader:
         A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
         this grader saw that. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
         """
-        parts = [part for test in tests for part in (test.call.entry_point, test.call.arguments, test.expected)]
-        promised, is_new = self._memo.claim("grading", digest("grading", program, *parts), _grading_size)
+        known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
+        promised, is_new = self._memo.claim("grading", digest("grading", program, *known), _grading_size)
         if is_new:
             try:
                 seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
-                for test in tests:
-                    seconds[_call_key(test)] = max(self._call_seconds(test), seconds.get(_call_key(test), 0.0))
+                for test, key in zip(tests, known, strict=True):
+                    seconds[_call_key(test)] = max(self._call_seconds(key), seconds.get(_call_key(test), 0.0))
                 calls = {_call_key(test): test.call for test in tests}
                 run = self._pool.run_calls(
                     program,
@@ -92,7 +92,8 @@ class Grader:
                     reply="canonical",
                     call_seconds=list(seconds.values()),
                 )
-                fulfil(promised, then(run, lambda run: self._compare(run, list(seconds), tests)))
+                expected = [self._canonical(test, key) for test, key in zip(tests, known, strict=True)]
+                fulfil(promised, then(run, lambda run: _compare(run, list(seconds), tests, expected)))
             except BaseException as error:
                 promised.set_exception(error)
         return promised
@@ -120,44 +121,43 @@ class Grader:
     def _note_seconds(self, calls: Sequence[Call], answers: list[GroundTruthAnswer]) -> list[GroundTruthAnswer]:
         for call, answer in zip(calls, answers, strict=True):
             if answer.usable:
-                key = _seconds_key(call, answer.value)
+                key = b"seconds" + digest(call.entry_point, call.arguments, answer.value)
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
-    def _call_seconds(self, test: Test) -> float:
-        seconds = self._memo.get(_seconds_key(test.call, test.expected))
+    def _call_seconds(self, test_digest: bytes) -> float:
+        seconds = self._memo.get(b"seconds" + test_digest)
         if seconds is None:
             return self._pool.limits.cpu_seconds_per_test
         return max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
 
-    def _compare(self, run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test]) -> Grading:
-        outcome_of = dict(zip(keys, run.outcomes, strict=True))
-        outcomes = [outcome_of[_call_key(test)] for test in tests]
-        verdicts = [self._verdict(outcome, test.expected) for outcome, test in zip(outcomes, tests, strict=True)]
-        words = {each.payload: each.payload.decode("utf-8", "replace") for each in outcomes if each.kind != "value"}
-        details = ["" if each.kind == "value" else words[each.payload] for each in outcomes]
-        return Grading(run.loaded, verdicts, details, run.cpu_seconds)
-
-    def _verdict(self, outcome: Outcome, expected: bytes) -> Verdict:
-        canonical = self._canonical(expected)
-        if not canonical:
-            return Verdict.INVALID
-        if outcome.kind == "value":
-            return Verdict.PASS if outcome.payload == canonical else Verdict.FAIL
-        return _VERDICTS[outcome.kind]
-
-    def _canonical(self, expected: bytes) -> bytes:
-        """Canonical bytes of an exact encoding; empty for what nothing can be equal to."""
-        key = digest("canonical", expected)
+    def _canonical(self, test: Test, test_digest: bytes) -> bytes:
+        """Canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
+        key = b"canonical" + test_digest
         known = self._memo.get(key)
         if known is None:
-            known = canonical_of(expected) or b""
+            known = canonical_of(test.expected) or b""
             self._memo.put(key, known, len(known))
         return known
 
 
-def _seconds_key(call: Call, value: bytes) -> bytes:
-    return digest("seconds", call.entry_point, call.arguments, value)
+def _compare(
+    run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test], expected: Sequence[bytes]
+) -> Grading:
+    outcome_of = dict(zip(keys, run.outcomes, strict=True))
+    outcomes = [outcome_of[_call_key(test)] for test in tests]
+    verdicts = [_verdict(outcome, canonical) for outcome, canonical in zip(outcomes, expected, strict=True)]
+    words = {each.payload: each.payload.decode("utf-8", "replace") for each in outcomes if each.kind != "value"}
+    details = ["" if each.kind == "value" else words[each.payload] for each in outcomes]
+    return Grading(run.loaded, verdicts, details, run.cpu_seconds)
+
+
+def _verdict(outcome: Outcome, expected: bytes) -> Verdict:
+    if not expected:
+        return Verdict.INVALID
+    if outcome.kind == "value":
+        return Verdict.PASS if outcome.payload == expected else Verdict.FAIL
+    return _VERDICTS[outcome.kind]
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:

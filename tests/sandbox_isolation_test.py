@@ -100,6 +100,8 @@ def test_a_program_runs_at_every_level(pool):
         "os.chmod('.', 0)",
         "os.mkfifo('x')",
         "os.memfd_create('x')",
+        "__import__('shutil').copy(os.__file__, 'x')",
+        "__import__('time').clock_gettime((~os.getppid() << 3) | 2)",
         "socket.socketpair()[0].send(b'x', socket.MSG_OOB)",
         "socket.socketpair()[0].recv(1, socket.MSG_OOB)",
         "socket.socketpair()[0].getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)",
@@ -303,38 +305,63 @@ def test_a_scratch_is_small(full):
             except OSError as error: return i, error.strerror
     """
     assert answer(full, program) == (8, "No space left on device")
-    assert answer(
-        full, "def f():\n  try: open('x', 'wb').write(bytes(2 << 20))\n  except OSError as e: return e.strerror"
-    )
+    too_large = "def f():\n  try: open('x', 'wb').write(bytes(2 << 20))\n  except OSError as e: return e.strerror"
+    assert answer(full, too_large) == "File too large"
+    many = """
+        def f():
+            try:
+                for i in range(400): open(str(i), 'w').close()
+            except OSError as error: return i, error.strerror
+    """
+    assert answer(full, many) == (255, "No space left on device")
 
 
 def test_neighbours_cannot_reach_each_others_scratch(full):
-    stay = "import time\ndef f():\n  open('mine', 'w').write('secret')\n  time.sleep(0.5)\n  return open('mine').read()"
+    stay = "import time\ndef f():\n  open('mine', 'w').write('secret')\n  time.sleep(2)\n  return open('mine').read()"
     program = """
         import os
         def attempt(action):
             try: return action()
             except OSError: return None
-        def f():
-            found = [attempt(lambda: os.listdir('/scratch'))]
-            for number in range(9):
-                folder = f'/scratch/{number}'
-                if folder != os.environ['HOME']:
-                    for action in (
-                        lambda: os.stat(folder), lambda: os.statvfs(folder), lambda: os.chdir(folder) or 1,
-                        lambda: os.listdir(folder), lambda: open(f'{folder}/mine').read(),
-                        lambda: open(f'{folder}/mine', 'w').close() or 1, lambda: os.unlink(f'{folder}/mine') or 1,
-                        lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.chmod(folder, 0) or 1,
-                        lambda: os.rename(f'{folder}/mine', 'mine') or 1, lambda: os.chdir(folder) or os.listdir('.'),
-                        lambda: os.utime(f'{folder}/mine') or 1, lambda: open(f'{folder}/new', 'w').close() or 1,
-                    ):
-                        found.append(attempt(action))
-            return set(found)
+        def f(folder):
+            listed = attempt(lambda: os.listdir('/scratch'))
+            return listed, {attempt(action) for action in (
+                lambda: os.listdir(folder), lambda: open(f'{folder}/mine').read(),
+                lambda: open(f'{folder}/mine', 'w').close() or 1, lambda: os.unlink(f'{folder}/mine') or 1,
+                lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.chmod(folder, 0) or 1,
+                lambda: os.rename(f'{folder}/mine', 'mine') or 1, lambda: os.mkdir(f'{folder}/new') or 1,
+                lambda: os.utime(f'{folder}/mine') or 1, lambda: open(f'{folder}/new', 'w').close() or 1,
+            )}
     """
-    call = Call("f", encode_exact(((), {})))
-    staying = full.run_calls(stay, [call], reply="exact")
-    assert answer(full, program) == {None}
+    staying = full.run_calls(stay, [Call("f", encode_exact(((), {})))], reply="exact")
+    time.sleep(0.5)
+    (pid,) = [child.pid for child in list(full._dispatcher._owners)]
+    folder = os.readlink(f"/proc/{pid}/cwd")  # which no program can guess
+    assert re.fullmatch("/scratch/[0-9a-f]{16}", folder)
+    assert answer(full, program, folder) == (None, {None})
     assert decode_exact(staying.result(60).outcomes[0].payload) == "secret"
+
+
+def test_what_a_child_has_from_outside(pool):
+    run = pool.run_calls("import time\ndef f(): time.sleep(1)", [Call("f", encode_exact(((), {})))], reply="exact")
+    time.sleep(0.5)
+    (pid,) = [child.pid for child in list(pool._dispatcher._owners)]
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    assert all(int(status[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"))
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    assert int(status["Seccomp_filters"]) >= 2
+    assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    for name, value in {
+        "Max open files": 64,
+        "Max core file size": 0,
+        "Max locked memory": 0,
+        "Max cpu time": 2 * 3 + 2,  # LIMITS.cpu_seconds_per_suite is 3
+        "Max file size": 1 << 20 if pool.isolation.has_scratch else 0,
+    }.items():
+        assert re.search(rf"{name} +{value} +{value} ", limits), (name, limits)
+    assert run.result(60).outcomes[0].kind == "value"
 
 
 def run(python: str, program: str, **popen: object) -> subprocess.CompletedProcess:

@@ -114,15 +114,19 @@ def test_each_kind_of_outcome(pool):
             if x == 4: os._exit(0)
             if x == 5:
                 while True: pass
+            if x == 6: raise ValueError('x' * 9999)
     """
-    result = run(pool, program, [*(call(x) for x in range(6)), call(0), call(0, name="g"), call(0, 0)])
-    assert kinds(result) == ["value", "error", "opaque", "too_large", "error", "timeout", "value", "error", "error"]
+    calls = [*(call(x) for x in range(6)), call(0), call(0, name="g"), call(0, 0), call(6)]
+    result = run(pool, program, calls)
+    failures = ["error", "opaque", "too_large", "error", "timeout"]
+    assert kinds(result) == ["value", *failures, "value", "error", "error", "error"]
     words = [outcome.payload.decode("utf-8", "replace") for outcome in result.outcomes]
     assert words[1] == "ValueError: no"
     assert words[2] == "builtins.object"
     assert words[4] == "the process exited with status 0"
     assert words[7].startswith("NameError")
     assert words[8].startswith("TypeError")
+    assert len(words[9]) == 300
 
 
 def test_every_death_and_hang_costs_only_itself(pool):
@@ -256,7 +260,10 @@ def kill_zygotes(pool: SandboxPool) -> None:
         os.kill(zygote._process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("bytes_", ["b'x' * 99", "bytes(9)", "struct.pack('>IIc', 0, 5, b'V')", "b'\\xff' * 9"])
+@pytest.mark.parametrize(
+    "bytes_",
+    ["b'x' * 99", "bytes(9)", "struct.pack('>IIc', 0, 5, b'V')", "b'\\xff' * 9", "struct.pack('>IIc', 1000, 2, b'Z')"],
+)
 def test_a_broken_protocol_fails_the_suite_and_is_counted(pool, bytes_):
     violations = pool.counters()["violations"]
     program = f"import os, struct\ndef f(x):\n  if x == 2: os.write(3, {bytes_})\n  return x"
@@ -616,3 +623,65 @@ def test_a_bug_costs_the_run_that_has_it_and_no_zygote(monkeypatch, capfd):
         assert [values(each.result(30)) for each in honest] == [[i] for i in range(20)]
         assert pool.counters()["zygotes_lost"] == 0
     assert "a bug" in capfd.readouterr().err
+
+
+def test_a_suite_says_no_more_however_many_processes_it_takes(pool):
+    program = "import os\ndef f(x):\n  if x % 2: os._exit(0)\n  return 'x' * 300_000"
+    result = run(pool, program, [call(x) for x in range(20)])
+    assert sum(len(outcome.payload) for outcome in result.outcomes) <= LIMITS.output_bytes + 300 * 20
+    assert kinds(result) == ["value", "error"] * 3 + ["too_large", "error"] * 7
+
+
+@pytest.mark.parametrize(("bugs", "ends"), [(1, False), (4, True)])
+def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
+    count, left = dispatcher.Dispatcher._count_busy_seconds, iter(range(bugs))
+
+    def failing(self: dispatcher.Dispatcher) -> None:
+        if next(left, None) is not None:
+            raise ValueError("a bug")
+        count(self)
+
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        monkeypatch.setattr(dispatcher.Dispatcher, "_count_busy_seconds", failing)
+        future = pool.run_calls("def f(): return 1", [call()], reply="exact")
+        if ends:
+            pool._dispatcher._thread.join(60)
+            with pytest.raises(RuntimeError):
+                pool.run_calls("", [], reply="exact").result(30)
+        else:
+            assert values(future.result(60)) == [1]
+            assert pool.counters()["restarts"] == 1
+    assert "a bug" in capfd.readouterr().err
+
+
+def test_where_nobody_counts_threads_there_are_none(worker_module):
+    worker_module(
+        """
+        from codea1.sandbox import seccomp
+        from codea1.sandbox.worker import start
+        seccomp.Filter.install_with_listener = lambda self: None
+        """
+    )
+    with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
+        assert not pool.has_threads
+        assert "cannot start threads" in pool.isolation_note
+        program = "import threading\ndef f(): threading.Thread(target=len, args=['']).start()"
+        assert run(pool, program, [call()]).outcomes[0].payload == b"RuntimeError: can't start new thread"
+
+
+def test_questions_of_threads_are_counted(monkeypatch, worker_module):
+    """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
+    worker_module(
+        "from codea1.sandbox import threads\nfrom codea1.sandbox.worker import start\nthreads.MAX_QUESTIONS = 50"
+    )
+    program = """
+        import threading
+        def f(count):
+            for _ in range(count):
+                thread = threading.Thread(target=int)
+                thread.start()
+                thread.join()
+            return count
+    """
+    with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
+        assert kinds(run(pool, program, [call(20), call(40), call(1)])) == ["value", "error", "value"]

@@ -18,6 +18,7 @@ from codea1.sandbox.exact import ExactEncoder
 from codea1.sandbox.values import (
     NotPlainData,
     TooLarge,
+    canonical_of,
     contains_nan,
     decode_exact,
     encode_canonical,
@@ -133,6 +134,7 @@ def test_exact_round_trip_keeps_types(value):
 @settings(max_examples=200, deadline=None)
 def test_what_is_exactly_equal_is_canonically_equal(value):
     assert encode_canonical(decode_exact(encode_exact(value))) == encode_canonical(value)
+    assert canonical_of(encode_exact(value)) == encode_canonical(value)  # which builds no set and no dict
 
 
 def test_exact_encoding_tells_types_apart():
@@ -318,6 +320,17 @@ def test_decoding_damaged_encodings_is_safe(value, data):
     encoding[data.draw(st.integers(0, len(encoding) - 1))] ^= data.draw(st.integers(1, 255))
     with contextlib.suppress(ValueError):
         decode_exact(bytes(encoding))
+    canonical_of(bytes(encoding))
+
+
+@pytest.mark.parametrize("nan", [{math.nan}, {1: {math.nan: 2}}, [{2: (math.nan,)}]])
+def test_nothing_equals_what_holds_a_nan(nan):
+    assert canonical_of(encode_exact(nan)) is None
+
+
+@pytest.mark.parametrize("payload", [b"S\0\0\0\2TT", b"d\0\0\0\2TNTN", b"S\0\0\0\2Ti\0\0\0\1\1"])
+def test_nothing_equals_what_repeats_a_member(payload):
+    assert canonical_of(payload) is None
 
 
 def test_nan_is_found_wherever_it_hides():

@@ -14,7 +14,7 @@ import numpy as np
 
 from codea1.sandbox.batch import NO_DIGEST
 from codea1.sandbox.batch_run import Description
-from codea1.sandbox.values import NotPlainData, contains_nan, decode_exact
+from codea1.sandbox.values import contains_nan, decode_exact
 
 FLOAT_ATOL = 1e-6  # where floats are expected and the problem names no tolerance
 RTOL = 1e-7
@@ -65,7 +65,7 @@ class Recorder:
         expected.type_name, expected.compared, expected.is_comparable = value.type_name, value.compared, True
         if value.exact:
             try:
-                read = _decoded(value, hashed=True)
+                read = _decoded(value)
             except ValueError:
                 return False
             expected.is_comparable = not contains_nan(read)
@@ -115,7 +115,7 @@ class Oracle:
 
 def is_floats(value: object) -> bool:
     """Whether it is a float, or a list or tuple of at least one float and nothing else."""
-    if isinstance(value, list | tuple) and value:
+    if type(value) in (list, tuple) and value:  # and not `Members` of a set
         return all(isinstance(each, float) for each in value)
     return isinstance(value, float)
 
@@ -138,25 +138,22 @@ def is_close(out: object, expected: object, *, atol: float) -> bool:
 
 def _holds_numbers(value: object) -> bool:
     """Whether it is a number, or a list or tuple of such and of further lists and tuples of them."""
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):  # and not `Members` of a set, which are never close to anything
         return all(map(_holds_numbers, value))
     return isinstance(value, int | float | complex)
 
 
-def _decoded(value: Description, *, hashed: bool) -> object:
-    """Decodes the value. Raises ValueError for what is no encoding and, without `hashed`, for one of sets or dicts."""
+def _decoded(value: Description) -> object:
+    """Decodes the value. Raises ValueError for what is no encoding."""
     if not isinstance(value.exact, bytes):
         raise ValueError("a description without an encoding")
-    try:
-        return decode_exact(value.exact, hashed=hashed)
-    except NotPlainData as error:  # a ratio that would take long to reduce
-        raise ValueError(str(error)) from error
+    return decode_exact(value.exact, hashed=False)
 
 
 def _decoded_or_none(value: Description) -> object:
-    """Decodes the value; None for one that holds sets or dicts, which are never close to anything, or cannot be."""
+    """Decodes the value; None for one that cannot be."""
     try:
-        return _decoded(value, hashed=False) if value.exact else None
+        return _decoded(value) if value.exact else None
     except ValueError:
         return None
 

@@ -62,7 +62,7 @@ class CallRun(Run):
         super().__init__()
         self.profile = profile_of(program, hash_seed)
         self.call_seconds, self.limits = call_seconds, limits
-        self.request = frames.pack_program(program, reply, seed=hash_seed, output_bytes=limits.output_bytes)
+        self.program, self.reply, self.hash_seed = program, reply, hash_seed
         self.calls = [frames.pack_call(i, call.entry_point, call.arguments) for i, call in enumerate(calls)]
 
     def begin(self, desk: Desk) -> None:
@@ -77,8 +77,9 @@ class CallRun(Run):
         ours, theirs = socket.socketpair()
         kernel_limit = kernel_cpu_limit(self.limits.cpu_seconds_per_suite - self.spent)
         rest = self.calls[len(self.outcomes) :]
-        room = self.limits.output_bytes + _FRAME_BYTES * (len(rest) + 1)
-        self.channel = Channel(ours, self.request + b"".join(rest), room, self.limits.output_bytes)
+        left = max(0, self.limits.output_bytes - sum(len(outcome.payload) for outcome in self.outcomes))
+        request = frames.pack_program(self.program, self.reply, seed=self.hash_seed, output_bytes=left)
+        self.channel = Channel(ours, request + b"".join(rest), left + _FRAME_BYTES * (len(rest) + 1), left)
         with theirs:
             self.child = desk.spawn(self, self.profile, [theirs], kernel_limit, self.limits.memory_bytes)
         self.answered = False  # the program frame, by this child

@@ -8,8 +8,9 @@ from collections import deque
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 
-from codea1.sandbox.exact import decode_exact
+from codea1.sandbox.exact import Members, Pairs, decode_exact
 from codea1.sandbox.plain import RECORDS, Encoder, NotPlainData, check_record, contains_nan, length_prefix
 
 
@@ -23,12 +24,12 @@ def encode_canonical(value: object) -> bytes:
 
 
 def canonical_of(exact: bytes) -> bytes | None:
-    """The canonical bytes of an exact encoding; None for what nothing can be equal to.
+    """The canonical bytes of an exact encoding, in time linear in it; None for what nothing can be equal to.
 
     That is what holds a NaN, and what no `encode_exact` wrote or no `encode_canonical` can write.
     """
     try:
-        value = decode_exact(exact)
+        value = decode_exact(exact, hashed=False)
         return None if contains_nan(value) else encode_canonical(value)
     except (ValueError, NotPlainData):
         return None
@@ -74,6 +75,23 @@ class CanonicalEncoder(Encoder):
         parts = sorted(self.pairs(value, depth))
         return b"d" + length_prefix(len(parts)) + b"".join(parts)
 
+    def members(self, value: Members, depth: int) -> bytes:
+        return self.once(b"S", self.encode_all(value, depth))
+
+    def paired(self, value: Pairs, depth: int) -> bytes:
+        keys, items = ([*part] for part in zip(*value, strict=True)) if value else ([], [])
+        keys = self.encode_all(keys, depth)
+        self.once(b"", keys)
+        pairs = zip(keys, self.encode_all(items, depth), strict=True)
+        return b"d" + length_prefix(len(keys)) + b"".join(sorted(key + item for key, item in pairs))
+
+    def once(self, tag: bytes, parts: list[bytes]) -> bytes:
+        """Raises ValueError for parts that a set or the keys of a dict cannot have, since two are equal."""
+        parts = sorted(parts)
+        if any(first == second for first, second in pairwise(parts)):
+            raise ValueError("members are repeated")
+        return tag + length_prefix(len(parts)) + b"".join(parts)
+
     def range(self, value: range, depth: int) -> bytes:
         count = max(0, (value.stop - value.start + value.step + (-1 if value.step > 0 else 1)) // value.step)
         return self.items(b"r", (count, value.start, value.step)[: min(count, 2) + 1], depth)
@@ -102,6 +120,8 @@ CanonicalEncoder.writers = {
     set: lambda self, value, depth: self.unordered(b"S", value, depth),
     frozenset: lambda self, value, depth: self.unordered(b"S", value, depth),
     dict: CanonicalEncoder.dictionary,
+    Members: CanonicalEncoder.members,
+    Pairs: CanonicalEncoder.paired,
     range: CanonicalEncoder.range,
     **dict.fromkeys((date, time, datetime, timedelta), CanonicalEncoder.moment),
 }

@@ -33,11 +33,19 @@ def encode_exact(value: object, max_bytes: int = MAX_BYTES) -> bytes:
     return ExactEncoder(max_bytes).whole(value)
 
 
+class Members(list):
+    """The members of a set, in place of it."""
+
+
+class Pairs(list):
+    """The keys and values of a dict, in place of it."""
+
+
 def decode_exact(data: bytes, *, hashed: bool = True) -> object:
     """The value `encode_exact` encoded, types and all. Raises ValueError for anything that is not such an encoding.
 
-    Also for a set or dict whose members were chosen to have equal hashes, which would take for ever to build; without
-    `hashed` for any set or dict.
+    Building a set or dict takes time quadratic in members that were chosen for that. Without `hashed` none is built:
+    there are `Members` and `Pairs` instead, whose members nothing has compared.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"an encoded value has {len(data)} bytes, the limit is {MAX_BYTES}")
@@ -54,7 +62,7 @@ def decode_exact(data: bytes, *, hashed: bool = True) -> object:
 def decode_fields(data: bytes, *types: type) -> tuple:
     """The tuple that `data` holds, whose members are of exactly these types. Raises ValueError for anything else.
 
-    For what an untrusted process claims: sets and dicts are not decoded.
+    For what an untrusted process claims: no set or dict is built.
     """
     fields = decode_exact(data, hashed=False)
     if type(fields) is not tuple or [type(field) for field in fields] != list(types):
@@ -62,7 +70,6 @@ def decode_fields(data: bytes, *types: type) -> tuple:
     return fields
 
 
-_MAX_COLLISIONS = 64  # members of a set or dict with equal hashes; building it takes time quadratic in them
 _MIN_RUN = 16  # numbers of one type in a row from which they are packed
 _PACKED = {float: (b"x", "d"), int: (b"w", "q")}  # tag and struct code; both take 8 bytes
 _PACKED_CODES = dict(_PACKED.values())
@@ -156,15 +163,14 @@ class _Decoder:
 
     def container(self, tag: bytes, depth: int) -> object:
         kind, count = _CONTAINERS[tag], self.count()
-        if kind not in (list, tuple) and not self.hashed:
-            raise ValueError(f"an encoded value holds a {kind.__name__}")
-        if kind in (list, tuple):
+        if not self.hashed:
+            kind = _UNHASHED.get(kind, kind)
+        if kind in (list, tuple, Members):
             value = kind(self.sequence(count, depth))
+        elif kind in (dict, Pairs):
+            value = kind([(self.value(depth + 1), self.value(depth + 1)) for _ in range(count)])
         else:
-            parts = [(self.value(depth + 1), self.value(depth + 1) if kind is dict else None) for _ in range(count)]
-            if count - len({hash(member) for member, _ in parts}) > _MAX_COLLISIONS:
-                raise ValueError("an encoded value's members were chosen to have equal hashes")
-            value = dict(parts) if kind is dict else kind([member for member, _ in parts])
+            value = kind([self.value(depth + 1) for _ in range(count)])
         if len(value) != count:
             raise ValueError("malformed value encoding: members are repeated or miscounted")
         return value
@@ -209,4 +215,5 @@ _FROM_BYTES: dict[bytes, Callable[[bytes], object]] = {
     b"B": bytearray,
 }
 _CONTAINERS = {b"l": list, b"t": tuple, b"S": set, b"Z": frozenset, b"d": dict}
+_UNHASHED = {set: Members, frozenset: Members, dict: Pairs}
 _RECORD_TYPES = {tag: kind for kind, (tag, _, _) in RECORDS.items()}

@@ -23,6 +23,7 @@ LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
 MAX_WORDS = 300  # bytes of a frame that says in words what happened
 PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces
 _WORDS = frozenset((LOADED, ERROR, OPAQUE, TOO_LARGE))
+_FROM_CHILDREN = _WORDS | {VALUE, PIECES, VERDICT, DIGESTS}
 _HEADER = struct.Struct(">IIc")
 _PROGRAM = struct.Struct(">cIQ")
 _NAME = struct.Struct(">H")
@@ -126,7 +127,7 @@ def read(fd: int, max_payload: int | None = None) -> Frame | None:
         return None
     length, index, kind = _HEADER.unpack(header)
     if max_payload is not None:
-        _check_length(length, kind, max_payload)
+        _check_header(length, kind, max_payload)
     payload = _read_exactly(fd, length)
     return None if payload is None else Frame(index, kind, payload)
 
@@ -148,9 +149,9 @@ def write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _check_length(length: int, kind: bytes, max_payload: int) -> None:
-    if length > (MAX_WORDS if kind in _WORDS else max_payload):
-        raise ProtocolViolation(f"a frame of {length} bytes")
+def _check_header(length: int, kind: bytes, max_payload: int) -> None:
+    if kind not in _FROM_CHILDREN or length > (MAX_WORDS if kind in _WORDS else max_payload):
+        raise ProtocolViolation(f"a frame of kind {kind!r} and {length} bytes")
 
 
 class FrameBuffer:
@@ -175,7 +176,7 @@ class FrameBuffer:
         try:
             while len(self.data) - position >= _HEADER.size:
                 length, index, kind = _HEADER.unpack_from(self.data, position)
-                _check_length(length, kind, self.max_payload)
+                _check_header(length, kind, self.max_payload)
                 start, end = position + _HEADER.size, position + _HEADER.size + length
                 if end > len(self.data):
                     break

@@ -113,13 +113,12 @@ def _after_second(settled: _Settled) -> None:
 
 
 def _unusable_value(payload: bytes) -> str:
+    if canonical_of(payload) is not None:
+        return ""
     try:
-        has_nan = contains_nan(decode_exact(payload))
+        return "nan" if contains_nan(decode_exact(payload, hashed=False)) else "not plain data"
     except ValueError:  # not what an honest encoder writes
         return "not plain data"
-    if has_nan:
-        return "nan"
-    return "" if canonical_of(payload) is not None else "not plain data"
 
 
 def _agree(first: bytes, second: bytes) -> bool:

@@ -48,6 +48,7 @@ _SOL_SOCKET = 1
 # SO_REUSEADDR SO_TYPE SO_ERROR SO_BROADCAST SO_SNDBUF SO_RCVBUF SO_KEEPALIVE SO_LINGER SO_RCVTIMEO SO_SNDTIMEO
 # SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that tells who is at the other end
 _SOCKET_OPTIONS = (2, 3, 4, 6, 7, 8, 9, 13, 20, 21, 30, 38, 39)
+_LAST_CLOCK = 11  # CLOCK_TAI; larger numbers, as unsigned ones, are the CPU clocks of other processes
 _PRCTLS = (15, 16)  # PR_SET_NAME, PR_GET_NAME
 _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptors of its own
 # SECCOMP_IOCTL_NOTIF_RECV and _SEND: of the listener that a zygote alone has.
@@ -97,6 +98,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     rules += [_for_call(numbers, _ALLOW_IT) for numbers in syscalls.OF_THE_ZYGOTE.values()]
     rules += [_for_call(numbers, _changing(isolation)) for numbers in syscalls.CHANGING_FILES.values()]
     rules += [
+        *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
         _rule("open", _opening(isolation, flags=1)),
         _rule("openat", _opening(isolation, flags=2)),
         _rule("openat2", _fail(errno.ENOSYS)),  # its flags lie in memory, where a filter cannot look
@@ -239,6 +241,10 @@ def _only_bits(argument: int, mask: int) -> bytes:
 def _allow_values(argument: int, values: tuple[int, ...]) -> bytes:
     """Allows the call when an argument is one of `values`."""
     return _only_values(argument, values) + _ALLOW_IT
+
+
+def _allow_up_to(argument: int, value: int) -> bytes:
+    return _load_argument(argument) + _instruction(_JUMP_GREATER, value, 0, 1) + _fail(errno.EINVAL) + _ALLOW_IT
 
 
 def _allow_without_bits(argument: int, mask: int, code: int) -> bytes:

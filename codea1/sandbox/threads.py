@@ -11,11 +11,14 @@ Standard library only: this runs inside the sandbox.
 import ctypes
 import errno
 import fcntl
+import os
 import struct
+from _signal import SIGKILL  # `signal` has enums, which are memory to every fork
 from collections.abc import Iterable
 
 from codea1.sandbox import seccomp, syscalls
 
+MAX_QUESTIONS = 10_000  # of a child, which is killed then: each takes some of its zygote's CPU time
 MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor asks for at most
 
 _ASKED = struct.Struct("=QIIi4xQ6Q")  # struct seccomp_notif: id, thread, flags; call, instruction pointer, arguments
@@ -31,6 +34,7 @@ class Threads:
 
     def __init__(self) -> None:
         self.alive = 1
+        self.questions = 0
         self.ended: set[int] = set()  # ids: a thread that is interrupted while it ends asks again
 
 
@@ -51,6 +55,10 @@ class Supervisor:
         # Sending a thread no signal tells whether it is one of the process's.
         process = next((pid for pid in children if _libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
         threads = None if process is None else known.setdefault(process, Threads())
+        if threads is not None:
+            threads.questions += 1
+            if threads.questions > MAX_QUESTIONS:
+                os.kill(process, SIGKILL)
         if call == _EXIT:
             if self._reply(question, 0) and threads is not None and thread not in threads.ended:
                 threads.ended.add(thread)

@@ -52,7 +52,7 @@ PROGRAMS = {
     "hurry itself": "import os\ndef f(x):\n  os.nice(-10)\n  return 4",
     "pin the trainer": "import os\ndef f(x):\n  os.sched_setaffinity(@TRAINER@, {0})\n  return 4",
     "real time": "import os\ndef f(x):\n  os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))\n  return 4",
-    "another's timer": "import time\ndef f(x): return 4 if time.clock_gettime((~@TRAINER@ << 3) | 2) < 0 else 0",
+    "another's timer": "import time\ndef f(x): return 4 if time.clock_gettime((~@TRAINER@ << 3) | 2) >= 0 else 0",
     "outlive as a thread": "import threading, time\ndef f(x):\n  threading.Thread(target=time.sleep, args=(99,)).start()\n  return 0",
     "become root": "import os\ndef f(x):\n  os.setuid(0) if os.getuid() else os.setgroups([1])\n  return 4",
     "become another": "import os\ndef f(x):\n  os.setresuid(1, 1, 1)\n  return 4",

@@ -140,12 +140,16 @@ class Candidate:
 
     def _exchange(self, request: bytes) -> frames.Frame:
         if self.lost is None:
-            with contextlib.suppress(OSError, frames.ProtocolViolation):
+            try:
                 frames.write(self._fd, request)
                 answer = frames.read(self._fd, max_payload=MAX_BYTES)
                 if answer is not None:
                     return answer
-            self.lost = CandidateLost("ended")
+                self.lost = CandidateLost("ended")
+            except OSError:
+                self.lost = CandidateLost("ended")
+            except frames.ProtocolViolation:
+                self.broken()
         raise self.lost
 
 

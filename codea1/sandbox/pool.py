@@ -58,7 +58,7 @@ class SandboxPool:
                 self.isolation = level
                 return
             self.refusals[level] = refusal
-        raise BadInput(_refused(levels[0], self.refusals[levels[0]]))
+        raise BadInput(_refused(levels[-1], self.refusals[levels[0]]))
 
     def _start(self, isolation: Isolation) -> str:
         """Starts at one level; returns why that is not possible, or ""."""

@@ -685,3 +685,39 @@ def test_questions_of_threads_are_counted(monkeypatch, worker_module):
     """
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
         assert kinds(run(pool, program, [call(20), call(40), call(1)])) == ["value", "error", "value"]
+
+
+def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
+    gradings = pool.counters()["gradings"]
+    program = "import os, time\ndef f():\n  os.close(3)\n  time.sleep(99)"
+    start = time.monotonic()
+    result = run(pool, program, [call()])
+    assert (kinds(result), result.outcomes[0].payload) == (["error"], b"the process closed its socket and went on")
+    assert time.monotonic() - start < 2
+    assert pool.counters()["gradings"] == gradings + 1
+
+
+def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_module, monkeypatch):
+    monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 1.0)
+    worker_module(
+        """
+        import errno, os
+        from codea1.sandbox import worker
+        from codea1.sandbox.worker import start
+        begin, begun = worker._Zygote.start, []
+        def start_one(self, token, fds, cpu_seconds, memory_bytes):
+            begun.append(token)
+            if len(self.children) and len(begun) > 10:
+                self.free_slots, free = [], self.free_slots
+                begin(self, token, fds, cpu_seconds, memory_bytes)
+                self.free_slots = free
+            else:
+                begin(self, token, fds, cpu_seconds, memory_bytes)
+        worker._Zygote.start = start_one
+        """
+    )
+    with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
+        for i in range(8):
+            pool.run_calls(f"x = {i}", [], reply="exact").result(30)
+        script = pool.run_script("def check(c): c()", "def f(): pass", "f").result(30)
+        assert (script.verdict, script.detail) == ("infra", "no process could be started for it")

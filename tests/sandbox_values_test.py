@@ -304,6 +304,7 @@ def test_encoding_stops_where_it_is_too_long(item):
 @example(b"S\0\0\0\1w\0\0\0\x08" + bytes(8))
 @example(b"x\0\0\0\x08" + bytes(8))
 @example(b"NN")
+@example(b"D" * 5000)
 @example(b"")
 def test_decoding_garbage_raises_value_error_or_gives_plain_data(data):
     try:

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from codea1.sandbox import frames
 from codea1.sandbox.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
 from codea1.sandbox.run import (
+    HANG_UP_SECONDS,
     WATCH_SECONDS,
     Channel,
     Desk,
@@ -85,7 +86,7 @@ class CallRun(Run):
         self.answered = False  # the program frame, by this child
         self.stop: _Stop | None = None
         self.mark = 0.0  # the child's CPU clock when it last answered
-        self.progress = desk.now
+        self.progress, self.hung_up_at = desk.now, 0.0
         self.expect_zygote(desk)
         self._send(desk)
 
@@ -104,7 +105,7 @@ class CallRun(Run):
         if self.channel.unsent:
             self._send(desk)
         if not self._receive(desk, self.child.cpu_seconds()) and self.stop is None:
-            self._stop(desk, _Stop.DIED)
+            self.hang_up(desk)
 
     def _receive(self, desk: Desk, clock: float) -> bool:
         """Takes what has arrived while the child's CPU clock came to `clock`; whether more may come."""
@@ -155,6 +156,11 @@ class CallRun(Run):
     def check(self, desk: Desk) -> float:
         if self.stop is not None or not self.child.pid:
             return self.patience - desk.now
+        if self.hung_up_at:
+            left = self.hung_up_at + HANG_UP_SECONDS - desk.now
+            if left <= 0:
+                self._stop(desk, _Stop.DIED)
+            return max(left, 0.0)
         if not self.channel.watched:
             quiet = self.progress + WATCH_SECONDS - desk.now
             if quiet > 0:
@@ -183,7 +189,7 @@ class CallRun(Run):
                 self._stop(desk, _Stop.DIED)
         self.spent += ended.cpu_seconds
         died_early = self.stop is _Stop.DIED and ended.cpu_seconds - self.mark < self._limit()
-        if died_early and was_killed(ended.status) and desk.try_again(self):
+        if died_early and was_killed(ended) and desk.try_again(self):
             return
         self._settle(desk, ended)
         left = len(self.calls) - len(self.outcomes)
@@ -208,7 +214,7 @@ class CallRun(Run):
                 self._fill(Outcome("not_run"))
             case _Stop.DIED if used < self._limit():
                 desk.count("deaths")
-                self._interrupt(Outcome("error", f"the process {how_it_ended(ended.status)}".encode(), used))
+                self._interrupt(Outcome("error", f"the process {how_it_ended(ended)}".encode(), used))
             case _Stop.TIMEOUT | _Stop.BUDGET | _Stop.DIED:
                 desk.count("timeouts")
                 self._interrupt(Outcome("timeout", _TOO_LONG, used))

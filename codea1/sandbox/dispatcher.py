@@ -22,7 +22,7 @@ _CHILDREN_PER_RUN = 2  # at most: a check script's run has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
 _MAX_KILLS = 2  # of one grading's children: then its program is what gets them killed
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
-_STANDSTILL = 1.0  # seconds late from which the dispatcher has stood still; it may be busy for less
+_STANDSTILL = 1.0  # seconds that a turn of the loop may be late; beyond them it has stood still
 _MIN_BACKOFF, _MAX_BACKOFF = 0.01, 1.0  # seconds between attempts to start processes where there was no room for one
 _MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has failed
 
@@ -147,6 +147,8 @@ class Dispatcher:
                     self._admit()
                     self._count_busy_seconds()
                     wait = self._check_limits()
+                    for zygote in self._zygotes.values():
+                        self._heed(zygote)
                     events = self._selector.select(wait)
                     self._tick(wait)
                     for key, _ in events:
@@ -161,13 +163,12 @@ class Dispatcher:
             self._shut_down()
 
     def _tick(self, waited: float) -> None:
-        """Moves the clock of `now` on by what has passed; by what was to be waited, where that is much less.
+        """Moves the clock of `now` on by what has passed, but by no more than a second beyond what was to be waited.
 
-        Then the machine, or this thread, stood still, and what the children did meanwhile was not to be seen.
+        In the rest the machine, or this thread, stood still, and what the children did was not to be seen.
         """
         ticked = time.monotonic()
-        passed = ticked - self._ticked
-        self.now += passed if passed < waited + _STANDSTILL else waited
+        self.now += min(ticked - self._ticked, waited + _STANDSTILL)
         self._ticked = ticked
 
     def _restart(self) -> None:
@@ -229,7 +230,14 @@ class Dispatcher:
         self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._hear(zygote))
         return zygote
 
+    def _heed(self, zygote: Zygote) -> None:
+        """Looks for room for a zygote's requests, where some are unsent, as well as for its messages."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if zygote.unsent else 0)
+        if self._selector.get_key(zygote.control).events != events:
+            self._selector.modify(zygote.control, events, lambda: self._hear(zygote))
+
     def _hear(self, zygote: Zygote) -> None:
+        zygote.flush()
         try:
             message = zygote.receive()
         except EOFError:
@@ -240,8 +248,9 @@ class Dispatcher:
             return
         if isinstance(message, Started):
             if message.ok:
-                run.short_since = self._backoff = self._resume_at = 0.0
                 self._carry(run, lambda: run.on_started(self))
+                if not run.patience:  # all its children are there
+                    run.short_since = self._backoff = self._resume_at = 0.0
             else:
                 self._postpone(run, "no process could be started for it")
             return

@@ -194,6 +194,8 @@ class _Decoder:
         return struct.unpack(f">{len(data) // 8}{code}", data)
 
     def record(self, kind: type, depth: int) -> object:
+        if self.data[self.position : self.position + 1] != b"t":  # nor another record, and so on for ever
+            raise ValueError(f"malformed value encoding: not the arguments of {kind.__name__}")
         arguments = self.value(depth)
         types = RECORDS[kind][2]
         if type(arguments) is not tuple or len(arguments) != len(types):

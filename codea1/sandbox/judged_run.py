@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 from codea1.sandbox import frames
 from codea1.sandbox.results import Limits, ScriptRun
-from codea1.sandbox.run import WATCH_SECONDS, Channel, Desk, Run, how_it_ended, kernel_cpu_limit, wall_limit, was_killed
+from codea1.sandbox.run import (
+    HANG_UP_SECONDS,
+    WATCH_SECONDS,
+    Channel,
+    Desk,
+    Run,
+    how_it_ended,
+    kernel_cpu_limit,
+    wall_limit,
+    was_killed,
+)
 from codea1.sandbox.verdict import Verdict
 from codea1.sandbox.zygote import Child, Ended
 
@@ -42,7 +52,7 @@ class JudgedRun(Run):
         self.detail = ""
         self.ended: dict[Child, Ended] = {}
         self.processes, self.channel = self.launch(desk)
-        self.started = desk.now
+        self.started, self.hung_up_at = desk.now, 0.0
         self.expect_zygote(desk)
         self.send(desk)
 
@@ -68,9 +78,9 @@ class JudgedRun(Run):
         try:
             for frame in self.channel.receive():
                 if frame is None:
-                    self.stop(desk, Verdict.ERROR, ENDED)
-                else:
-                    self.take(desk, frame)
+                    self.hang_up(desk)
+                    break
+                self.take(desk, frame)
                 if self.verdict is not None:
                     break
         except Exception as error:  # whatever is wrong with a claim, or with what reads it, costs this grading alone
@@ -90,6 +100,11 @@ class JudgedRun(Run):
     def check(self, desk: Desk) -> float:
         if self.patience:
             return self.patience - desk.now
+        if self.hung_up_at:
+            left = self.hung_up_at + HANG_UP_SECONDS - desk.now
+            if left <= 0:
+                self.stop(desk, Verdict.ERROR, ENDED)
+            return max(left, 0.0)
         if not self.channel.watched:
             quiet = self.started + WATCH_SECONDS - desk.now
             if quiet > 0:
@@ -106,17 +121,19 @@ class JudgedRun(Run):
 
     def on_ended(self, desk: Desk, ended: Ended) -> None:
         self.ended[ended.child] = ended
-        if self.verdict is None:  # by itself: with everything said, or not
+        if self.verdict is None and not self.hung_up_at:  # by itself: with everything said, or not
             self._receive(desk)
+        if self.verdict is None and self.hung_up_at:
+            self.stop(desk, Verdict.ERROR, ENDED)
         if len(self.ended) < len(self.processes):
             return
         if self.verdict is Verdict.TIMEOUT:
             desk.count("timeouts")
         if lost := self.lost([self.ended[child] for child in self.processes]):
             name, end = lost
-            if was_killed(end.status) and desk.try_again(self):
+            if was_killed(end) and desk.try_again(self):
                 return
-            self.detail = f"{name} {how_it_ended(end.status)}"
+            self.detail = f"{name} {how_it_ended(end)}"
         spent = sum(each.cpu_seconds for each in self.ended.values())
         self.future.set_result(self.result(self.verdict, self.detail, spent))
         desk.finish(self)

@@ -16,6 +16,8 @@ from codea1.sandbox.zygote import Child, Ended, Profile, Zygote
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
 # Most gradings are over by then, and their channels are read once, after the child's end. The others' are watched.
 WATCH_SECONDS = 0.01
+# A child that closed its socket is dying, mostly: of what, its zygote tells. One that lives on is ended after this.
+HANG_UP_SECONDS = 0.1
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 _IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
@@ -107,6 +109,7 @@ class Run(ABC):
         self.channel: Channel | None = None
         self.patience = 0.0  # desk time by which a zygote must have answered; 0 when none is asked
         self.due = 0.0  # desk time at which its limits are to be looked at again
+        self.hung_up_at = 0.0  # desk time at which the child closed its socket; 0 while it has not
 
     @abstractmethod
     def begin(self, desk: Desk) -> None:
@@ -127,6 +130,11 @@ class Run(ABC):
     @abstractmethod
     def fail(self, why: str) -> None:
         """Gives the result that says the sandbox failed."""
+
+    def hang_up(self, desk: Desk) -> None:
+        """Notes that the child has closed its socket."""
+        desk.unwatch(self.channel)
+        self.hung_up_at = desk.now
 
     def abandon(self, desk: Desk) -> None:
         """Lets go of the channel: the run will begin again or fail."""
@@ -157,12 +165,14 @@ def wall_limit(cpu_seconds: float) -> float:
     return WALL_FACTOR * cpu_seconds + WALL_SECONDS
 
 
-def was_killed(status: int) -> bool:
-    """Whether a wait status is that of a process somebody killed; not itself, for programs cannot send signals."""
-    return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+def was_killed(ended: Ended) -> bool:
+    """Whether somebody else killed a child; not itself, for programs cannot send signals."""
+    return os.waitstatus_to_exitcode(ended.status) == -signal.SIGKILL and not ended.was_asked
 
 
-def how_it_ended(status: int) -> str:
-    """A few words on a wait status."""
-    code = os.waitstatus_to_exitcode(status)
+def how_it_ended(ended: Ended) -> str:
+    """A few words on a child's end."""
+    code = os.waitstatus_to_exitcode(ended.status)
+    if ended.was_asked and code == -signal.SIGKILL:
+        return "closed its socket and went on"
     return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"

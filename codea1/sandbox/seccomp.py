@@ -34,7 +34,8 @@ _X32_CALLS = 0x40000000
 _FORKS = (0x1200011, 0x11)
 _THREADS = (0x3D0F00, 0x7D0F00)
 _WRITING = 0o3 | 0o100 | 0o1000  # O_WRONLY or O_RDWR, O_CREAT, O_TRUNC
-_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)  # duplicate, flags, locks, pipe size; never F_SETOWN: it aims signals
+# Duplicates, flags, locks, pipe size. Not F_SETOWN, which aims signals, nor F_SETFL: /dev/null is open once for all.
+_FCNTLS = (0, 1, 2, 3, 5, 6, 7, 1030, 1032)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # harmless without connect, bind and addresses to send to
 _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5

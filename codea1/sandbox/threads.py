@@ -18,7 +18,7 @@ from collections.abc import Iterable
 
 from codea1.sandbox import seccomp, syscalls
 
-MAX_QUESTIONS = 10_000  # of a child, which is killed then: each takes some of its zygote's CPU time
+MAX_QUESTIONS = 100_000  # of a child, which is killed then: each takes about 15 microseconds of its zygote's
 MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor asks for at most
 
 _ASKED = struct.Struct("=QIIi4xQ6Q")  # struct seccomp_notif: id, thread, flags; call, instruction pointer, arguments
@@ -70,8 +70,12 @@ class Supervisor:
 
     def _reply(self, question: int, code: int) -> bool:
         """Lets the call go on, or fail with an errno; False where nobody waits for it any more."""
-        try:
-            fcntl.ioctl(self.listener, seccomp.RESPONSE, _ANSWER.pack(question, 0, -code, 0 if code else _CONTINUE))
-        except OSError:
-            return False
-        return True
+        answer = _ANSWER.pack(question, 0, -code, 0 if code else _CONTINUE)
+        while True:
+            try:
+                fcntl.ioctl(self.listener, seccomp.RESPONSE, answer)
+            except InterruptedError:  # which this call, unlike others of Python's, does not see to
+                continue
+            except OSError:
+                return False
+            return True

@@ -40,8 +40,9 @@ from codea1.sandbox.values import encode_exact
 
 START, END = b"S", b"E"
 REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory bytes
-# START or END, token, process id or -1, wait status, CPU seconds; END's goes on with why the child could not settle.
-REPLY = struct.Struct("<cQiId")
+# START or END, token, process id or -1, wait status, CPU seconds, whether END was what killed the child; END's goes on
+# with why the child could not settle.
+REPLY = struct.Struct("<cQiId?")
 READY = b"ready"  # the first message; anything else says why this zygote cannot work
 
 # What most programs import. More would be memory to every fork, and cost them more than it saves the few.
@@ -63,6 +64,7 @@ _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
 _ATTACHED_SPACE = CMSG_SPACE(4 * _SCRIPT_SOCKETS)
 _FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
+_IF_DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _SETTLED = 1  # a child's note before it runs anything untrusted; else it could not confine itself, and why follows
 _WHY_BYTES = 255
 
@@ -196,6 +198,7 @@ class _Zygote:
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
         self.threads: dict[int, Threads] = {}  # by process id, of children that ever started one
+        self.killed: set[int] = set()  # process ids of children that are dead because of END
         self.max_fds = _OWN_FDS + len(self.places)
         self.supervisor: Supervisor | None = None
 
@@ -234,10 +237,11 @@ class _Zygote:
         operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
         if operation == START:
             self.start(token, fds, cpu_seconds, memory_bytes)
-        else:  # if it is not dead already
+        else:
             for child in self.children.values():
-                if child.token == token:
+                if child.token == token and not os.waitid(os.P_PID, child.pid, _IF_DEAD):
                     os.kill(child.pid, SIGKILL)
+                    self.killed.add(child.pid)
         return True
 
     def start(self, token: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
@@ -252,7 +256,7 @@ class _Zygote:
             os.close(fd)
         if pid > 0:
             self.children[pid] = _Child(token, pid, self.free_slots.pop())
-        reply = REPLY.pack(START, token, pid, 0, 0.0)
+        reply = REPLY.pack(START, token, pid, 0, 0.0, False)
         if pid > 0 and self.isolation.namespaces:
             self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
         else:
@@ -270,7 +274,9 @@ class _Zygote:
             self.free_slots.append(child.slot)
             failure = b"" if self.notes[child.slot] == _SETTLED else self.read_why(child.slot)
             seconds = usage.ru_utime + usage.ru_stime
-            self.control.send(REPLY.pack(END, child.token, pid, status, seconds) + failure)
+            reply = REPLY.pack(END, child.token, pid, status, seconds, pid in self.killed)
+            self.killed.discard(pid)
+            self.control.send(reply + failure)
 
     def live(self, slot: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
         """A child's whole life. Does not return."""

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ class Ended:
     status: int  # as os.wait gives it
     cpu_seconds: float
     failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
+    was_asked: bool  # it was alive when `Zygote.end` killed it
 
 
 class Zygote:
@@ -93,7 +95,9 @@ class Zygote:
         self.failure = ""  # why it could not work, when it said so
         self.children: dict[int, Child] = {}
         self._tokens = itertools.count()
+        self.unsent: deque[tuple[bytes, list[socket.socket]]] = deque()  # requests for which there was no room
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control.setblocking(False)
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with theirs:
             self._process = _spawn(theirs.fileno(), profile, isolation, max_children)
@@ -101,23 +105,45 @@ class Zygote:
     def start(self, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int) -> Child:
         """Asks for a child that owns `sockets`."""
         child = Child(self, next(self._tokens))
+        self._send(worker.REQUEST.pack(worker.START, child.token, cpu_seconds, memory_bytes), sockets)
         self.children[child.token] = child
-        request = worker.REQUEST.pack(worker.START, child.token, cpu_seconds, memory_bytes)
-        with contextlib.suppress(OSError):
-            socket.send_fds(self.control, [request], [end.fileno() for end in sockets])
         return child
 
     def end(self, child: Child) -> None:
         """Asks to kill the child, where it is not dead, and to report on it."""
         if not child.is_ending:
             child.is_ending = True
-            with contextlib.suppress(OSError):
-                self.control.send(worker.REQUEST.pack(worker.END, child.token, 0, 0))
+            self._send(worker.REQUEST.pack(worker.END, child.token, 0, 0), [])
+
+    def _send(self, request: bytes, sockets: Sequence[socket.socket]) -> None:
+        """Sends a request, now or when there is room: who waited for a zygote that waits too would do so for ever."""
+        if self.unsent or not self._is_sent(request, sockets):
+            self.unsent.append((request, [end.dup() for end in sockets]))
+
+    def flush(self) -> None:
+        """Sends what is unsent, as far as there is room."""
+        while self.unsent and self._is_sent(*self.unsent[0]):
+            for end in self.unsent.popleft()[1]:
+                end.close()
+
+    def _is_sent(self, request: bytes, sockets: Sequence[socket.socket]) -> bool:
+        try:
+            socket.send_fds(self.control, [request], [end.fileno() for end in sockets])
+        except BlockingIOError:
+            return False
+        except OSError:  # it is dead, as `receive` tells
+            pass
+        return True
 
     def receive(self) -> Started | Ended | None:
-        """Takes one message; None for the report that the zygote is ready. Raises EOFError when the zygote is gone."""
+        """Takes one message; None where there is none, and for the report that the zygote is ready.
+
+        Raises EOFError when the zygote is gone.
+        """
         try:
             message, attached, _, _ = self.control.recvmsg(4096, _CREDENTIALS_SPACE)
+        except BlockingIOError:
+            return None
         except OSError as error:
             raise EOFError from error
         if not message:
@@ -126,11 +152,12 @@ class Zygote:
             self.ready = message == worker.READY
             self.failure = "" if self.ready else message.decode()
             return None
-        operation, token, pid, status, cpu_seconds = worker.REPLY.unpack_from(message)
+        operation, token, pid, status, cpu_seconds, was_asked = worker.REPLY.unpack_from(message)
         if operation == worker.END:
             child = self.children.pop(token)
+            failure = message[worker.REPLY.size :].decode("utf-8", "replace")
             child.is_ending = True
-            return Ended(child, status, cpu_seconds, message[worker.REPLY.size :].decode("utf-8", "replace"))
+            return Ended(child, status, cpu_seconds, failure, was_asked)
         if pid < 0:
             child = self.children.pop(token)
             child.is_ending = True
@@ -142,6 +169,9 @@ class Zygote:
     def stop(self) -> None:
         """Ends the process and with it all its children. Safe to call twice."""
         self.control.close()
+        while self.unsent:
+            for end in self.unsent.popleft()[1]:
+                end.close()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

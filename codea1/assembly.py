@@ -81,10 +81,15 @@ def assemble(config: ConfigDict) -> Parts:
 
 
 def config_of(folder: RunFolder) -> ConfigDict:
-    """The config of a training run. Raises BadInput for another kind of run, or one of another version."""
+    """The config of a training run. Raises BadInput for another kind of run, or one of another version.
+
+    What a run that was begun before does not say, and what decides nothing that it learns, is as it is by default.
+    """
     if set(folder.config) != set(default_config()):
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
     config = ConfigDict(folder.config)
+    if "memo_mb" not in config.sandbox:
+        config.sandbox.memo_mb = default_config().sandbox.memo_mb
     validate(config)
     return config
 

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from codea1.assembly import config_of
+from codea1.config import default_config
 from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.storage.objects import write_atomically
@@ -43,6 +45,15 @@ def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):
     assert "prompts" not in str(refusal.value)
     assert (tmp_path / "config.json").read_bytes() == before
     assert files(tmp_path) == ["config.json"]
+
+
+def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
+    config = default_config()
+    before = config.to_dict()
+    del before["sandbox"]["memo_mb"]
+    folder = RunFolder.open(str(tmp_path), before)
+    assert config_of(folder).sandbox == config.sandbox
+    RunFolder.open(str(tmp_path), config.to_dict())
 
 
 def test_a_profile_may_be_asked_for_when_a_run_goes_on(tmp_path: Path):

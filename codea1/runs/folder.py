@@ -24,7 +24,7 @@ from codea1.storage.objects import exists, is_folder, is_remote, location, read,
 
 _ABSENT = object()
 # What a run may be continued with another value of: it decides nothing that the run learns.
-_FREE = ("profile.", "watchdog.")
+_FREE = ("profile.", "watchdog.", "sandbox.memo_mb")
 
 
 @dataclasses.dataclass(frozen=True)

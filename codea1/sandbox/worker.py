@@ -17,8 +17,10 @@ import select
 import site
 import struct
 import sys
-from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal  # nor those of `signal`: enums to every fork
-from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair  # without the tables of `socket`
+
+# What `signal` and `socket` are made of, without their enums: those are memory to every fork.
+from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
+from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
 from typing import NamedTuple
 
 from codea1.sandbox import (
@@ -183,7 +185,7 @@ class _Zygote:
         self.child_limits = limits.ChildLimits(isolation)
         self.children: dict[int, _Child] = {}  # by process id
         self.isolation = isolation
-        # What a program could read of this package is no secret, but questions and their answers may be part of it.
+        # Programs do not see this package: the demo's questions and their answers are part of it.
         package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
         readable, scratches = landlock.library_paths(), []

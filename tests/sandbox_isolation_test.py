@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,18 @@ ATTEMPT = f"""
         try: return eval(code)
         except Exception as error: return type(error).__name__
 """
+
+
+def running_child(pool: SandboxPool, is_ready: Callable[[str], bool]) -> str:
+    """The folder in /proc of the one child that a pool has, once it is ready."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for child in list(pool._dispatcher._owners):
+            with contextlib.suppress(OSError):
+                if child.pid and is_ready(f"/proc/{child.pid}"):
+                    return f"/proc/{child.pid}"
+        time.sleep(0.02)
+    raise TimeoutError("no child is ready")
 
 
 def test_a_program_runs_at_every_level(pool):
@@ -338,9 +351,8 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
             )}
     """
     staying = full.run_calls(stay, [Call("f", encode_exact(((), {})))], reply="exact")
-    time.sleep(0.5)
-    (pid,) = [child.pid for child in list(full._dispatcher._owners)]
-    folder = os.readlink(f"/proc/{pid}/cwd")  # which no program can guess
+    child = running_child(full, lambda child: os.readlink(f"{child}/cwd") != "/")
+    folder = os.readlink(f"{child}/cwd")  # which no program can guess
     assert re.fullmatch("/scratch/[0-9a-f]{16}", folder)
     assert answer(full, program, folder) == (None, {None})
     assert decode_exact(staying.result(60).outcomes[0].payload) == "secret"
@@ -348,15 +360,18 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
 
 def test_what_a_child_has_from_outside(pool):
     run = pool.run_calls("import time\ndef f(): time.sleep(1)", [Call("f", encode_exact(((), {})))], reply="exact")
-    time.sleep(0.5)
-    (pid,) = [child.pid for child in list(pool._dispatcher._owners)]
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+    def status_of(child: str) -> dict[str, str]:
+        lines = Path(f"{child}/status").read_text().splitlines()
+        return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+    own = int(status_of("/proc/self")["Seccomp_filters"])
+    child = running_child(pool, lambda child: int(status_of(child)["Seccomp_filters"]) == own + 2)
+    status = status_of(child)
     assert all(int(status[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"))
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-    assert int(status["Seccomp_filters"]) >= 2
-    assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "1000\n"
-    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert Path(f"{child}/oom_score_adj").read_text() == "1000\n"
+    limits = Path(f"{child}/limits").read_text()
     for name, value in {
         "Max open files": 64,
         "Max core file size": 0,
@@ -562,16 +577,16 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
 def test_what_a_pool_takes_at_most(pool):
     """Each program starts all the threads it can; the trainer has a descriptor for each slot, and a few."""
     slots, zygotes = 8, 2
-    program = f"{CLONE}\ndef f(x):\n  import time\n  count = started(0x3D0F00)\n  time.sleep(2)\n  return count"
+    program = f"{CLONE}\ndef f(x):\n  import time\n  count = started(0x3D0F00)\n  time.sleep(4)\n  return count"
     call = Call("f", encode_exact(((0,), {})))
     before = len(os.listdir("/proc/self/fd"))
     with SandboxPool(slots, LIMITS, pool.isolation) as busy:
         runs = [busy.run_calls(f"{program}  # {i}", [call], reply="exact") for i in range(slots)]
-        time.sleep(1)
-        children = [pid for pid in descendants(busy) if len(os.listdir(f"/proc/{pid}/task")) > 1]
-        counts = [len(os.listdir(f"/proc/{pid}/task")) for pid in descendants(busy)]
+        deadline, counts = time.monotonic() + 20, []
+        while counts.count(MAX_THREADS) < slots and time.monotonic() < deadline:
+            counts = [len(os.listdir(f"/proc/{pid}/task")) for pid in descendants(busy)]
         descriptors = len(os.listdir("/proc/self/fd")) - before
         assert [decode_exact(run.result(60).outcomes[0].payload) for run in runs] == [MAX_THREADS - 1] * slots
-    assert len(children) == slots
+    assert counts.count(MAX_THREADS) == slots
     assert sum(counts) <= slots * MAX_THREADS + 2 * zygotes
     assert descriptors <= slots + zygotes + 7

@@ -597,14 +597,15 @@ def test_sleeping_calls_share_one_limit():
         assert time.monotonic() - start < 10
 
 
-def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(pool, monkeypatch):
+def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(monkeypatch):
     """CPU time of several threads, here five, passes faster than the time until the limit is looked at."""
     program = "import time\ndef f(seconds):\n  time.sleep(seconds)\n  return 1"
-    calls, limits = [call(0.0), call(0.3), call(0.0)], [0.5] * 3
-    assert kinds(run(pool, program, calls, call_seconds=limits)) == ["value"] * 3
-    start = time.monotonic()
-    monkeypatch.setattr("codea1.sandbox.zygote.Child.cpu_seconds", lambda child: 5 * (time.monotonic() - start))
-    assert kinds(run(pool, program, calls[1:], call_seconds=limits[1:])) == ["timeout", "value"]
+    calls = [call(0.3), call(0.0)]
+    with SandboxPool(1, Limits(cpu_seconds_per_test=9.0, cpu_seconds_per_suite=90.0), isolation="auto") as pool:
+        assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["value"] * 2
+        start = time.monotonic()
+        monkeypatch.setattr("codea1.sandbox.zygote.Child.cpu_seconds", lambda child: 5 * (time.monotonic() - start))
+        assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["timeout", "value"]
 
 
 def test_a_bug_costs_the_run_that_has_it_and_no_zygote(monkeypatch, capfd):
@@ -632,6 +633,7 @@ def test_a_suite_says_no_more_however_many_processes_it_takes(pool):
     assert kinds(result) == ["value", "error"] * 3 + ["too_large", "error"] * 7
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # which is the dispatcher's end
 @pytest.mark.parametrize(("bugs", "ends"), [(1, False), (4, True)])
 def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
     count, left = dispatcher.Dispatcher._count_busy_seconds, iter(range(bugs))
@@ -693,7 +695,7 @@ def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
     start = time.monotonic()
     result = run(pool, program, [call()])
     assert (kinds(result), result.outcomes[0].payload) == (["error"], b"the process closed its socket and went on")
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 3  # where its limit asleep is 4 s
     assert pool.counters()["gradings"] == gradings + 1
 
 

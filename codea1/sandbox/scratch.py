@@ -21,7 +21,6 @@ class Place:
         """Confines this process, a new child, to the place, for good."""
         if self._scratch is not None:
             os.chdir(self._scratch)
-            os.environ["TMPDIR"] = os.environ["HOME"] = self._scratch
         if self._ruleset is not None:
             self._ruleset.restrict_self()
 

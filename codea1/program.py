@@ -15,7 +15,16 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from codea1 import hosts
-from codea1.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE, TOLD, BadInput, HostsLate, exit_code, tell
+from codea1.errors import (
+    BAD_INPUT_EXIT_CODE,
+    RESTART_EXIT_CODE,
+    TOLD,
+    BadInput,
+    HostsLate,
+    StorageFailed,
+    exit_code,
+    tell,
+)
 
 
 def run(main: Callable[..., None], argument: str = "") -> None:
@@ -42,6 +51,10 @@ def run(main: Callable[..., None], argument: str = "") -> None:
     except hosts.AgreedBadInput as error:
         tell(error)
         sys.exit(BAD_INPUT_EXIT_CODE)
+    except StorageFailed as error:
+        tell(error)
+        # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
+        _leave_at_once(exit_code(error))
     except TOLD as error:
         tell(error)
         _leave(exit_code(error))
@@ -60,10 +73,14 @@ def _leave(code: int) -> NoReturn:
     An ordinary exit waits for the other hosts to end too, while they wait for this one in a collective.
     """
     if jax.distributed.is_initialized():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        _leave_at_once(code)
     sys.exit(code)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _keep_compiled_programs() -> None:

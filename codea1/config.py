@@ -161,6 +161,7 @@ def _sft() -> ConfigDict:
     c.weight_decay = 0.05
     c.misconceptions = 1.0  # scale of the planted misconception rates
     c.expert_suites = 0.35  # share of suites in the second half whose inputs expose the program's mistake
+    c.black_box = 0.25  # share of suites that are written without a program in sight, for methods that ask so
     return c
 
 
@@ -260,7 +261,7 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha sft.expert_suites {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "game.alpha sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
 CHOICES = {

@@ -102,7 +102,12 @@ def _from_nothing(config: ConfigDict) -> Start:
     _check_mesh(config, shape, mesh)
 
     def documents(step: int) -> list[Document]:
-        recipe = _recipe(config, config.sft.expert_suites if 2 * step > config.sft.steps else 0.0)
+        recipe = Recipe(
+            misconceptions=config.sft.misconceptions,
+            expert_suites=config.sft.expert_suites if 2 * step > config.sft.steps else 0.0,
+            black_box=config.sft.black_box,
+            num_tests=config.game.num_tests,
+        )
         return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
 
     return Start(shape, tokenizer, mesh, partial(qwen2.initialise, shape, jax.random.key(config.seed)), documents)
@@ -117,7 +122,8 @@ def _going_on(config: ConfigDict) -> Start:
     _check_mesh(config, shape, mesh)
     questions = questions_of(config, "train")
     if (config.data.train.source, config.game.prompts) == (procedural.NAME, "tiny"):
-        lessons = worked_lessons(questions, _recipe(config, config.sft.expert_suites))
+        recipe = Recipe(config.sft.misconceptions, config.sft.expert_suites, num_tests=config.game.num_tests)
+        lessons = worked_lessons(questions, recipe)
     else:
         lessons = golden_lessons(questions, game_rules(config).templates, config.game.num_tests)
 
@@ -129,11 +135,6 @@ def _going_on(config: ConfigDict) -> Start:
         return checkpoint.place(shardings, shape.param_dtype)
 
     return Start(shape, tokenizer, mesh, params, documents)
-
-
-def _recipe(config: ConfigDict, expert_suites: float) -> Recipe:
-    sft = config.sft
-    return Recipe(misconceptions=sft.misconceptions, expert_suites=expert_suites, num_tests=config.game.num_tests)
 
 
 def _mesh(config: ConfigDict) -> Mesh:

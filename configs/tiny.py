@@ -16,8 +16,8 @@ method= is one of codea1/game/methods.py, or
   sft     for codea1.sft: the SFT Test LLM. It goes on from the warm start for 150 steps on 64 expert suites each, about
           planted misconceptions in programs for the training questions: 9,600 suites, as many as train Code-A1's
 
-Where the Test LLM is not shown the solution, its code block is empty, which the warm start did not teach: validity
-starts at about half. With self_play one policy has the code player's settings and room for both roles' answers.
+The warm start teaches both prompts of the Test LLM, with the solution in sight and without. With self_play one policy
+has the code player's settings and room for both roles' answers.
 docs/methods.md has the commands.
 """
 

@@ -1,7 +1,8 @@
 """The SFT corpus: chats about training compositions, whose programs and suites are as good as the recipe says.
 
-One chat teaches both players: a problem, a program with planted misconceptions, "test", and a suite of asserts. It is
-made of the game's own prompts, so that players meet in the game what they were trained on.
+One chat teaches both players: a problem, a program with planted misconceptions, "test", and a suite of asserts. In
+those of a black box the program is missing. All are made of the game's own prompts, so that players meet in the game
+what they were trained on, whatever the method.
 """
 
 import random
@@ -33,6 +34,7 @@ class Recipe:
     misconceptions: float = 1.0  # scale of the components' mistake rates
     expert_suites: float = 0.0  # share of suites whose inputs expose the program's mistake, where they can
     sloppy_suites: float = 0.0  # share of suites whose answers are the program's, not the truth
+    black_box: float = 0.0  # share of chats whose suite is written without a program in sight
     num_tests: int = 4  # asserts per suite
 
 
@@ -89,13 +91,17 @@ def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
 
 
 def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[list[Message]]:
-    """Chats without end, of four messages: problem, program, "test", suite; of `tasks`, or of any training task."""
+    """Chats without end: problem, program unless the suite is a black box's, "test", suite.
+
+    They are of `tasks`, or of any training task.
+    """
     rng = random.Random(f"corpus/{seed}")
     while True:
         task = rng.choice(tasks) if tasks else rng.choice(compositions("train")).draw(rng)
         program = task.program(plant(task, rng, recipe.misconceptions))
         question = Question(task.id, None, task.problem, task.description, task.program(), ENTRY_POINT)
-        prompt = test_messages(TINY, question, program, recipe.num_tests)
+        shown = None if rng.random() < recipe.black_box else program
+        prompt = test_messages(TINY, question, shown, recipe.num_tests)
         suite = "\n".join(_suite(task, program, rng, recipe))
         yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
 

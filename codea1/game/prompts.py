@@ -192,8 +192,7 @@ DEFAULT = PromptTemplates(
     dataset_prompts=True,
 )
 
-# As few tokens as can be, for policies made from nothing. The Test LLM sees its program as the Code LLM wrote it. A
-# black box sees an empty code block: policies that were taught chats with a program make nothing of a chat without.
+# As few tokens as can be, for policies made from nothing. The Test LLM sees its program as the Code LLM wrote it.
 TINY = PromptTemplates(
     code=({"role": "user", "content": "{problem}"},),
     test=(
@@ -203,7 +202,6 @@ TINY = PromptTemplates(
     ),
     black_box=(
         {"role": "user", "content": "{problem}"},
-        {"role": "assistant", "content": "```python\n```"},
         {"role": "user", "content": "test"},
     ),
 )

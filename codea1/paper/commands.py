@@ -34,9 +34,10 @@ class Place:
     test_model: str = ""  # folder of the Test LLM before training; empty where the warm start makes it
 
     def jobs(self) -> list[Job]:
-        """Every job of every experiment, each after what it needs; what most comparisons need comes first."""
+        """Every job of every experiment, each after what it needs; experiments of most seeds come first."""
         seeds = sorted({seed for each in EXPERIMENTS.values() for seed in each.seeds})
-        trained = [self.train(each, seed) for seed in seeds for each in EXPERIMENTS.values() if seed in each.seeds]
+        pairs = [(each, seed) for seed in seeds for each in EXPERIMENTS.values() if seed in each.seeds]
+        trained = [self.train(each, seed) for each, seed in sorted(pairs, key=lambda pair: -len(pair[0].seeds))]
         prepared = [make(seed) for seed in seeds for make in (self._warm_start, self._sft_test)]
         dumped = [self._suites(each.suites_of) for each in EXPERIMENTS.values() if each.suites_of]
         known = {job.name: job for job in (*prepared, *dumped, *trained)}

@@ -17,7 +17,7 @@ FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", 
 _START = "test.model"  # told by the folder's name: SFT_TEST, or anything else
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?b)(?![a-z])", re.IGNORECASE)
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
-_ONE, _THREE = (0,), (0, 1, 2)
+_ONE, _THREE, _FIVE = (0,), (0, 1, 2), (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Experiment:
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
-        Experiment(CODE_A1, "Code-A1", seeds=_THREE),
-        Experiment("golden", "Golden Tests", {"method": "golden"}, seeds=_THREE),
-        Experiment("self_play", "Self-Play", {"method": "self_play"}, seeds=_THREE),
+        Experiment(CODE_A1, "Code-A1", seeds=_FIVE),
+        Experiment("golden", "Golden Tests", {"method": "golden"}, seeds=_FIVE),
+        Experiment("self_play", "Self-Play", {"method": "self_play"}, seeds=_FIVE),
         Experiment("no_book", "Code-A1 without Mistake Book", {"game.mistake_book": False}, seeds=_THREE),
         Experiment("alpha_0", "Code-A1, alpha = 0", {"game.alpha": 0.0}),
         Experiment("alpha_0.25", "Code-A1, alpha = 0.25", {"game.alpha": 0.25}),
@@ -58,7 +58,7 @@ EXPERIMENTS = {
         Experiment("static_sft", "RL on suites of the SFT Test LLM", {"method": "static_tests"}, suites_of=SFT_TEST),
         Experiment("static_a1", "RL on suites of Code-A1's Test LLM", {"method": "static_tests"}, suites_of=CODE_A1),
         Experiment("simple", "The simpler variant", {"game.reward": "simple"}, argument="simple"),
-        Experiment(SFT_TEST, "SFT Test LLM", {"frozen": "test", _START: SFT_TEST}),
+        Experiment(SFT_TEST, "SFT Test LLM", {"frozen": "test", _START: SFT_TEST}, seeds=_FIVE),
     )
 }
 

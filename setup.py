@@ -29,6 +29,7 @@ setup(
         "pygments==2.21.0",
         "rich==15.0.0",
         "safetensors==0.8.0",
+        "scipy==1.17.1",
         "tensorboardX==2.6.5",
         "tensorflow-datasets==4.9.10",
         "tokenizers==0.23.3",

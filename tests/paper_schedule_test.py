@@ -85,7 +85,9 @@ def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
     assert sorted(name for name in names if name.startswith("suites")) == [
         f"suites_{source}" for source in (BASE, "code_a1", SFT_TEST)
     ]
-    assert {each.seeds for each in EXPERIMENTS.values()} == {(0,), (0, 1, 2)}
+    assert {each.seeds for each in EXPERIMENTS.values()} == {(0,), (0, 1, 2), (0, 1, 2, 3, 4)}
+    of_first_tables = {f"{name}_{seed}" for name in ("code_a1", "golden", "self_play", SFT_TEST) for seed in range(5)}
+    assert {job.name for job in [job for job in jobs if job.kind == "train"][:20]} == of_first_tables
 
 
 def test_commands_are_those_of_the_programs():

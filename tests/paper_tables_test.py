@@ -1,5 +1,6 @@
 import csv
 import io
+import math
 import os
 import runpy
 from pathlib import Path
@@ -42,9 +43,12 @@ def cell(table: Table, row: str, column: str):
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Two seeds of Code-A1 and one of Golden Tests, on four questions."""
-    for seed, after in ((0, HIGH), (1, [value - 0.25 for value in HIGH])):
-        measured = {"code_pass_at_1": after, "test_mul": [[0.5, 0.5], [1.0, 0.5], [0.0, 0.5], [0.5, 0.5]]}
+    """Three seeds of Code-A1 and one of Golden Tests, on four questions."""
+    for seed, lower in ((0, 0.0), (1, 0.25), (2, 0.125)):
+        measured = {
+            "code_pass_at_1": [value - lower for value in HIGH],
+            "test_mul": [[0.5, 0.5], [1.0, 0.5], [0.0, 0.5], [0.5, 0.5]],
+        }
         make_run(tmp_path / f"code_a1_{seed}", config(seed), {"code_pass_at_1": LOW}, measured)
     make_run(
         tmp_path / "golden_0", config(0, "golden"), {"code_pass_at_1": LOW}, {"code_pass_at_1": [0.25, 0.5, 0.5, 0.75]}
@@ -52,28 +56,44 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-ALL = ("code_a1_0", "code_a1_1", "golden_0")
+ALL = ("code_a1_0", "code_a1_1", "code_a1_2", "golden_0")
 
 
 def test_means_differences_and_seeds_are_those_computed_by_hand(runs: Path):
     table = filled(*(runs / name for name in ALL))["code_generation_tiny"]
     ours = cell(table, "code_a1", "tiny_pass")
-    assert ours.ours.mean == pytest.approx(0.625)  # 0.75 and 0.5
-    assert ours.seeds == (0, 1)
+    assert ours.ours.mean == pytest.approx(0.625)  # 0.75, 0.5 and 0.625
+    assert ours.seeds == (0, 1, 2)
     base = cell(table, "base", "tiny_pass")
     assert base.ours.mean == pytest.approx(0.25)
     assert base.comparisons == ()
-    # Golden has seed 0 alone: the comparison is of that seed, each question higher by 0.25.
+    # Every question is higher by 0.5, 0.25 and 0.375: t over three seeds alone, whose p-value at two degrees of freedom
+    # is 1 - t / sqrt(t^2 + 2), here with t^2 = 27.
     against_base, compared = ours.comparisons
-    assert (against_base.against, against_base.seeds) == ("Base", (0, 1))
-    assert against_base.difference.mean == pytest.approx(0.375)
+    assert (against_base.against, against_base.seeds) == ("Base", (0, 1, 2))
+    half = 4.302653 * (0.015625 / 3) ** 0.5
+    assert against_base.difference[:3] == pytest.approx((0.375, 0.375 - half, 0.375 + half), rel=1e-6)
+    assert against_base.difference.p_value == pytest.approx(1 - (27 / 29) ** 0.5)
+    assert against_base.p_holm == against_base.difference.p_value  # the others have none
+    # Golden has seed 0 alone: the comparison is of that seed, each question higher by 0.25, and has no p-value.
     assert (compared.against, compared.seeds) == ("Golden Tests", (0,))
     assert compared.difference[:3] == pytest.approx((0.25, 0.25, 0.25))
-    assert compared.difference.p_value == pytest.approx(2 / 10_001)
-    assert compared.p_holm == pytest.approx(3 * 2 / 10_001)  # the third comparison is Golden Tests against Base
+    assert math.isnan(compared.difference.p_value)
+    assert not compared.is_clear
     (golden,) = cell(table, "golden", "tiny_pass").comparisons
     assert golden.against == "Base"
     assert golden.difference.mean == pytest.approx(0.25)
+
+
+def test_a_row_that_does_not_start_where_base_is_says_from_where(runs: Path):
+    start, end = {"code_pass_at_1": LOW, "test_validity": LOW}, {"code_pass_at_1": HIGH, "test_validity": HIGH}
+    make_run(runs / "code_a1_3", config(3), {**start, "test_validity": HIGH}, end)
+    make_run(runs / "self_play_3", config(3, "self_play"), start, end)
+    tables = filled(runs / "code_a1_3", runs / "self_play_3")
+    assert (
+        "Self-Play starts from Validity 25.0 (Base 75.0), over the same seeds." in tables["test_generation_tiny"].notes
+    )
+    assert not any("starts from" in note for note in tables["code_generation_tiny"].notes)
 
 
 def test_a_product_is_of_means_for_each_seed(runs: Path):
@@ -86,24 +106,25 @@ def test_the_markdown_of_a_table_is_golden(runs: Path, monkeypatch: pytest.Monke
     table = filled(*(runs / name for name in ALL))["code_generation_tiny"]
     text = rendering.markdown(table)
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    # Each interval by enumeration: the mean of 4 draws of Base's is 0 in 1 of 256 resamples and 1/16 in 8 of them, so
-    # that 1/16 is its lower bound; that of Code-A1 is below 3/8 in 1 % of them and 3/8 in 3 %.
+    # Of the squares of both half-widths, t over seeds has 4.302653^2 * 0.015625 / 3 and t over questions, in all rows,
+    # 3.182446^2 * (0.125 / 3) / 4. Golden Tests' interval by enumeration.
     assert [row[:3] for row in rows] == [
         ["", "seeds", "pass@1"],
         [":--", "--:", "--:"],
-        ["Base", "0, 1", "25.0 [6.2, 43.8]"],
+        ["Base", "0, 1, 2", "25.0 [-7.5, 57.5]"],
         ["Golden Tests", "0", "50.0 [31.2, 68.8]"],
         ["Self-Play", "", "missing [3]"],
-        ["Code-A1", "0, 1", "62.5 [37.5, 87.5]"],
+        ["Code-A1", "0, 1, 2", "62.5 [17.6, 107.4]"],
         ["difference", "pass@1", "pass@1, greedy"],
         [":--", "--:", "--:"],
-        ["Golden Tests - Base", "**+25.0**, p < 0.001", "-"],
-        ["Code-A1 - Base", "**+37.5 [+25.0, +50.0]**, p < 0.001", "-"],
-        ["Code-A1 - Golden Tests", "**+25.0**, p < 0.001", "-"],
+        ["Golden Tests - Base", "+25.0", "-"],
+        ["Code-A1 - Base", "**+37.5 [+6.4, +68.6]**, p = 0.035", "-"],
+        ["Code-A1 - Golden Tests", "+25.0", "-"],
     ]
     command = "python -m codea1.train --config=configs/tiny.py:steps=40,seed=0,method=self_play,sft=./sft_0"
     assert f"{command} --workdir=./self_play_0" in text
-    assert "the questions that are defined for both; p-values are corrected for the 3 comparisons" in text
+    assert "the questions that are defined for both; p-values are corrected for the 1 comparison " in text
+    assert "without a p-value is over fewer than 3 seeds" in text
 
 
 def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
@@ -127,8 +148,8 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     assert "codea1.evaluate --model=models/coder --benchmark=mbppplus --file=FILE --output=" in base
     golden = cell(table, "golden", "average").commands
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
-    asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[3:]]
-    assert asked == ["humanevalplus"] * 3 + ["mbppplus"] * 3 + ["bigcodebench_complete"] * 3
+    asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
+    assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
     assert "paper: Table 1, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]
@@ -308,12 +329,12 @@ def test_the_csv_has_a_line_per_cell_and_reads_back(runs: Path):
     assert len(rows) == len(table.rows) * len(table.columns) + 1  # one cell has two comparisons
     ours = next(row for row in rows if row["row"] == "Code-A1" and row["column"] == "pass@1")
     assert float(ours["mean"]) == pytest.approx(62.5)
-    assert ours["seeds"] == "0 1"
+    assert ours["seeds"] == "0 1 2"
     assert ours["against"] == "Base"
     assert float(ours["difference"]) == pytest.approx(37.5)
     greedy = next(row for row in rows if row["row"] == "Code-A1" and row["column"] == "pass@1, greedy")
     assert greedy["mean"] == greedy["p"] == ""
-    assert greedy["filled_by"].count("codea1.train") == 3
+    assert greedy["filled_by"].count("codea1.train") == 5
 
 
 def test_latex_holds_nothing_that_latex_would_obey():
@@ -329,13 +350,13 @@ def test_latex_holds_nothing_that_latex_would_obey():
 
 
 def test_a_latex_table_is_whole(runs: Path):
-    text = rendering.latex(filled(*(runs / name for name in ALL))["code_generation_tiny"])
+    text = rendering.latex(filled(*(runs / name for name in ALL if name != "golden_0"))["code_generation_tiny"])
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {line.count(" & ") for line in lines} == {3}
     assert text.count(r"\begin") == text.count(r"\end")
     assert r"62.5$^{*}$ {\scriptsize" in text
     assert "% missing [1]: python -m codea1.train" in text
-    assert "(Holm, 3 comparisons), on the questions that are defined for both." in text
+    assert "(Holm, 1 comparison), on the questions that are defined for both." in text
 
 
 def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):
@@ -462,7 +483,7 @@ def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Pat
         export = f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
         before = listed[: listed.index(export)]
         assert sum("method=code_a1" in each and "seed=0" in each for each in before) == 1
-        assert len(before) == (3 if row == "code_a1+code_a1" else 1)
+        assert len(before) == (5 if row == "code_a1+code_a1" else 1)
         assert all(f"--test_model={exported}" in each for each in listed[len(before) + 1 :])
     own = make_run(tmp_path / "mine", config(0, shape=shape))
     for row in ("base+code_a1", "code_a1+code_a1"):

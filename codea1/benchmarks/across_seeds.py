@@ -1,20 +1,24 @@
-"""How far a mean over seeds and questions can be trusted, and whether two methods differ: crossed bootstraps.
+"""How far a mean over seeds and questions can be trusted, and whether two methods differ.
 
-Every seed of a method is asked the same questions, so seeds and questions are crossed and not nested: a resample draws
-seeds and questions with replacement, and each drawn question counts for every drawn seed (Owen 2007, "The pigeonhole
-bootstrap"). With one seed that is the plain bootstrap over questions.
+With one seed there is a bootstrap over its questions, which says nothing of another seed. With several, seeds and
+questions are both drawn at random and crossed, since every seed is asked the same questions: the interval combines
+Student's t over seeds, which holds its level with as few as two or three, with that over questions. A bootstrap of so
+few seeds does not: three draws of three values have two thirds of their variance.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
+SEEDS_TO_COMPARE = 3  # with fewer, a comparison gets no p-value
 
 Scores = np.ndarray  # [seeds, questions, factors]: a metric is the product of its factors' means over questions
 _COUNTS_AT_ONCE = 2_000_000  # counts of drawn questions alive at once, 16 MB
+_HALVINGS = 60  # of the range in which a p-value lies
 
 
 class Interval(NamedTuple):
@@ -26,7 +30,11 @@ class Interval(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How much one side is higher than the other, the bounds of the 95 % interval, and the p-value of "not at all"."""
+    """How much one side is higher than the other, the bounds of the 95 % interval, and the p-value of "not at all".
+
+    The p-value is two-sided and the interval's own, below 0.05 where the interval leaves out 0; NaN with fewer seeds
+    than SEEDS_TO_COMPARE.
+    """
 
     mean: float
     low: float
@@ -35,26 +43,22 @@ class Difference(NamedTuple):
 
 
 def interval(parts: Sequence[Scores], seed: int = 0) -> Interval:
-    """Returns a metric's mean over seeds and its 95 % percentile interval.
+    """Returns a metric's mean over seeds and its 95 % interval.
 
     Args:
       parts: what the metric is the plain mean of: one array for most, one for each benchmark for an average of
         benchmarks, all of the same seeds in the same order. A question for which a factor is NaN at a seed is left
         out of that factor's mean at that seed.
-      seed: of the 10,000 resamples.
+      seed: of the bootstrap's 10,000 resamples, where there is one seed.
 
     Returns:
       NaN three times when a factor has no question left at some seed.
     """
-    return _bounds(*_resampled([parts], seed))
+    return Interval(*_estimate([parts], seed)[:3])
 
 
 def difference(before: Sequence[Scores], after: Sequence[Scores], seed: int = 0) -> Difference:
     """Returns how much higher `after` is than `before`, paired by seed and by question.
-
-    The p-value is two-sided and the interval's own: twice the share of resamples on the far side of 0, so that it is
-    below 0.05 where the interval leaves out 0 (but for ties and the one that is added to either count, which keeps it
-    from being 0).
 
     Args:
       before, after: as for `interval`; row i of both is the same seed, column j the same question. What is NaN on
@@ -65,11 +69,7 @@ def difference(before: Sequence[Scores], after: Sequence[Scores], seed: int = 0)
     """
     if [part.shape for part in before] != [part.shape for part in after]:
         raise ValueError("the two sides are not of the same seeds and questions")
-    mean, drawn = _resampled([after, before], seed)
-    if np.isnan(mean):
-        return Difference(np.nan, np.nan, np.nan, np.nan)
-    tail = min((drawn <= 0).sum(), (drawn >= 0).sum())
-    return Difference(*_bounds(mean, drawn), min(1.0, 2 * float(tail + 1) / ((~np.isnan(drawn)).sum() + 1)))
+    return _estimate([after, before], seed)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -85,47 +85,98 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _bounds(mean: float, drawn: np.ndarray) -> Interval:
-    if np.isnan(mean):
-        return Interval(np.nan, np.nan, np.nan)
-    tail = 50 * (1 - CONFIDENCE)
-    low, high = np.nanpercentile(drawn, [tail, 100 - tail])  # NaN where no question of a factor was drawn
-    return Interval(mean, float(low), float(high))
-
-
-def _resampled(sides: Sequence[Sequence[Scores]], seed: int) -> tuple[float, np.ndarray]:
-    """The statistic, the first side's metric less that of the second where there is one, and it in each resample."""
+def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
+    """The first side's metric, less that of the second where there is one."""
     parts = [_defined_on_all(arrays) for arrays in zip(*sides, strict=True)]
     if any(np.isnan(arrays[0]).all(axis=1).any() for arrays in parts):
-        return np.nan, np.empty(0)
+        return Difference(np.nan, np.nan, np.nan, np.nan)
+    if parts[0][0].shape[0] > 1:
+        return _crossed([_linearised(arrays) for arrays in parts])
+    mean, drawn = _resampled([[array[0] for array in arrays] for arrays in parts], seed)
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.nanpercentile(drawn, [tail, 100 - tail])  # NaN where no question of a factor was drawn
+    return Difference(mean, float(low), float(high), np.nan)
+
+
+def _linearised(arrays: Sequence[Scores]) -> np.ndarray:
+    """Values [seeds, questions] whose mean over questions is a seed's metric, and varies as it does, to first order.
+
+    These are infinitesimal jackknife values (Jaeckel 1972): the metric, plus what each question moves it by.
+    """
+    first, *rest = (_one_linearised(array) for array in arrays)
+    return first - rest[0] if rest else first
+
+
+def _one_linearised(array: Scores) -> np.ndarray:
+    defined = ~np.isnan(array)
+    means = np.nanmean(array, axis=1, keepdims=True)  # [seeds, 1, factors]
+    moved = np.where(defined, array - means, 0.0) * array.shape[1] / defined.sum(axis=1, keepdims=True)
+    others = np.stack([np.delete(means, factor, axis=-1).prod(axis=-1) for factor in range(array.shape[-1])], axis=-1)
+    return means.prod(axis=-1) + (moved * others).sum(axis=-1)
+
+
+def _crossed(parts: Sequence[np.ndarray]) -> Difference:
+    """The mean over seeds of the mean of parts, each [seeds, its questions], with seeds and questions crossed.
+
+    The squares of both half-widths are added (Howe 1974, JASA 69:610): t over seeds times the standard error that the
+    spread of seeds gives, in which their interaction with questions is, and t over questions times that of the
+    questions' own effect, the spread of their means less the share in it of the interaction.
+    """
+    seeds = parts[0].shape[0]
+    of_seeds = np.mean([part.mean(axis=1) for part in parts], axis=0)
+    terms = [(float(of_seeds.var(ddof=1)) / seeds, seeds - 1)]  # variance of the mean, degrees of freedom
+    for part in parts:
+        of_questions = part.mean(axis=0)
+        questions = len(of_questions)
+        if questions > 1:
+            residuals = part - part.mean(axis=1, keepdims=True) - of_questions + part.mean()
+            interaction = (residuals**2).sum() / ((seeds - 1) * (questions - 1))
+            own = max(float(of_questions.var(ddof=1) - interaction / seeds), 0.0)
+            terms.append((own / questions / len(parts) ** 2, questions - 1))
+    mean = float(of_seeds.mean())
+    half = _half_width(terms, 1 - CONFIDENCE)
+    return Difference(mean, mean - half, mean + half, _p_value(mean, terms) if seeds >= SEEDS_TO_COMPARE else np.nan)
+
+
+def _half_width(terms: Sequence[tuple[float, int]], p_value: float) -> float:
+    return sum(stdtrit(freedom, p_value / 2) ** 2 * variance for variance, freedom in terms) ** 0.5
+
+
+def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
+    """The p-value at which the interval just reaches 0, by halving where it lies."""
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _half_width(terms, middle) >= abs(mean) else (low, middle)
+    return high
+
+
+def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float, np.ndarray]:
+    """The statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
     rng = np.random.default_rng(seed)
-    seeds = parts[0][0].shape[0]
-    chosen = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=RESAMPLES) / seeds
     observed, drawn = 0.0, np.zeros(RESAMPLES)
     for arrays in parts:
-        questions = arrays[0].shape[1]
-        observed += float(_signed(np.full((1, questions), 1 / questions), arrays).mean()) / len(parts)
+        questions = arrays[0].shape[0]
+        observed += float(_signed(np.full((1, questions), 1 / questions), arrays)[0]) / len(parts)
         shares = _drawn_questions(questions, rng)
-        each = np.concatenate([_signed(block, arrays) for block in shares])
-        # A seed that a resample has not drawn says nothing, even where none of its questions is defined.
-        drawn += (np.where(chosen > 0, each, 0.0) * chosen).sum(axis=1) / len(parts)
+        drawn += np.concatenate([_signed(block, arrays) for block in shares]) / len(parts)
     return observed, drawn
 
 
-def _signed(shares: np.ndarray, arrays: Sequence[Scores]) -> np.ndarray:
-    """The first array's products of means, less the second's: [resamples, seeds], for shares [resamples, questions]."""
+def _signed(shares: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
     first, *rest = (_means(shares, array).prod(axis=-1) for array in arrays)
     return first - rest[0] if rest else first
 
 
-def _means(shares: np.ndarray, array: Scores) -> np.ndarray:
-    """Each factor's mean over the questions drawn for which it is defined: [resamples, seeds, factors]."""
+def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
     undefined = np.isnan(array)
-    means = np.einsum("rq,sqf->rsf", shares, np.where(undefined, 0.0, array), optimize=True)
+    means = shares @ np.where(undefined, 0.0, array)
     if not undefined.any():
         return means
     with np.errstate(invalid="ignore"):
-        return means / np.einsum("rq,sqf->rsf", shares, (~undefined).astype(float), optimize=True)
+        return means / (shares @ (~undefined).astype(float))
 
 
 def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -4,9 +4,9 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from codea1.benchmarks.across_seeds import Interval
+from codea1.benchmarks.across_seeds import SEEDS_TO_COMPARE, Interval
 from codea1.paper.tables import CLEAR, Cell, Comparison, Row, Table
 
 CSV_COLUMNS = (
@@ -84,16 +84,17 @@ def _title(table: Table) -> str:
 
 
 def _what_is_shown(table: Table) -> str:
-    several = any(len(cell.seeds) > 1 for row in table.rows for cell in row.cells)
-    return f"Percent, with 95 % bootstrap intervals over {'questions and seeds' if several else 'questions'}."
+    counts = {len(cell.seeds) for row in table.rows for cell in row.cells if cell.seeds}
+    several = "Several seeds: 95 % intervals by Student's t over seeds crossed with questions. "
+    one = "One seed: 95 % bootstrap intervals over its questions, which say nothing of another seed. "
+    return f"Percent. {several if max(counts, default=0) > 1 else ''}{one if 1 in counts else ''}".strip()
 
 
 def _signs(table: Table) -> Iterable[str]:
     """What LaTeX's star and dagger mean."""
-    count = _compared(table)
-    if count:
+    if count := _compared(table):
         yield (
-            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count} comparisons), on "
+            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {_counted(count)}), on "
             "the questions that are defined for both."
         )
     if _is_published(table):
@@ -102,12 +103,16 @@ def _signs(table: Table) -> Iterable[str]:
 
 def _notes(table: Table) -> Iterable[str]:
     yield _what_is_shown(table)
-    count = _compared(table)
-    if count:
+    if count := _compared(table):
         yield (
             "Differences are paired by question and seed, over the seeds that both rows have and the questions that "
-            f"are defined for both; p-values are corrected for the {count} comparisons of this table (Holm), and what "
+            f"are defined for both; p-values are corrected for the {_counted(count)} of this table (Holm), and what "
             f"is below {CLEAR:g} is bold."
+        )
+    if any(math.isnan(each.p_holm) for each in _comparisons(table)):
+        yield (
+            f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
+            "differ, and not the methods."
         )
     if _is_published(table):
         yield f"paper: {table.layout.published.origin}."
@@ -115,8 +120,16 @@ def _notes(table: Table) -> Iterable[str]:
 
 
 def _compared(table: Table) -> int:
-    """How many comparisons a table has."""
-    return sum(len(cell.comparisons) for row in table.rows for cell in row.cells)
+    """How many comparisons of a table have a p-value."""
+    return sum(not math.isnan(each.p_holm) for each in _comparisons(table))
+
+
+def _counted(count: int) -> str:
+    return f"{count} comparison{'s' if count > 1 else ''}"
+
+
+def _comparisons(table: Table) -> Iterator[Comparison]:
+    return (each for row in table.rows for cell in row.cells for each in cell.comparisons)
 
 
 def _is_published(table: Table) -> bool:
@@ -160,11 +173,10 @@ def _markdown_comparison(comparison: Comparison | None) -> str:
     if comparison is None:
         return "-"
     value = _value(Interval(*comparison.difference[:3]), sign="+")
-    return f"{f'**{value}**' if comparison.is_clear else value}, {_p(comparison.p_holm)}"
-
-
-def _p(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    if math.isnan(comparison.p_holm):
+        return value
+    p_value = "p < 0.001" if comparison.p_holm < 0.001 else f"p = {comparison.p_holm:.3f}"
+    return f"{f'**{value}**' if comparison.is_clear else value}, {p_value}"
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -197,7 +209,7 @@ def _compared_cells(comparison: Comparison | None) -> list[str]:
     if comparison is None:
         return [""] * 6
     found = comparison.difference
-    p_values = [f"{found.p_value:.6f}", f"{comparison.p_holm:.6f}"]
+    p_values = ["" if math.isnan(each) else f"{each:.6f}" for each in (found.p_value, comparison.p_holm)]
     return [comparison.against, *_percents(found[:3]), *p_values]
 
 

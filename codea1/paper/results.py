@@ -181,8 +181,11 @@ class Results:
         """The training runs of an experiment, by seed."""
         return dict(sorted(self._runs.get((size, experiment), {}).items()))
 
-    def scores(self, size: str, line: Line, column: Column) -> dict[int, list[Measured]]:
+    def scores(self, size: str, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
         """Each of a column's measures, by seed; seeds that lack one are left out.
+
+        Args:
+          before: those that the row's own runs began with.
 
         Raises:
           BadInput: an evaluation, or metrics.jsonl, is damaged, or a measure was taken with two numbers of samples.
@@ -190,18 +193,18 @@ class Results:
         """
         found = {}
         for seed in sorted({seed for its_size, _, seed in self._measured if its_size == size}):
-            taken = [self._taken(size, seed, line, measure) for measure in column.measures]
+            taken = [self._taken(size, seed, line, measure, before) for measure in column.measures]
             if all(taken):
                 found[seed] = taken
         return found
 
-    def _taken(self, size: str, seed: int, line: Line, measure: Measure) -> Measured | None:
+    def _taken(self, size: str, seed: int, line: Line, measure: Measure, before: bool) -> Measured | None:
         is_base = line.experiment == BASE
         sources = list(self._measured.get((size, line.experiment, seed), ()))
         if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
             own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
             sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
-        taken = [each for run in sources for each in run.scores(measure, before=is_base, tester=line.tester)]
+        taken = [each for run in sources for each in run.scores(measure, before=before or is_base, tester=line.tester)]
         if taken:
             samples_of(taken, f"{line.title}, {measure.split}, seed {seed},")
         return taken[0] if taken else None

@@ -21,7 +21,7 @@ class Comparison:
     against: str  # title of that row
     difference: Difference  # shares
     seeds: tuple[int, ...]  # that both have
-    p_holm: float = math.nan  # adjusted for all comparisons of the table
+    p_holm: float = math.nan  # adjusted for all comparisons of the table that have a p-value
 
     @property
     def is_clear(self) -> bool:
@@ -95,7 +95,11 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
             compared = (_compare(lines[key], line, column, size, results) for key in line.against)
             cells.append(replace(cell, comparisons=tuple(filter(None, compared))))
         rows.append(Row(line.key, line.title, tuple(cells)))
-    notes = (*_samples(lines.values(), columns, size, results), *_notes(layout, size, results))
+    notes = (
+        *_samples(lines.values(), columns, size, results),
+        *_starts(lines.values(), columns, size, results),
+        *_notes(layout, size, results),
+    )
     return Table(layout, size, columns, _adjusted(rows), notes)
 
 
@@ -137,14 +141,17 @@ def _compare(against: Line, line: Line, column: Column, size: str, results: Resu
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with p-values that are adjusted for all comparisons in them."""
-    found = [comparison for row in rows for cell in row.cells for comparison in cell.comparisons]
-    p_values = iter(holm([comparison.difference.p_value for comparison in found]))
+    found = [comparison.difference.p_value for row in rows for cell in row.cells for comparison in cell.comparisons]
+    p_values = iter(holm([p_value for p_value in found if not math.isnan(p_value)]))
     return tuple(replace(row, cells=tuple(_with_p(cell, p_values) for cell in row.cells)) for row in rows)
 
 
 def _with_p(cell: Cell, p_values: Iterator[float]) -> Cell:
-    adjusted = tuple(replace(comparison, p_holm=next(p_values)) for comparison in cell.comparisons)
-    return replace(cell, comparisons=adjusted)
+    adjusted = (
+        each if math.isnan(each.difference.p_value) else replace(each, p_holm=next(p_values))
+        for each in cell.comparisons
+    )
+    return replace(cell, comparisons=tuple(adjusted))
 
 
 def _commands(line: Line, column: Column, size: str, results: Results, place: Place) -> Iterator[str]:
@@ -185,6 +192,25 @@ def _samples(lines: Iterable[Line], columns: Sequence[Column], size: str, result
             counts[line.title] = count
     if counts:
         yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
+
+
+def _starts(lines: Iterable[Line], columns: Sequence[Column], size: str, results: Results) -> Iterator[str]:
+    """From where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
+    base = Line(BASE, "Base", BASE)
+    for line in lines:
+        if line.experiment in (BASE, SFT_TEST) or line.tester:
+            continue
+        found = []
+        for column in columns:
+            own = results.scores(size, line, column, before=True)
+            bases = results.scores(size, base, column)
+            both = tuple(seed for seed in own if seed in bases)
+            if both:
+                means = [interval(stacked(each, both, line.title)).mean for each in (own, bases)]
+                if means[0] != means[1]:
+                    found.append(f"{column.title} {100 * means[0]:.1f} (Base {100 * means[1]:.1f})")
+        if found:
+            yield f"{line.title} starts from {', '.join(found)}, over the same seeds."
 
 
 def _notes(layout: Layout, size: str, results: Results) -> Iterator[str]:

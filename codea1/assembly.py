@@ -88,8 +88,9 @@ def config_of(folder: RunFolder) -> ConfigDict:
     if set(folder.config) != set(default_config()):
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
     config = ConfigDict(folder.config)
-    if "memo_mb" not in config.sandbox:
-        config.sandbox.memo_mb = default_config().sandbox.memo_mb
+    for section, field in (("sandbox", "memo_mb"), ("sft", "black_box")):
+        if field not in config[section]:
+            config[section][field] = default_config()[section][field]
     validate(config)
     return config
 

@@ -150,7 +150,7 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
     assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
-    assert "paper: Table 1, as printed." in rendering.markdown(table)
+    assert "paper: Table 1, avg@32, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]
     )

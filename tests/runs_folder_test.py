@@ -52,7 +52,10 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     before = config.to_dict()
     del before["sandbox"]["memo_mb"]
     folder = RunFolder.open(str(tmp_path), before)
-    assert config_of(folder).sandbox == config.sandbox
+    del before["sft"]["black_box"]
+    older = RunFolder.open(str(tmp_path / "older"), before)
+    assert config_of(folder).sandbox == config_of(older).sandbox == config.sandbox
+    assert config_of(older).sft.black_box == config.sft.black_box
     RunFolder.open(str(tmp_path), config.to_dict())
 
 

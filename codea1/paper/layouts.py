@@ -109,7 +109,7 @@ LAYOUTS: Mapping[str, Layout] = {
     for layout in (
         Layout(
             "code_generation",
-            "Code generation (the paper's Table 1, avg@32)",
+            "Code generation (the paper's Table 1)",
             (
                 _BASE_LINE,
                 _line("golden", BASE),
@@ -183,7 +183,6 @@ LAYOUTS: Mapping[str, Layout] = {
             (_line(CODE_A1, title="with"), _line("no_book", CODE_A1, title="without")),
             TINY_CODE + TINY_TEST + _CURVES,
             CODE + TEST + _CURVES,
-            published.MISTAKE_BOOK,
         ),
         Layout(
             "ablations",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from codea1.benchmarks.across_seeds import Difference, Interval, difference, holm, interval
 from codea1.errors import BadInput
 from codea1.paper.commands import Place
-from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, recipe
+from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, recipe, value
 from codea1.paper.layouts import LAYOUTS, TRAINING_SPLIT, Column, Layout, Line
 from codea1.paper.results import Results, differences, same_questions, samples_of, stacked
 
@@ -214,13 +214,17 @@ def _starts(lines: Iterable[Line], columns: Sequence[Column], size: str, results
 
 
 def _notes(layout: Layout, size: str, results: Results) -> Iterator[str]:
-    """What a reader of the rows must know of the runs: how long they were, and in what else they differ."""
+    """What a reader of the rows must know of the runs: how they were asked, how long, and in what else they differ."""
     first = None
     for line in layout.lines:
         # Base is measured before training, and the SFT Test LLM in a run that learns nothing.
         runs = {} if line.experiment in (BASE, SFT_TEST) else results.runs(size, line.experiment)
         for run in list(runs.values())[:1]:
-            first = first or run
+            if first is None:
+                first = run
+                samples = value(run.folder.config, "validation.test_samples")
+                if size == TINY and samples:
+                    yield f"pass@1 and pass@4 are of {samples} samples of a question."
             fields = [name for name in differences(first.folder.config, run.folder.config) if name not in FIELDS]
             if fields:
                 titles = [EXPERIMENTS[each.experiment].title for each in (run, first)]

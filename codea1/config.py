@@ -63,8 +63,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.surrogate = "ppo"  # of codea1.learn.surrogates: "ppo", "gspo" or "cispo"
     c.clip_low = 0.20  # the ratio is clipped below at 1 - clip_low
     c.clip_high = 0.28  # and above at 1 + clip_high
-    c.dual_clip = 10.0  # bounds the loss of negative advantages at dual_clip * |advantage|
-    c.kl_estimator = "k3"  # "k1", "k2" or "k3" of the KL divergence from the reference policy
+    c.dual_clip = 10.0  # ppo: bounds the loss of negative advantages at dual_clip * |advantage|
+    c.kl_estimator = "k3"  # of the KL divergence from the reference policy: "k1", "k2", or "k3", which is bounded
     c.kl_coefficient = 1e-3
     c.kl_in_reward = False  # gae: the penalty is taken from each token's reward and is not in the loss
     c.entropy_coefficient = 0.0
@@ -75,7 +75,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.critic.value_clip = 0.5  # values may move so far from the old ones before the loss ignores it; 0: any distance
     c.critic.gamma = 1.0  # discount per token
     c.critic.gae_lambda = 1.0
-    c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.AGGREGATIONS
+    c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.token_weights
     c.overlong_buffer = 0  # tokens: over the last so many of max_response_length the reward falls (DAPO); 0: never
     c.overlong_penalty = 1.0  # what a response of max_response_length has lost by then
     c.learn_truncated = True  # False: responses cut off at max_response_length are compared but train nobody

@@ -22,9 +22,9 @@ PAPER = ObjectiveConfig()
 
 
 def expected_kl(log_prob: float, reference: float, estimator: str) -> float:
-    d = min(max(log_prob - reference, -20.0), 20.0)
-    values = {"k1": d, "k2": d * d / 2, "k3": min(max(math.exp(-d) - 1 + d, -10.0), 10.0)}
-    return values[estimator]
+    d = log_prob - reference
+    bounded = min(max(d, -20.0), 20.0)
+    return {"k1": d, "k2": d * d / 2, "k3": min(math.exp(-bounded) - 1 + bounded, 10.0)}[estimator]
 
 
 def random_tokens(num: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -52,7 +52,11 @@ def test_kl_by_hand():
     np.testing.assert_allclose(kl_divergence(log_prob, reference, "k1"), 0.693147, rtol=1e-5)
     np.testing.assert_allclose(kl_divergence(log_prob, reference, "k2"), 0.240227, rtol=1e-5)
     np.testing.assert_allclose(kl_divergence(log_prob, reference, "k3"), 0.193147, rtol=1e-5)
-    assert kl_divergence(jnp.array(-30.0), jnp.array(0.0), "k3") == 10.0
+
+
+@pytest.mark.parametrize(("estimator", "value", "slope"), [("k1", -30, 1), ("k2", 450, -30), ("k3", 10, 0)])
+def test_k3_alone_is_bounded(estimator: str, value: float, slope: float):
+    assert jax.value_and_grad(kl_divergence)(-30.0, 0.0, estimator) == (value, slope)
 
 
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
@@ -114,7 +118,7 @@ LENGTHS = [2, 1, 0]  # tokens in responses
         ("token-mean", 1 / 3, 1 / 3),
         ("seq-mean-token-mean", 1 / 4, 1 / 2),
         ("seq-mean-token-sum", 1 / 2, 1 / 2),
-        ("seq-mean-token-sum-norm", 1 / 16, 1 / 16),
+        ("dr-grpo", 1 / 16, 1 / 16),
     ],
 )
 def test_token_weights_by_hand(aggregation: str, first: float, second: float):

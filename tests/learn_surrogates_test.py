@@ -24,12 +24,12 @@ def random_rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def pessimistic(ratio: float, advantage: float, clip: Clip) -> float:
     clipped_ratio = min(max(ratio, 1 - clip.low), 1 + clip.high)
-    loss = max(-advantage * ratio, -advantage * clipped_ratio)
-    return min(loss, -advantage * clip.dual) if advantage < 0 else loss
+    return max(-advantage * ratio, -advantage * clipped_ratio)
 
 
 def expected_ppo(log_prob: float, old: float, advantage: float, clip: Clip = PAPER) -> float:
-    return pessimistic(math.exp(min(max(log_prob - old, -20.0), 20.0)), advantage, clip)
+    loss = pessimistic(math.exp(min(max(log_prob - old, -20.0), 20.0)), advantage, clip)
+    return min(loss, -advantage * clip.dual) if advantage < 0 else loss
 
 
 def value_and_gradient(surrogate, log_probs, old, advantages, clip: Clip, mask=MASK):
@@ -90,6 +90,17 @@ def test_gspo_equals_the_equation(clip: Clip):
         is_clipped = pessimistic(ratio, advantage, clip) != pytest.approx(-advantage * ratio, rel=1e-12)
         expected = 0.0 if is_clipped else -advantage * ratio
         np.testing.assert_allclose(gradient[row, inside], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_gspo_has_no_dual_clip():
+    # Ratios 25 and 100, whose geometric mean is 50; ppo's losses end at dual * |advantage| = 20.
+    log_ratios, mask = jnp.log(jnp.array([[25.0, 100.0]])), np.ones((1, 2), bool)
+    advantages = jnp.full((1, 2), -2.0)
+    loss, gradient, diagnostics = value_and_gradient(gspo, log_ratios, jnp.zeros((1, 2)), advantages, PAPER, mask)
+    np.testing.assert_allclose(loss, [[100.0, 100.0]], rtol=1e-6)
+    np.testing.assert_allclose(gradient, [[100.0, 100.0]], rtol=1e-6)
+    assert "dual_clip_fraction" not in diagnostics
+    np.testing.assert_allclose(ppo(log_ratios, jnp.zeros((1, 2)), advantages, mask, PAPER)[0], [[20.0, 20.0]])
 
 
 def test_cispo_equals_the_equation_and_drops_no_gradient():

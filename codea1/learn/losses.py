@@ -13,7 +13,7 @@ import numpy as np
 
 from codea1.learn.surrogates import LOG_RATIO_BOUND, SURROGATES, Clip, bounded_log_ratio
 
-AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo")
 KL_ESTIMATORS = ("k1", "k2", "k3")
 K3_BOUND = 10.0
 
@@ -36,11 +36,23 @@ class ObjectiveConfig:
 def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
     """The weight of every response token of each sequence of a whole mini-batch, float32 [N].
 
-    The loss of the mini-batch is the sum of weight times token loss. "token-mean" gives every response token of the
-    mini-batch the same weight. The "seq-mean" modes average over the sequences that have at least one response token;
-    inside a sequence tokens are averaged ("token-mean"), summed ("token-sum"), or summed and divided by the constant
-    `max_response_length` ("token-sum-norm", Dr. GRPO). A sequence without response tokens has weight 0.
-    `lengths` are response lengths in tokens. Raises ValueError for an unknown aggregation.
+    The loss of the mini-batch is the sum of weight times token loss, with N sequences that have response tokens:
+
+      token-mean           1 / all response tokens of the mini-batch (DAPO: Yu et al. 2025, equation 12, per group)
+      seq-mean-token-mean  1 / (N * response tokens of the sequence) (GRPO: Shao et al. 2024, equation 3)
+      seq-mean-token-sum   1 / N (Dr. GRPO's objective as it is written: Liu et al. 2025, section 3.2)
+      dr-grpo              1 / (N * max_response_length), a constant (Dr. GRPO as it is trained, by its Listing 1)
+
+    The last is TRL's "dr_grpo". verl's "seq-mean-token-sum-norm", meant for it, divides by the length and not by N. A
+    sequence without response tokens has weight 0 and does not count.
+
+    Args:
+      lengths: response lengths in tokens.
+      aggregation: one of AGGREGATIONS.
+      max_response_length: tokens that a response may have.
+
+    Raises:
+      ValueError: there is no such aggregation.
     """
     lengths = np.asarray(lengths, np.float64)
     num_sequences = max(int((lengths > 0).sum()), 1)
@@ -50,7 +62,7 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
         weights = 1 / np.maximum(lengths, 1.0) / num_sequences
     elif aggregation == "seq-mean-token-sum":
         weights = np.full(lengths.shape, 1 / num_sequences)
-    elif aggregation == "seq-mean-token-sum-norm":
+    elif aggregation == "dr-grpo":
         weights = np.full(lengths.shape, 1 / (num_sequences * max_response_length))
     else:
         raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
@@ -60,16 +72,18 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
 def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str) -> jax.Array:
     """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman, "Approximating KL Divergence", 2020).
 
-    With d = clip(log_probs - ref_log_probs, -20, 20): k1 = d, k2 = d^2 / 2, k3 = clip(e^-d - 1 + d, -10, 10). The
-    gradient is 0 where a clip is active. As a loss, k1 has expected gradient 0, k2 that of the true KL and k3 a biased
-    one; k3 is the paper's choice ("low_var_kl"). Raises ValueError for an unknown estimator.
+    With d = log_probs - ref_log_probs: k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d. k3 alone is bounded, which Schulman's
+    is not: d to -20 and 20, then k3 to 10, and the gradient is 0 beyond. So is verl's "k3", alias "low_var_kl", the
+    Code-A1 paper's choice; OpenRLHF bounds all three to -10 and 10. As a loss, k1 has expected gradient 0, k2 that of
+    the true KL and k3 a biased one. Raises ValueError for an unknown estimator.
     """
-    d = jnp.clip(log_probs - ref_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    d = log_probs - ref_log_probs
     if estimator == "k1":
         return d
     if estimator == "k2":
         return 0.5 * jnp.square(d)
     if estimator == "k3":
+        d = jnp.clip(d, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
         return jnp.clip(jnp.expm1(-d) + d, -K3_BOUND, K3_BOUND)
     raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
 

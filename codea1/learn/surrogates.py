@@ -28,7 +28,7 @@ class Clip:
 
     low: float = 0.2  # ratios below 1 - low stop being pushed down
     high: float = 0.28  # ratios above 1 + high stop being pushed up
-    dual: float = 10.0  # c: with a negative advantage a token's loss is at most -c * advantage
+    dual: float = 10.0  # c, of ppo alone: with a negative advantage a token's loss is at most -c * advantage
 
 
 Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[jax.Array, Diagnostics]]
@@ -43,7 +43,16 @@ def ppo(
     and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
     """
     log_ratio = bounded_log_ratio(log_probs, old_log_probs)
-    return _pessimistic(log_ratio, advantages, clip)
+    unclipped, clipped = _with_and_without_clip(log_ratio, advantages, clip)
+    pessimistic = jnp.maximum(unclipped, clipped)
+    ceiling = -advantages * clip.dual
+    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
+    diagnostics = {
+        **_clip_fractions(unclipped, clipped, advantages),
+        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
+        **_ratio_diagnostics(log_ratio),
+    }
+    return loss, jax.lax.stop_gradient(diagnostics)
 
 
 def gspo(
@@ -52,13 +61,16 @@ def gspo(
     """GSPO-token: one ratio per sequence, the geometric mean of its tokens' ratios (Zheng et al. 2025, equation 14).
 
     s = exp(mean over the response of log_probs - old_log_probs), the gradient of each token its own:
-    sg[s] pi / sg[pi]; clipped as PPO. Published with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation.
+    sg[s] pi / sg[pi]; clipped as PPO, without its dual clip. log s is kept within -20 and 20. Published
+    with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation, which verl's mode of this name imposes.
     """
     length_B1 = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     mean_B1 = jnp.sum(jnp.where(mask, log_probs - old_log_probs, 0.0), axis=-1, keepdims=True) / length_B1
     own = log_probs - jax.lax.stop_gradient(log_probs)  # 0, with the token's gradient
     log_ratio = jnp.clip(jax.lax.stop_gradient(mean_B1), -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own
-    return _pessimistic(log_ratio, advantages, clip)
+    unclipped, clipped = _with_and_without_clip(log_ratio, advantages, clip)
+    diagnostics = {**_clip_fractions(unclipped, clipped, advantages), **_ratio_diagnostics(log_ratio)}
+    return jnp.maximum(unclipped, clipped), jax.lax.stop_gradient(diagnostics)
 
 
 def cispo(
@@ -87,20 +99,17 @@ def bounded_log_ratio(log_probs: jax.Array, other_log_probs: jax.Array) -> jax.A
     return jnp.clip(log_probs - other_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
-def _pessimistic(log_ratio: jax.Array, advantages: jax.Array, clip: Clip) -> tuple[jax.Array, Diagnostics]:
+def _with_and_without_clip(log_ratio: jax.Array, advantages: jax.Array, clip: Clip) -> tuple[jax.Array, jax.Array]:
+    """-A ratio and -A clip(ratio, 1 - low, 1 + high); the greater is the loss of Schulman et al. 2017, equation 7."""
     ratio = jnp.exp(log_ratio)
-    unclipped = -advantages * ratio
-    clipped = -advantages * jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high)
-    pessimistic = jnp.maximum(unclipped, clipped)
-    ceiling = -advantages * clip.dual
-    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
-    diagnostics = {
+    return -advantages * ratio, -advantages * jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high)
+
+
+def _clip_fractions(unclipped: jax.Array, clipped: jax.Array, advantages: jax.Array) -> Diagnostics:
+    return {
         "clip_fraction_high": (clipped > unclipped) & (advantages > 0),
         "clip_fraction_low": (clipped > unclipped) & (advantages < 0),
-        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
-        **_ratio_diagnostics(log_ratio),
     }
-    return loss, jax.lax.stop_gradient(diagnostics)
 
 
 def _ratio_diagnostics(log_ratio: jax.Array) -> Diagnostics:

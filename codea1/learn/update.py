@@ -159,8 +159,8 @@ def make_update(
     The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
     tokens of each device whose logits exist at once. Metrics: means over the response tokens of the mini-batch
     of "policy_loss", "entropy", "approx_kl", "kl_ref" (where the objective has a KL term), "clip_fraction_high",
-    "clip_fraction_low" and "dual_clip_fraction"; "ratio_max" over them; "loss" and "tokens", their number; and those of
-    `_apply`.
+    "clip_fraction_low" and "dual_clip_fraction" (of ppo); "ratio_max" over them; "loss" and "tokens", their number; and
+    those of `_apply`.
     """
     micro_loss = _PolicyMicroLoss(graphdef, objective, log_prob_chunk, temperature)
     return compiled_update(micro_loss, optimizer, shardings)

@@ -93,7 +93,8 @@ def reward(sample: Sample) -> float:
 def taught(samples: list[Sample], code: Player) -> list[TrainSample]:
     """Samples with their group advantages."""
     rewards = [reward(sample) for sample in samples]
-    advantages = code.advantages(rewards, [sample.question_id for sample in samples])
+    groups, tokens = zip(*[(sample.question_id, len(sample.token_ids)) for sample in samples], strict=True)
+    advantages = code.advantages(rewards, groups, tokens)
     return [
         TrainSample(sample.prompt_ids, sample.token_ids, sample.log_probs, float(advantage))
         for sample, advantage in zip(samples, advantages, strict=True)

@@ -56,7 +56,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
     c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
-    c.advantage = "grpo"  # of codea1.learn.advantages: "grpo", "rloo", "reinforce++", "batch"; "gae": PPO with a critic
+    # "grpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.
+    c.advantage = "grpo"
     c.advantage_ddof = 1  # grpo: 1 is the unbiased standard deviation of the group
     c.advantage_eps = 1e-6  # grpo: added to the group's standard deviation
     c.normalize_by_std = True  # grpo: False subtracts the group's mean alone

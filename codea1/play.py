@@ -30,6 +30,7 @@ from codea1.sandbox.judged import LOST, require_judged
 from codea1.sandbox.verdict import Verdict
 from codea1.shares import Shares
 from codea1.stopwatch import Stopwatch
+from codea1.training_samples import trains
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def play_round(
 
 
 def give_advantages(round_: Round, players: Mapping[str, Player]) -> None:
-    """Compares each sample of a round within its group, role by role, under the settings of its player."""
+    """Compares the samples of a round, role by role, under the settings of their player; who trains is selected."""
     _compare(round_.code_groups(), players["code"])
     if "test" in players:
         _compare(round_.test_groups(), players["test"])
@@ -241,7 +242,11 @@ def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: P
     for _, record in records:
         if not record.masked:
             record.shaped_reward = player.shaped_reward(record.reward.total, len(record.sample.token_ids))
-    advantages = player.advantages([record.shaped_reward for _, record in records], [index for index, _ in records])
+    advantages = player.advantages(
+        [record.shaped_reward for _, record in records],
+        [index for index, _ in records],
+        [len(record.sample.token_ids) if trains(record, player) else 0 for _, record in records],
+    )
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)
 

@@ -135,8 +135,10 @@ class Player:
         """Whether a sample that ended so trains the player, or is there to be compared with alone."""
         return self._config.learn_truncated or finish_reason != "length"
 
-    def advantages(self, rewards: Sequence[float | None], groups: Sequence[Hashable]) -> np.ndarray:
-        """How much better than its group each sample did, by the configured scheme; see `codea1.learn.advantages`."""
+    def advantages(
+        self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int]
+    ) -> np.ndarray:
+        """How much better than others each sample did, by the configured scheme; see `codea1.learn.advantages`."""
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         options = {}
@@ -146,7 +148,7 @@ class Player:
                 "eps": self._config.advantage_eps,
                 "norm_by_std": self._config.normalize_by_std,
             }
-        return ADVANTAGES[self._config.advantage](rewards, groups, **options)
+        return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
 
     def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """Token ids of a chat, with the opening of the answer."""

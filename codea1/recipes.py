@@ -29,7 +29,7 @@ def _use_simple(config: ConfigDict) -> None:
     all: those that a program failed, of suites paid more than 0.5; they are replayed in proportion to what was paid.
     Plain policy gradient: one optimizer step on all samples of a training step, where the ratio is 1 and nothing is
     clipped, with rewards normalised over the batch of each role; no KL term; AdamW with a constant rate of 1e-5. The
-    description says nothing of TOPVAR: the config's stays.
+    description says nothing of TOPVAR: the config's stays, and the Test LLM's batch is the suites that it selects.
     """
     config.game.reward = "simple"
     config.game.alpha = 0.6

@@ -9,16 +9,14 @@ from codea1.learn.batch import TrainSample
 from codea1.player import Player
 
 
+def trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
+    """Whether a sample is selected, has a reward and ended as its player wants it to."""
+    return record.selected and not record.masked and player.learns_from(record.sample.finish_reason)
+
+
 def of_round(round_: Round, player: Player) -> list[TrainSample]:
-    """What a player learns from: its selected samples that have a reward and ended as the player wants them to."""
-    return [
-        _of_record(record)
-        for role, record in _by_role(round_)
-        if role in player.roles
-        and record.selected
-        and not record.masked
-        and player.learns_from(record.sample.finish_reason)
-    ]
+    """What a player learns from, of all roles that it plays."""
+    return [_of_record(record) for role, record in _by_role(round_) if role in player.roles and trains(record, player)]
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]], player: Player) -> list[TrainSample]:

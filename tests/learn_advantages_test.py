@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.learn.advantages import batch_advantages, grpo_advantages, reinforce_plus_plus_advantages, rloo_advantages
+from codea1.learn.advantages import (
+    batch_advantages,
+    grpo_advantages,
+    reinforce_plus_plus_baseline_advantages,
+    rloo_advantages,
+)
 
 
 def test_hand_computed_group():
@@ -54,29 +59,51 @@ def test_leave_one_out_by_hand():
     np.testing.assert_allclose(rloo_advantages([0.0, 0.5, 1.0, 3.0], [0, 0, 0, 1]), [-0.75, 0, 0.75, 0])
 
 
-def test_reinforce_plus_plus_by_hand():
-    # Less the groups' means: -1, 1, -2, 2; their mean is 0 and unbiased variance 10 / 3.
-    advantages = reinforce_plus_plus_advantages([0.0, 2.0, 5.0, None, 9.0], ["a", "a", "b", "a", "b"], eps=0.0)
-    np.testing.assert_allclose(advantages, np.array([-1, 1, -2, 0, 2]) / np.sqrt(10 / 3), rtol=1e-12)
+def test_reinforce_plus_plus_baseline_by_hand():
+    # Less the groups' means: -1, 1, -2, 2. Over their 3 + 1 + 1 + 1 tokens the mean is -1/3 and the variance 17/9; over
+    # samples they would be 0 and 5/2.
+    rewards, groups, tokens = [0.0, 2.0, 5.0, None, 9.0], ["a", "a", "b", "a", "b"], [3, 1, 1, 7, 1]
+    advantages = reinforce_plus_plus_baseline_advantages(rewards, groups, tokens, eps=0.0)
+    np.testing.assert_allclose(advantages, np.array([-2, 4, -5, 0, 7]) / np.sqrt(17), rtol=1e-12)
 
 
-SCHEMES = [grpo_advantages, rloo_advantages, reinforce_plus_plus_advantages]
+def test_reinforce_plus_plus_baseline_whitens_every_token():
+    rng = np.random.default_rng(0)
+    rewards, tokens = rng.random((4, 8)), rng.integers(1, 300, (4, 8))
+    of_tokens = np.repeat(rewards - rewards.mean(axis=1, keepdims=True), tokens.ravel())
+    expected = (of_tokens - of_tokens.mean()) / of_tokens.std()
+    groups = np.repeat(range(4), 8).tolist()
+    advantages = reinforce_plus_plus_baseline_advantages(rewards.ravel(), groups, tokens.ravel().tolist())
+    np.testing.assert_allclose(np.repeat(advantages, tokens.ravel()), expected, rtol=1e-6)
+
+
+def test_statistics_of_a_batch_are_of_the_samples_that_train():
+    # The third is compared with the others of its group, and no more: -1, 1, 0 and 3 are whitened, not its -3.
+    advantages = reinforce_plus_plus_baseline_advantages([1, 3, 0, 3, 6], [0, 0, 1, 1, 1], [1, 1, 0, 1, 1], eps=0.0)
+    np.testing.assert_allclose(advantages, (np.array([-1, 1, -3, 0, 3]) - 0.75) / np.std([-1, 1, 0, 3]), rtol=1e-12)
+    np.testing.assert_allclose(batch_advantages([0.0, 1.0, 10.0], [0, 0, 1], [5, 2, 0], eps=0.0), [-1, 1, 19])
+    assert not batch_advantages([1.0, 1.0, 10.0], [0, 0, 1], [5, 2, 0]).any()
+
+
+SCHEMES = [grpo_advantages, rloo_advantages, reinforce_plus_plus_baseline_advantages]
+SAMPLES = st.lists(st.tuples(st.none() | st.floats(0, 1), st.integers(0, 2), st.integers(0, 9)), max_size=20)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@given(samples=st.lists(st.tuples(st.none() | st.floats(0, 1), st.integers(0, 2)), max_size=20))
+@given(samples=SAMPLES)
 def test_advantages_are_finite_and_sum_to_zero(scheme, samples):
-    rewards, groups = [reward for reward, _ in samples], [group for _, group in samples]
-    advantages = scheme(rewards, groups)
+    rewards, groups, tokens = ([sample[column] for sample in samples] for column in range(3))
+    advantages = scheme(rewards, groups, tokens)
     assert np.isfinite(advantages).all()
-    assert abs(advantages.sum()) < 1e-5
+    counts = np.array(tokens) if scheme is reinforce_plus_plus_baseline_advantages else 1
+    assert abs((counts * advantages).sum()) < 1e-5
     for reward, advantage in zip(rewards, advantages, strict=True):
         assert reward is not None or advantage == 0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_scheme_learns_from_equal_rewards(scheme):
-    assert not scheme([0.97] * 6 + [0.1], [0] * 6 + [1]).any()
+    assert not scheme([0.97] * 6 + [0.1], [0] * 6 + [1], range(1, 8)).any()
 
 
 def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups():
@@ -84,9 +111,9 @@ def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups
     paid = np.array([1.0, 0.0, 0.5, -1.0, 1.0])
     expected = (paid - 0.3) / np.sqrt(np.mean((paid - 0.3) ** 2))
     for groups in (range(6), "aabbcc", [0] * 6):
-        advantages = batch_advantages(rewards, list(groups))
+        advantages = batch_advantages(rewards, list(groups), range(1, 7))
         assert advantages[1] == 0.0
         np.testing.assert_allclose(np.delete(advantages, 1), expected, rtol=1e-7)
-    assert not batch_advantages([0.1] * 3, range(3)).any()
-    with pytest.raises(ValueError, match="shorter"):
-        batch_advantages([0.1, 0.2], [0])
+    assert not batch_advantages([0.1] * 3, range(3), [1, 2, 3]).any()
+    with pytest.raises(ValueError, match="zip"):
+        batch_advantages([0.1, 0.2], [0, 0], [1])

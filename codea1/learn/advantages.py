@@ -1,7 +1,8 @@
 """Advantages of whole samples, on the host in float64.
 
-Everywhere the advantage is exactly 0 where all rewards of a group are equal: rounding in the mean must not be blown up
-by a standard deviation near 0. So too for a group with a single reward.
+Rewards that are all equal differ from their mean by exactly 0, as does a single reward: rounding in the mean must not
+be blown up by a standard deviation near 0. What is compared within a group looks at every reward of the group; what is
+scaled over the batch takes its mean and standard deviation from the samples that train alone.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -12,26 +13,29 @@ import numpy as np
 def grpo_advantages(
     rewards: Sequence[float | None] | np.ndarray,
     groups: Sequence[Hashable],
+    tokens: Sequence[int] | None = None,
     *,
     ddof: int = 1,
     eps: float = 1e-6,
     norm_by_std: bool = True,
 ) -> np.ndarray:
-    """A_i = (r_i - mean_g) / (std_g + eps), each reward compared within its group (GRPO).
+    """A_i = (r_i - mean_g) / (std_g + eps), each reward compared within its group (GRPO: Shao et al. 2024, 4.1.2).
 
     Args:
       rewards: [n] rewards; None or NaN marks a sample that must not be learned from. It enters no mean and no
         standard deviation, and its advantage is 0.
       groups: [n] the group of each sample, in any order.
+      tokens: [n] the response tokens of each sample that train; 0 for one that is there to be compared with alone.
+        Schemes within groups do not ask.
       ddof: the standard deviation divides by the group's size less `ddof`; 1 is the unbiased one of the paper's runs.
       eps: added to the standard deviation.
-      norm_by_std: False subtracts the group's mean and divides by nothing.
+      norm_by_std: False subtracts the group's mean and divides by nothing (Dr. GRPO: Liu et al. 2025, section 3.2).
 
     Returns:
       [n] float64 advantages.
 
     Raises:
-      ValueError: `ddof` is neither 0 nor 1, or there are not as many groups as rewards.
+      ValueError: `ddof` is neither 0 nor 1, or there are not as many groups or tokens as rewards.
     """
     if ddof not in (0, 1):
         raise ValueError(f"ddof is {ddof}; it must be 0 or 1")
@@ -43,7 +47,9 @@ def grpo_advantages(
     return _within_groups(rewards, groups, one)
 
 
-def rloo_advantages(rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
+def rloo_advantages(
+    rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable], tokens: Sequence[int] | None = None
+) -> np.ndarray:
     """A_i = r_i - mean of the group's other rewards (RLOO: Ahmadian et al. 2024). Otherwise as `grpo_advantages`."""
 
     def one(group_rewards: np.ndarray) -> np.ndarray:
@@ -53,37 +59,46 @@ def rloo_advantages(rewards: Sequence[float | None] | np.ndarray, groups: Sequen
     return _within_groups(rewards, groups, one)
 
 
-def reinforce_plus_plus_advantages(
-    rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable], *, eps: float = 1e-8
+def reinforce_plus_plus_baseline_advantages(
+    rewards: Sequence[float | None] | np.ndarray,
+    groups: Sequence[Hashable],
+    tokens: Sequence[int],
+    *,
+    eps: float = 1e-8,
 ) -> np.ndarray:
-    """REINFORCE++ with baseline: rewards less their group's mean, then scaled over the whole batch (Hu 2025).
+    """REINFORCE++ with baseline: rewards less their group's mean, whitened over the batch's tokens (Hu et al. 2025).
 
-    A_i = (d_i - mean(d)) / sqrt(var(d) + eps) with d_i = r_i - mean_g and the unbiased variance; exactly 0 for all
-    where nothing differs within any group. Otherwise as `grpo_advantages`.
+    A_i = (d_i - mean(d)) / (std(d) + eps) with d_i = r_i - mean_g (version 9, equations 6 and 7). In the mean and the
+    standard deviation, the population's, a sample counts once per token that trains. So a group of equal rewards, where
+    d is 0, is off 0 where long responses did better or worse than short ones. Published with k2 in the loss.
+
+    REINFORCE++ without baseline takes the KL penalty from each token's reward, and is not here. verl's mode of this
+    name keeps the reward of a group of one and has the unbiased variance. Otherwise as `grpo_advantages`.
     """
-    values = _as_array(rewards)
     differences = _within_groups(rewards, groups, lambda group_rewards: group_rewards - group_rewards.mean())
-    taught = ~np.isnan(values)
-    if not differences.any():
-        return differences
-    scale = np.sqrt(differences[taught].var(ddof=1) + eps)
-    return np.where(taught, (differences - differences[taught].mean()) / scale, 0.0)
+    return _standard_scores(np.where(np.isnan(_as_array(rewards)), np.nan, differences), tokens, eps)
 
 
 def batch_advantages(
-    rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable], *, eps: float = 1e-8
+    rewards: Sequence[float | None] | np.ndarray,
+    groups: Sequence[Hashable],
+    tokens: Sequence[int],
+    *,
+    eps: float = 1e-8,
 ) -> np.ndarray:
-    """A_i = (r_i - mean(r)) / (std(r) + eps) over the whole batch, whatever the groups; plain REINFORCE's baseline.
+    """A_i = (r_i - mean(r)) / (std(r) + eps) over the batch: standard scores of the rewards, whatever the groups.
 
-    The standard deviation is the population's. Otherwise as `grpo_advantages`.
+    The mean is the baseline of plain REINFORCE (Williams 1992). Each sample with tokens that train counts once, and the
+    standard deviation is the population's. TRL's `scale_rewards="batch"` is another: it subtracts the group's mean.
+    Otherwise as `grpo_advantages`.
     """
-    return _within_groups(rewards, [None for _ in groups], lambda batch: (batch - batch.mean()) / (batch.std() + eps))
+    return _standard_scores(_as_array(rewards), [int(count > 0) for count in tokens], eps)
 
 
 ADVANTAGES = {
     "grpo": grpo_advantages,
     "rloo": rloo_advantages,
-    "reinforce++": reinforce_plus_plus_advantages,
+    "reinforce++-baseline": reinforce_plus_plus_baseline_advantages,
     "batch": batch_advantages,
 }
 
@@ -108,3 +123,15 @@ def _within_groups(
         if values[indices].min() != values[indices].max():
             advantages[indices] = one(values[indices])
     return advantages
+
+
+def _standard_scores(values: np.ndarray, weights: Sequence[int], eps: float) -> np.ndarray:
+    """Values less their weighted mean, over their weighted standard deviation plus `eps`; 0 for those that are NaN."""
+    graded = ~np.isnan(values)
+    counts = np.array([weight if has else 0 for weight, has in zip(weights, graded, strict=True)], np.float64)
+    counted = values[counts > 0]
+    if not counted.size or counted.min() == counted.max():
+        return np.zeros(len(values))
+    mean = np.average(counted, weights=counts[counts > 0])
+    variance = np.average((counted - mean) ** 2, weights=counts[counts > 0])
+    return np.where(graded, (values - mean) / (np.sqrt(variance) + eps), 0.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from codea1.game.answers import extract_program, parse_suite
+from codea1.game.answers import parse_suite
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import CodeRewardSource, Method
@@ -143,7 +143,7 @@ def _ask_for_solutions(
     for sample in player.generate(requests, step=round_.step, role="code"):
         record = by_id[sample.question_id]
         answer = _sample_record(player, sample)
-        solution = SolutionRecord(sample.index, answer, extract_program(answer.text))
+        solution = SolutionRecord(sample.index, answer, rules.policy.read_program(answer.text))
         record.solutions.append(solution)
         tests = golden_tests(record.question) if rules.golden else history[sample.question_id]
         shares.add(

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from codea1.game.answers import MAX_ASSERTS, extract_program, parse_suite
+from codea1.game.answers import MAX_ASSERTS, extract_program, extract_python_block, parse_suite
+from codea1.game.rewards import POLICIES
 
 
 def fenced(*lines: str) -> str:
@@ -36,6 +37,28 @@ def read(*lines: str) -> list[tuple[str | None, str]]:
 def test_the_program_is_the_first_closed_block(answer, source, is_fenced):
     program = extract_program(answer)
     assert (program.source, program.fenced) == (source, is_fenced)
+
+
+REFERENCE_PROGRAMS = [  # answer, and what the reference, executed, makes of it: source, and whether it was fenced
+    ("```python\nx = 1\n```", "x = 1", True),
+    ("so:\n```python\n\nx = 1\n\n```\nand ```python\ny = 2\n```", "x = 1", True),
+    ("```text\nhello\n```\n```python\nx = 1\n```", "x = 1", True),
+    ("```\nx = 1\n```", "```\nx = 1\n```", False),
+    ("\n```py\nx = 1\n```\n", "```py\nx = 1\n```", False),
+    ("```\nx = 1\n```\n```python\ny = 2", "```\nx = 1\n```\n```python\ny = 2", False),
+    ("```python\nx = 1\n```python\ny = 2\n```", "```python\nx = 1\n```python\ny = 2\n```", False),
+    ("```python\nx = 1", "```python\nx = 1", False),
+    ("x = 1\n", "x = 1", False),
+    ("", "", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "source", "is_fenced"), REFERENCE_PROGRAMS)
+def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
+    read = {name: policy(0.5, 8).read_program(answer) for name, policy in POLICIES.items()}
+    assert (read["official"].source, read["official"].fenced) == (source, is_fenced)
+    for name in ("strict", "strict_tests", "simple"):
+        assert read[name] == extract_program(answer)
 
 
 def test_all_python_blocks_of_a_suite_are_joined():
@@ -182,6 +205,7 @@ PIECES = [
 @example("```python\nassert f(1) == 1\n```")
 def test_any_text_can_be_read(text):
     extract_program(text)
+    assert extract_python_block(text).source in (extract_program(text).source, text.strip("\n"))
     for item in parse_suite(text, "f").asserts:
         assert (item.test is None) == bool(item.rejection)
 

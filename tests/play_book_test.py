@@ -1,4 +1,4 @@
-"""The Mistake Book of several hosts in a round: what is replayed, and what is learned; hosts here are threads."""
+"""A round: how programs are read; what hosts, here threads, replay and learn from the Mistake Book."""
 
 from types import SimpleNamespace
 
@@ -8,11 +8,14 @@ from codea1.game.answers import extract_program, parse_suite
 from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import Bound
 from codea1.game.mistake_book import MistakeBook
+from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
+from codea1.game.rewards import POLICIES
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
 from codea1.game.signature import AS_WRITTEN
 from codea1.hosts import Hosts
-from codea1.play import _history, _teach
+from codea1.play import _ask_for_solutions, _history, _teach
+from codea1.rollout.engine import Sample
 from codea1.sandbox.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
 from tests.mistake_books import content, joined, make
@@ -76,3 +79,21 @@ def test_without_a_book_nothing_is_told():
     rules = SimpleNamespace(history_size=0)
     round_ = played(1, {name: [] for name in NAMES})
     assert _history(round_, MistakeBook(), rules, Nobody()) == {name: [] for name in NAMES}
+
+
+@pytest.mark.parametrize(
+    ("reward", "program"),
+    [("official", "```\nx = 1\n```"), ("strict", "x = 1"), ("strict_tests", "x = 1"), ("simple", "x = 1")],
+)
+def test_a_program_is_read_as_the_reward_reads_it(reward, program):
+    player = SimpleNamespace(
+        prompt_ids=lambda messages: (1,),
+        fits=lambda ids: True,
+        generate=lambda requests, **_: [Sample("q0", 0, (1,), (2,), (0.0,), "stop")],
+        tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
+    )
+    rules = SimpleNamespace(policy=POLICIES[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False)
+    round_ = Round(1, [QuestionRecord(Question("q0", None, "", "", "", "f"))])
+    shares = SimpleNamespace(add=lambda *_, **__: None)
+    _ask_for_solutions(round_, player, rules, SimpleNamespace(grade=print), {"q0": []}, shares)
+    assert [solution.program.source for solution in round_.solutions] == [program]

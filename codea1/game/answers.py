@@ -48,6 +48,17 @@ def extract_program(answer: str) -> ExtractedProgram:
     return ExtractedProgram(answer.strip("\n"), False)
 
 
+def extract_python_block(answer: str) -> ExtractedProgram:
+    """Takes the first ```python block, if it is closed before another one opens, else the whole answer.
+
+    So the Code-A1 reference implementation does when it is executed: a block without a language stays in its fences,
+    which do not parse.
+    """
+    _, _, rest = answer.partition(_PYTHON_FENCE)
+    block, closed, _ = rest.partition(_PYTHON_FENCE)[0].partition(_FENCE)
+    return ExtractedProgram((block if closed else answer).strip("\n"), bool(closed))
+
+
 def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     """Reads the asserts of all closed ```python blocks; without a block, those lines that start with `assert`.
 

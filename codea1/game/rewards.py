@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
-from codea1.game.answers import ParsedSuite
+from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.question import Question
 from codea1.game.signature import AS_WRITTEN, Signature, read_signature
@@ -106,10 +106,13 @@ Reward = TypeVar("Reward", TestReward, CodeReward)
 
 
 class RewardPolicy(Protocol):
-    """How suites are marked and both players are paid."""
+    """How answers are read and marked, and both players are paid."""
 
     alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
     num_tests: int  # K: asserts asked for in a suite
+
+    def read_program(self, answer: str) -> ExtractedProgram:
+        """The program of a Code LLM's answer."""
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         """The different calls whose ground-truth answers `mark` needs."""
@@ -137,6 +140,9 @@ class OfficialPolicy:
 
     alpha: float
     num_tests: int
+
+    def read_program(self, answer: str) -> ExtractedProgram:
+        return extract_python_block(answer)
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         return list(dict.fromkeys(item.call for item in parsed.asserts if item.call is not None))
@@ -192,6 +198,9 @@ class StrictPolicy:
     alpha: float
     num_tests: int
 
+    def read_program(self, answer: str) -> ExtractedProgram:
+        return extract_program(answer)
+
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         return list(dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if not item.rejection))
 
@@ -231,8 +240,11 @@ class StrictTestsPolicy(OfficialPolicy):
     """The Code LLM is paid as by OfficialPolicy, from every usable input; the Test LLM as by StrictPolicy.
 
     A wrong answer then still teaches the Code LLM, with the ground truth's value, and earns the Test LLM nothing. A
-    second spelling of an input is a duplicate to both.
+    second spelling of an input is a duplicate to both, and a program is read as by StrictPolicy.
     """
+
+    def read_program(self, answer: str) -> ExtractedProgram:
+        return extract_program(answer)
 
     def signature(self, question: Question) -> Signature:
         return read_signature(question.ground_truth, question.entry_point)

@@ -21,7 +21,7 @@ from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import MistakeBook
 from codea1.game.prompts import TEMPLATES, PromptTemplates, code_messages
 from codea1.game.question import Question
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import OFFICIAL, POLICIES
 from codea1.hosts import Hosts
 from codea1.play import Rules, golden_tests
 from codea1.player import Player
@@ -117,7 +117,7 @@ def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
     """This host's part of the book, empty."""
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
-    return MistakeBook(shards_of_host(hosts.index, hosts.count), bound)
+    return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
 
 
 def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:

@@ -114,6 +114,19 @@ def test_a_book_that_the_samples_do_not_lead_to_is_left_out_and_said(run: RunFol
 
 
 @pytest.mark.parametrize(
+    ("reward", "third", "told"), [("official", 2, True), ("official", 1, False), ("strict", 1, True)]
+)
+def test_the_book_is_made_again_with_the_order_of_the_reward(reward: str, third: int, told: bool, tmp_path: Path):
+    """f(2) failed more often than f(1) when both were replayed, and equally often in the third meeting."""
+    game = {"mistake_book": True, "history_size": 1, "reward": reward}
+    samples = Samples(folder := RunFolder.open(str(tmp_path / "run"), {**CONFIG, "game": game}))
+    samples.write(1, [code_row(1, 0), test_row(1, 0, [claim(f"f({n})", "2", "fail") for n in (1, 2, 2)])])
+    samples.write(2, [code_row(2, 0, history=[{"test": "assert f(2) == 2", "verdict": "pass"}])])
+    samples.write(3, [code_row(3, 0, history=[{"test": f"assert f({third}) == 2", "verdict": "fail"}])])
+    assert [meeting.book is not None for meeting in tell(folder, "q/1").meetings] == [True, True, told]
+
+
+@pytest.mark.parametrize(
     ("changes", "note"),
     [
         ({"game": {"mistake_book": False}}, ""),

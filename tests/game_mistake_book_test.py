@@ -145,11 +145,11 @@ def test_without_a_bound_frequencies_are_those_of_the_paper(updates):
     assert found == reference(updates)
 
 
-@given(UPDATES, BOUNDS)
-def test_replaying_the_same_rounds_gives_the_same_book_on_any_number_of_hosts(updates, bound):
-    (alone,) = replay(updates, 1, bound)
+@given(UPDATES, BOUNDS, st.booleans())
+def test_replaying_the_same_rounds_gives_the_same_book_on_any_number_of_hosts(updates, bound, reference_ties):
+    (alone,) = replay(updates, 1, bound, reference_ties=reference_ties)
     for hosts in (1, 2, 3, 4, 70):
-        books = replay(updates, hosts, bound)
+        books = replay(updates, hosts, bound, reference_ties=reference_ties)
         assert content(joined(books)) == content(alone.pages())
         for question_id in {update.question_id for update in updates}:
             assert sum(book.holds(question_id) for book in books) == 1
@@ -157,10 +157,10 @@ def test_replaying_the_same_rounds_gives_the_same_book_on_any_number_of_hosts(up
             assert holder.retrieve(question_id, 3) == alone.retrieve(question_id, 3)
 
 
-@given(UPDATES, UPDATES, BOUNDS)
-def test_a_reloaded_book_goes_on_exactly_as_the_original(before, after, bound):
-    (book,) = replay(before, 1, bound)
-    reloaded = MistakeBook(bound=bound)
+@given(UPDATES, UPDATES, BOUNDS, st.booleans())
+def test_a_reloaded_book_goes_on_exactly_as_the_original(before, after, bound, reference_ties):
+    (book,) = replay(before, 1, bound, reference_ties=reference_ties)
+    reloaded = MistakeBook(bound=bound, reference_ties=reference_ties)
     reloaded.load(book.pages())
     for update in after:
         assert update.apply(reloaded) == update.apply(book)

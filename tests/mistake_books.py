@@ -40,16 +40,16 @@ def passed(*tests: Test) -> Evidence:
     return Evidence(passed_history=[tests])
 
 
-def filled(*tests: Test, bound: Bound | None = None, step: int = 1) -> MistakeBook:
+def filled(*tests: Test, bound: Bound | None = None, step: int = 1, **rest: bool) -> MistakeBook:
     """A book in which one program failed the tests of question q."""
-    book = MistakeBook(bound=bound or Bound())
+    book = MistakeBook(bound=bound or Bound(), **rest)
     book.update("q", TRUTH, step, failed(*tests))
     return book
 
 
-def replay(updates: Iterable[Update], hosts: int, bound: Bound) -> list[MistakeBook]:
+def replay(updates: Iterable[Update], hosts: int, bound: Bound, **rest: bool) -> list[MistakeBook]:
     """The book that the updates make, in the parts of `hosts` hosts."""
-    books = [MistakeBook(shards_of_host(host, hosts), bound) for host in range(hosts)]
+    books = [MistakeBook(shards_of_host(host, hosts), bound, **rest) for host in range(hosts)]
     for update in updates:
         for book in books:
             update.apply(book)

@@ -91,11 +91,11 @@ def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> 
         ).read_text()
 
 
-@pytest.mark.parametrize(("policy", "cap"), [("official", 0), ("strict", 2)])
-def test_six_steps_are_three_and_three_more(micro_config, scripted_answers, tmp_path, policy, cap):
+@pytest.mark.parametrize(("policy", "cap", "by"), [("official", 0, "frequency"), ("strict", 2, "reservoir")])
+def test_six_steps_are_three_and_three_more(micro_config, scripted_answers, tmp_path, policy, cap, by):
     micro_config.game.reward = policy
     micro_config.game.book_cap = cap
-    micro_config.game.book_policy = "reservoir"
+    micro_config.game.book_policy = by
     micro_config.game.num_tests = 3
     whole = train(micro_config, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
     """Adds up books by their names: frequencies and hits are summed, steps become the first and the last.
 
     Meant for books of different runs: two steps of one run would count the same failures twice. A question's tests come
-    in the order of the books, and within a book as they entered. Of rewards the best stays.
+    in the order of the books, and within a book in its own. Of rewards the best stays.
 
     Raises:
       BadInput: two books have tests of a question with the answers of different ground truths.

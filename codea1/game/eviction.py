@@ -9,7 +9,7 @@ from codea1.sandbox.values import encode_exact
 
 Place = tuple[float, int, str, tuple[str, bytes]]  # rank, first step, question and identity of a test: less goes first
 
-REWARD = "reward"
+FREQUENCY, REWARD = "frequency", "reward"
 LEAST_REWARD = 0.5  # a book kept by reward takes in tests of suites that were paid more
 
 
@@ -18,7 +18,7 @@ class Bound:
     """How many tests the book keeps, and which. The paper's book has no bound."""
 
     max_tests: int = 0  # per question; 0: all
-    policy: str = "frequency"  # of BOOK_POLICIES
+    policy: str = FREQUENCY  # of BOOK_POLICIES
     seed: int = 0  # of "reservoir"
     max_total: int = 0  # of all questions, over all hosts; 0: all
 
@@ -37,7 +37,7 @@ class Bound:
         return ranked[: max(len(ranked) - self.max_total, 0)] if self.max_total else []
 
     def surplus(self, question_id: str, entries: Iterable[BookEntry]) -> list[BookEntry]:
-        """The entries that are too many; `entries` are all of a question's, in order of insertion.
+        """The entries that are too many; `entries` are all of a question's, in the book's order.
 
         Of those that the policy holds equal, the oldest go: otherwise a book full of tests that failed once would never
         take in another.
@@ -45,7 +45,7 @@ class Bound:
         entries = list(entries)
         if not self.max_tests or len(entries) <= self.max_tests:
             return []
-        ranked = sorted(entries, key=lambda entry: self._rank(question_id, entry))
+        ranked = sorted(entries, key=lambda entry: (self._rank(question_id, entry), entry.first_seen))
         return ranked[: len(entries) - self.max_tests]
 
     def _rank(self, question_id: str, entry: BookEntry) -> float:
@@ -76,7 +76,7 @@ def _reward(seed: int, question_id: str, entry: BookEntry) -> float:
 
 # What the entry that goes first has least of.
 BOOK_POLICIES: dict[str, Callable[[int, str, BookEntry], float]] = {
-    "frequency": _frequency,  # failures less passes, as in the paper's retrieval
+    FREQUENCY: _frequency,  # failures less passes, as in the paper's retrieval
     "recency": _recency,  # the step in which a program last failed it
     "reservoir": _draw,
     REWARD: _reward,  # of the best paid suite that it was in

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from codea1.game.book_draw import draw
 from codea1.game.book_entry import BookEntry
 from codea1.game.book_shards import ALL_SHARDS, shard_of
-from codea1.game.eviction import LEAST_REWARD, Bound, Place
+from codea1.game.eviction import FREQUENCY, LEAST_REWARD, Bound, Place
 from codea1.game.tests import Test
 
 Identity = tuple[str, bytes]
@@ -29,7 +29,7 @@ class Page:
     """What the book holds of one question. It is never changed, only replaced."""
 
     truth: str  # `Question.truth` of the ground truth that answered its tests
-    entries: Mapping[Identity, BookEntry]  # by the test's identity, in order of insertion
+    entries: Mapping[Identity, BookEntry]  # by the test's identity, in the book's order
 
     @classmethod
     def of(cls, truth: str, entries: Iterable[BookEntry]) -> "Page":
@@ -51,7 +51,7 @@ class Evidence:
 
 @dataclass
 class MistakeBook:
-    """A multiset of failed tests for each question, in order of insertion; a host's book holds its shards only.
+    """A multiset of failed tests for each question; a host's book holds its shards only.
 
     A test is known by its identity, entry point and arguments: the stated answer is the ground truth's and belongs to
     them. The book is a function of its updates alone, on any host and in any process; what becomes of a question is a
@@ -60,10 +60,16 @@ class MistakeBook:
 
     A book kept by reward (`Bound.by_reward`) takes in the failed tests of suites that were paid more than LEAST_REWARD,
     does not wear off, and is drawn from in proportion to reward.
+
+    A question's tests are in order of insertion. With `reference_ties` and a book by frequency they are in the order of
+    the Code-A1 reference implementation, whose retrieval sorts its list in place: among equally frequent tests that of
+    the last retrieval stays, and what entered since follows. The sorting is done here by the update that follows a
+    retrieval, so that a look into the book, or a step that is cut off, changes nothing.
     """
 
     shards: range = ALL_SHARDS  # that it holds
     bound: Bound = field(default_factory=Bound)
+    reference_ties: bool = False
 
     def __post_init__(self) -> None:
         self._pages: Pages = {}
@@ -78,12 +84,12 @@ class MistakeBook:
         return shard_of(question_id) in self.shards
 
     def tests(self, question_id: str) -> list[Test]:
-        """Returns all tests of a question, in order of insertion."""
+        """Returns all tests of a question, in the book's order."""
         page = self._pages.get(question_id)
         return [entry.test for entry in page.entries.values()] if page else []
 
     def retrieve(self, question_id: str, k: int, step: int | None = None) -> list[Test]:
-        """The at most `k` tests of a question to replay: the most frequent, of equally frequent ones the oldest first.
+        """The at most `k` tests of a question to replay: the most frequent, equally frequent ones in the book's order.
 
         A book kept by reward gives those drawn for a step, or without one, as for an evaluation, the best paid.
         """
@@ -114,6 +120,8 @@ class MistakeBook:
         if not self.holds(question_id) or page.truth != truth:
             raise ValueError(f"question {question_id} is not in this book, or has another ground truth there")
         entries = dict(page.entries)
+        if self.reference_ties and self.bound.policy == FREQUENCY:
+            entries = dict(sorted(entries.items(), key=lambda item: -item[1].frequency))
         removed = _wear_off(entries, evidence, step, by=0 if self.bound.by_reward else 1)
         added = _take_in(entries, evidence, step, by_reward=self.bound.by_reward)
         surplus = self.bound.surplus(question_id, entries.values())

@@ -284,8 +284,9 @@ class SimplePolicy(StrictPolicy):
         return replace(reward, total=BROKEN_CODE, masked="") if is_broken else reward
 
 
+OFFICIAL = "official"
 POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {
-    "official": OfficialPolicy,
+    OFFICIAL: OfficialPolicy,
     "strict": StrictPolicy,
     "strict_tests": StrictTestsPolicy,
     "simple": SimplePolicy,

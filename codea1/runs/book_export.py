@@ -19,7 +19,7 @@ from codea1.storage.objects import write_atomically
 
 
 def export_rows(pages: Mapping[str, Page]) -> Iterator[dict[str, Any]]:
-    """Yields the lines' objects, by question id and in the order in which tests entered."""
+    """Yields the lines' objects, by question id, tests in the book's order."""
     for question_id in sorted(pages):
         for entry in pages[question_id].entries.values():
             row = {"question_id": question_id, "test": entry.test.text, **entry.to_json()}

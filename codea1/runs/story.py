@@ -10,7 +10,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.eviction import Bound
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Evidence, MistakeBook
-from codea1.game.rewards import FAILED
+from codea1.game.rewards import FAILED, OFFICIAL
 from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -117,7 +117,7 @@ class _Book:
         self._question_id = question_id
         self._size = game.get("history_size", 0)
         self._bound = Bound(game.get("book_cap", 0), game.get("book_policy", "frequency"), config.get("seed", 0))
-        self._book = MistakeBook(bound=self._bound)
+        self._book = MistakeBook(bound=self._bound, reference_ties=game.get("reward", OFFICIAL) == OFFICIAL)
         method = METHODS.get(config.get("method", ""))
         has_book = bool(method and method.mistake_book and game.get("mistake_book"))
         self.note = self._why_untold(game) if has_book else ""  # what is left out of the page's changes, and why

@@ -94,6 +94,20 @@ def test_strict_reads_the_first_asserts_alone():
     assert len(POLICIES["strict"](alpha=0.5, num_tests=2).calls(parsed)) == 1
 
 
+@pytest.mark.parametrize(("policy", "validity"), [("official", 0.25), ("strict", 0.25), ("strict_tests", 0.25)])
+@pytest.mark.parametrize("wrapped", ["sorted(f(1)) == [2]", "len(f(1)) == 1", "abs(f(1) - 2) < 1e-6"])
+def test_a_wrapped_call_is_not_run_and_costs_validity(policy, validity, wrapped):
+    """docs/differences.md says so. Official: 2 usable of 4, but 3 invalid; else: 1 right of 4 places."""
+    lines = [f"assert {wrapped}", "assert f(2) == 3", "assert f(3) == 9", f"assert {wrapped}", "assert f(4) == 5"]
+    parsed, marked = mark(policy, *lines, k=4)
+    assert [item.mark for item in marked][::3] == [Mark.REJECTED] * 2
+    assert [item.test for item in marked][::3] == [None] * 2
+    outcome = SuiteOutcome.of(parsed, marked, [Verdict.PASS] * sum(item.kept for item in marked))
+    assert outcome.invalid == 3
+    paid = POLICIES[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+    assert paid.validity == validity
+
+
 SPELLINGS = ["assert f(1) == 2", "assert f(1, k=0) == 2", "assert f(1, 0, m=0) == 2", "assert f(2, 3) == 3"]
 
 

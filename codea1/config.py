@@ -1,4 +1,9 @@
-"""What a run can be told: every field with its unit and the paper's value as default, and what a config cannot be.
+"""What a run can be told: every field with its unit and default, and what a config cannot be.
+
+Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
+sample and learn, how often a run is validated and saved. Ours are `data`, `sandbox`, `model`, `rollout`, `mesh`,
+`watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
+`checkpoint`. docs/differences.md has what differs from the paper all the same.
 
 A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
@@ -70,7 +75,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.kl_in_reward = False  # gae: the penalty is taken from each token's reward and is not in the loss
     c.entropy_coefficient = 0.0
     c.importance_cap = 0.0  # bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight
-    c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights
+    c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights; the paper has none
     c.critic.learning_rate = 1e-5  # peak; warm-up and decay are the policy's
     c.critic.warmup_steps = 0  # training steps in which the critic learns and the policy does not
     c.critic.value_clip = 0.5  # values may move so far from the old ones before the loss ignores it; 0: any distance
@@ -116,7 +121,7 @@ def _game() -> ConfigDict:
 
 
 def _sandbox() -> ConfigDict:
-    """What untrusted programs may use."""
+    """What untrusted programs may use. The values are ours: the reference gives a program 10 s for all of its tests."""
     c = ConfigDict()
     c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation; "auto": the strongest there is
     c.slots = 0  # gradings at once; 0: one per CPU core
@@ -145,7 +150,7 @@ def _watchdog() -> ConfigDict:
 
 
 def _sft() -> ConfigDict:
-    """The warm start, and the SFT Test LLM."""
+    """The warm start, and the SFT Test LLM, whose recipe the paper does not tell: the values are ours."""
     c = ConfigDict()
     # Model folder: its policy is trained on as a Test LLM, on suites for the training questions; see `codea1.sft`.
     c.start = ""  # empty: a tokenizer and a model for both players are made
@@ -167,7 +172,7 @@ def _sft() -> ConfigDict:
 
 
 def default_config() -> ConfigDict:
-    """Returns the paper's run on Qwen2.5-Coder-1.5B-Instruct: configs change what they must and nothing else."""
+    """Returns the paper's run, but for docs/differences.md: configs change what they must and nothing else."""
     c = ConfigDict()
     c.seed = 0  # of everything random: data order, initial weights, sampled tokens
     c.method = "code_a1"  # who plays and where the Code LLM's reward comes from; see codea1.game.methods
@@ -200,7 +205,7 @@ def default_config() -> ConfigDict:
 
     c.sandbox = _sandbox()
 
-    c.validation = ConfigDict()
+    c.validation = ConfigDict()  # ours but for the first: the paper draws 32 at temperature 0.7, of its benchmarks
     c.validation.every = 10  # training steps; also before the first and after the last
     c.validation.samples = 4  # solutions per question at temperature 1
     c.validation.test_samples = 8  # the same, for the test split before and after the run
@@ -208,8 +213,8 @@ def default_config() -> ConfigDict:
 
     c.checkpoint = ConfigDict()
     c.checkpoint.every = 50  # training steps; also after the last
-    c.checkpoint.keep_last = 2
-    c.checkpoint.keep_best = 1  # by validation score: pass@1 of the Code LLM plus Mul of the Test LLM
+    c.checkpoint.keep_last = 2  # ours
+    c.checkpoint.keep_best = 1  # ours; by validation score: pass@1 of the Code LLM plus Mul of the Test LLM
 
     c.watchdog = _watchdog()
 

@@ -16,8 +16,7 @@ static_tests=FILE, of codea1.suites. method= is one of codea1/game/methods.py, o
 
 Batch, lengths, M, N, K, learning rate, KL and alpha are the paper's (codea1/config.py says each): 256 questions, 8
 solutions each, 8 suites each, prompts of at most 4096 and 8192 tokens, responses of 4096, 111 steps. The paper ran on
-eight GPUs. What differs: the loss is a mean over the tokens of a mini-batch and not of each micro-batch; validation
-draws 4 solutions per question at temperature 1, and not 32 at 0.7.
+eight GPUs. What differs, and what takes it back: docs/differences.md.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
 a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple

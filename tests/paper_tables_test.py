@@ -238,7 +238,8 @@ def test_rows_whose_runs_differ_in_more_say_so(tmp_path: Path):
     make_run(tmp_path / "a1", config(), after={"code_pass_at_1": HIGH})
     make_run(tmp_path / "golden", config(method="golden", steps=100), after={"code_pass_at_1": HIGH})
     notes = filled(tmp_path / "a1", tmp_path / "golden")["code_generation_tiny"].notes
-    assert notes == ("golden was measured at step 40 of 100.", "Code-A1 differs from Golden Tests also in steps.")
+    assert "of the 576 near misses of the training questions 85 (14.8 %) pass all of them" in notes[0]
+    assert notes[1:] == ("golden was measured at step 40 of 100.", "Code-A1 differs from Golden Tests also in steps.")
 
 
 def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture):

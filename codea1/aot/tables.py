@@ -20,13 +20,13 @@ none. Nothing here ran on a TPU.
 - Bytes are of one chip. *Arguments* are what a program is given, *aliased* what of it its results are written over,
   *temporaries* what it needs on the way, *beside* all else that is in memory in its phase: both players' references,
   parameters and moments, and while one generates its published weights and caches, while one learns the micro-batches.
-  *Peak* is the sum, and must stay below 92 % of the memory that the compiler lets programs use.
+  *Peak* is the sum, with the results that are written over nothing, and must stay below 92 % of the memory that the
+  compiler lets programs use.
 - *Collectives* are instructions and the size of their results; one inside a loop over layers, chunks or steps counts
   once.
 - *Compiled in* is wall time on a busy machine with two cores, and says how long a sweep takes, not more.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
-  for the mean lengths that are named, which are assumptions. A measured step will take a multiple of it; elsewhere
-  updates reach about half of their roofline and decoding about a quarter.
+  for the mean lengths that are named, which are assumptions. A measured step will take a multiple of it.
 - *Programs*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
   model: the longest rows, the most slots, prompts and positions.
 """

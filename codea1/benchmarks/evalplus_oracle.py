@@ -1,7 +1,7 @@
 """EvalPlus's own judgement of what a program returned, as evalplus 0.3.1 makes it in `evalplus/eval/__init__.py`.
 
 Exactly equal is right. Where the expected value is a float, or a list or tuple of floats, or the problem has a
-tolerance, so is what is of the same type and length and close by `numpy.allclose`. A dozen problems have rules of
+tolerance, so is what is of the same type and length and close by `numpy.allclose`. 16 problems have rules of
 their own.
 """
 

@@ -1,5 +1,9 @@
 """TOPVAR."""
 
+import itertools
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +14,7 @@ def test_the_most_varied_solutions_are_chosen():
     rewards = [[0.5, 0.5], [0.0, 1.0], [0.4, 0.6], [0.1, 0.8]]
     assert top_variance(rewards, 1) == [1]
     assert top_variance(rewards, 2) == [1, 3]
+    assert top_variance([[0.4, 0.6], [0.5, 0.5], [0.0, 1.0]], 2) == [0, 2]  # the indices ascend, not the deviations
 
 
 def test_ties_go_to_the_lowest_index():
@@ -17,14 +22,33 @@ def test_ties_go_to_the_lowest_index():
     assert top_variance([[0.5, 0.5], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]], 1) == [1]
 
 
+@pytest.mark.parametrize("suites", [[0.6, 0.9, 0.7], [0.3, 0.9, 0.2, 0.2]])
+def test_the_same_rewards_in_another_order_tie_to_the_last_bit(suites):
+    # Summed as they stand, their deviations differ by 1e-17, whichever order comes first.
+    orders = list(itertools.permutations(suites))
+    assert len({float(np.std(order)) for order in orders}) > 1
+    for first, second in itertools.permutations(orders, 2):
+        assert top_variance([first, second], 1) == [0]
+
+
 def test_nothing_is_left_out_when_all_may_train():
     assert top_variance([[0.5], [0.5]], 2) == [0, 1]
     assert top_variance([[], [None]], 8) == [0, 1]
+    assert top_variance([[None], [0.0, 1.0]], 2) == [0, 1]
 
 
 def test_the_standard_deviation_is_the_population_one():
     # Unbiased, the pair (std 0.57) would beat the quadruple (std 0.55).
     assert top_variance([[0.0, 0.8], [0.0, 0.94, 0.94, 0.0]], 1) == [1]
+
+
+def test_the_spread_is_a_standard_deviation_and_no_range():
+    # Ranges 1 and 0.9, deviations 0.35 and 0.45.
+    assert top_variance([[0.0, 0.5, 0.5, 1.0], [0.05, 0.95, 0.05, 0.95]], 1) == [1]
+
+
+def test_deviations_that_float32_cannot_tell_apart_are_no_tie():
+    assert top_variance([[0.0, 1.0], [0.0, 1.0 + 1e-9]], 1) == [1]
 
 
 def test_masked_rewards_do_not_count():

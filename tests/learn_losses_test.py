@@ -16,9 +16,18 @@ from codea1.learn.losses import (
     objective_loss,
     token_weights,
 )
+from codea1.learn.surrogates import Clip
 from tests.learn_surrogates_test import expected_ppo
 
 PAPER = ObjectiveConfig()
+
+
+def test_the_default_objective_is_the_papers():
+    assert ObjectiveConfig() == ObjectiveConfig("ppo", Clip(0.2, 0.28, 10.0), "k3", 0.001, 0.0, 0.0)
+    zeros = jnp.zeros(1)
+    args = zeros, jnp.ones(1), zeros, zeros, jnp.full(1, -math.log(2.0)), zeros, np.ones(1, bool)
+    loss, _ = objective_loss(*args, PAPER)  # of the KL term alone: no advantage, no entropy bonus
+    np.testing.assert_allclose(loss, 0.001 * 0.193147, rtol=1e-5)
 
 
 def expected_kl(log_prob: float, reference: float, estimator: str) -> float:

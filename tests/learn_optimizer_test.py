@@ -39,6 +39,10 @@ def test_other_decays_share_the_warm_up():
         learning_rate(9, ScheduleConfig(peak=1.0, warmup_steps=0, total_steps=4, decay="sawtooth"))
 
 
+def test_the_default_optimizer_is_the_papers():
+    assert AdamWConfig() == AdamWConfig(beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.1, max_grad_norm=1.0)
+
+
 def test_adamw_steps_equal_the_equations():
     config = AdamWConfig(beta1=0.9, beta2=0.99, epsilon=1e-8, weight_decay=0.1)
     optimizer = make_optimizer(config)

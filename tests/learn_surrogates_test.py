@@ -41,6 +41,10 @@ def value_and_gradient(surrogate, log_probs, old, advantages, clip: Clip, mask=M
     return np.array(loss), np.array(gradient), diagnostics
 
 
+def test_the_default_clip_is_the_papers():
+    assert (PAPER.low, PAPER.high, PAPER.dual) == (0.2, 0.28, 10.0)
+
+
 def test_ppo_equals_the_equation():
     rng = np.random.default_rng(0)
     log_probs = -rng.exponential(2.0, 400)
@@ -101,6 +105,28 @@ def test_gspo_has_no_dual_clip():
     np.testing.assert_allclose(gradient, [[100.0, 100.0]], rtol=1e-6)
     assert "dual_clip_fraction" not in diagnostics
     np.testing.assert_allclose(ppo(log_ratios, jnp.zeros((1, 2)), advantages, mask, PAPER)[0], [[20.0, 20.0]])
+
+
+def test_each_token_of_gspo_has_a_gradient_of_its_own_advantage():
+    # Ratios 0.5, 2 and 1.331 with geometric mean 1.1, and 0.9 twice: d loss / d log_prob of token t is -A_t s. Through
+    # the mean of the sequence it would be -s times the mean of A.
+    mask = np.array([[False, True, True, True], [True, True, False, False]])
+    log_ratios = np.log([[1.0, 0.5, 2.0, 1.331], [0.9, 0.9, 1.0, 1.0]])
+    advantages = np.array([[0.0, 1.0, -2.0, 0.5], [-1.0, 3.0, 0.0, 0.0]])
+    old = np.where(mask, -1.0, 0.0)
+    loss, gradient, diagnostics = value_and_gradient(gspo, old + log_ratios, old, advantages, WIDE, mask)
+    expected = [[0.0, -1.1, 2.2, -0.55], [0.9, -2.7, 0.0, 0.0]]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(loss, expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(diagnostics["ratio"][mask], [1.1, 1.1, 1.1, 0.9, 0.9], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_approx_kl_estimates_the_divergence_of_the_old_policy(name: str):
+    # k3 at samples of the old policy is (ratio - 1) - log ratio: 1 - log 2 at 2. The other direction has 0.193.
+    log_probs, ones = jnp.log(jnp.array([[2.0], [0.5]])), jnp.ones((2, 1))
+    _, diagnostics = SURROGATES[name](log_probs, jnp.zeros((2, 1)), ones, np.ones((2, 1), bool), PAPER)
+    np.testing.assert_allclose(diagnostics["approx_kl"][:, 0], [0.306853, 0.193147], rtol=1e-5)
 
 
 def test_cispo_equals_the_equation_and_drops_no_gradient():

@@ -4,15 +4,74 @@ import importlib.util
 import json
 
 import pytest
+from ml_collections import ConfigDict
 
 from codea1.aot import shipped
 from codea1.aot.topology import SLICES
-from codea1.config import default_config, validate
+from codea1.config import default_config, trained_sequences, validate
 from codea1.errors import BadInput
 from tests import golden_shardings
 from tests.conftest import ROOT
 
 CONFIGS = dict(shipped.configs())
+PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1")]
+
+# What the paper's runs were made with: keys of the reference implementation's code/rl/config/3B_A1.yaml, which says the
+# same as 1.5B_A1.yaml and 7B_A1.yaml; `trainer_a1.py`, `reward.py` and `verl` are its code.
+PAPER = {
+    "method": "code_a1",
+    "frozen": "",
+    "questions_per_step": 256,  # data.train_batch_size
+    "steps": 111,  # total_epochs 3, of 9,688 // 256 = 37 batches; the paper's figures end there
+    "validation.every": 10,  # test_freq
+    "checkpoint.every": 50,  # save_freq
+    "game.num_solutions": 8,  # M: rollout.n
+    "game.num_suites": 8,  # N: other.actor_rollout_ref.rollout.n
+    "game.num_tests": 8,  # K: the prompt asks for 8, and reward.py divides by 8
+    "game.alpha": 0.5,  # reward_kwargs.alpha; paper: R_T = alpha Val + (1 - alpha) Adv
+    "game.reward": "official",  # reward_manager acg_llm
+    "game.mistake_book": True,  # mistake_book
+    "game.history_size": 8,  # trainer_a1.py, retrieve: k=8
+    "game.book_cap": 0,  # trainer_a1.py: neither the tests of a question nor all together are bounded
+    "game.book_total_cap": 0,
+    "game.book_policy": "frequency",  # trainer_a1.py, retrieve: by frequency
+    "game.trained_solutions": 1,  # other.update_n
+    "game.max_rounds": 1,  # trainer_a1.py: groups with equal rewards stay, none is asked for instead
+    "code.max_prompt_length": 4096,  # data.max_prompt_length
+    "test.max_prompt_length": 8192,  # other.data.max_prompt_length
+    "model.dtype": "bfloat16",  # rollout.dtype
+    "model.remat": "full",  # enable_gradient_checkpointing
+}
+OF_EACH_PLAYER = {
+    "max_response_length": 4096,  # data.max_response_length
+    "temperature": 1.0,  # rollout.temperature, with top_p 1 and top_k -1
+    "learning_rate": 1e-6,  # optim.lr
+    "warmup_steps": 10,  # optim.lr_warmup_steps
+    "decay": "cosine",  # optim.warmup_style; verl, torch_functional.py: half a cosine to 0 over all steps
+    "adam_b1": 0.9,  # these and epsilon: defaults of verl and of torch.optim.AdamW
+    "adam_b2": 0.999,
+    "adam_eps": 1e-8,
+    "weight_decay": 0.1,  # optim.weight_decay
+    "max_grad_norm": 1.0,  # grad_clip
+    "mini_batches": 2,  # ppo_mini_batch_size 128 of 256 questions; ppo_epochs 1
+    "old_log_probs": "trainer",  # trainer_a1.py: the trainer computes them again for the whole batch
+    "advantage": "grpo",  # algorithm.adv_estimator
+    "advantage_ddof": 1,  # verl, core_algos.py: torch.std
+    "advantage_eps": 1e-6,  # verl, core_algos.py
+    "normalize_by_std": True,  # verl, core_algos.py: the default
+    "surrogate": "ppo",  # policy_loss.loss_mode "vanilla"
+    "clip_low": 0.2,  # clip_ratio_low
+    "clip_high": 0.28,  # clip_ratio_high
+    "dual_clip": 10.0,  # clip_ratio_c
+    "kl_estimator": "k3",  # kl_loss_type low_var_kl
+    "kl_coefficient": 0.001,  # kl_loss_coef
+    "kl_in_reward": False,  # use_kl_in_reward
+    "entropy_coefficient": 0.0,  # entropy_coeff
+    "importance_cap": 0.0,  # verl, core_algos.py: no such weight
+    "aggregation": "token-mean",  # loss_agg_mode
+    "overlong_buffer": 0,  # reward.py only logs its overlong ratio
+    "learn_truncated": True,  # trainer_a1.py leaves nothing out
+}
 
 
 def test_parameters_are_cut_as_before():
@@ -28,13 +87,34 @@ def test_a_shipped_config_is_possible(name: str):
     assert (set(config), set(config.code)) == (set(default_config()), set(default_config().code))
 
 
+@pytest.mark.parametrize("name", ["the default", *PAPERS_RUNS])
+def test_hyper_parameters_are_the_papers(name: str):
+    config = CONFIGS.get(name, default_config())
+    wanted = PAPER | {f"{who}.{key}": value for who in ("code", "test") for key, value in OF_EACH_PLAYER.items()}
+    flat = {f"{who}{key}": value for who, part in sections(config) for key, value in part.items()}
+    assert {key: flat[key] for key in wanted} == wanted
+    assert {who: trained_sequences(config, who) for who in ("code", "test")} == {"code": 2048, "test": 2048}
+
+
+def sections(config: ConfigDict) -> list[tuple[str, ConfigDict]]:
+    """The config and its sections, with the prefix of their keys."""
+    return [("", config), *((f"{name}.", part) for name, part in config.items() if isinstance(part, ConfigDict))]
+
+
+def test_each_size_has_the_model_of_its_size_for_both_players():
+    # 3B_A1.yaml: both players start from Qwen2.5-Coder-Instruct of one size.
+    assert {name.split("size=")[1].split(",")[0] for name in PAPERS_RUNS} == {"0.5b", "1.5b", "3b", "7b"}
+    for name in PAPERS_RUNS:
+        size = name.split("size=")[1].split(",")[0]
+        for player in (CONFIGS[name].code, CONFIGS[name].test):
+            assert player.shape == f"qwen2.5-coder-{size}"
+            assert player.model.endswith(f"/Qwen2.5-Coder-{size.upper()}-Instruct")
+
+
 def test_the_papers_runs_keep_the_papers_settings():
     paper = default_config()
-    for name, config in CONFIGS.items():
-        if not name.startswith("code_a1"):
-            continue
+    for config in (CONFIGS[name] for name in PAPERS_RUNS):
         assert config.game == paper.game
-        assert (config.questions_per_step, config.steps) == (256, 111)
         for player in ("code", "test"):
             changed = {key for key in paper[player] if config[player][key] != paper[player][key]}
             assert changed <= {"model", "shape", "micro_batch_size", "prompt_lengths", "row_lengths"}

@@ -1,6 +1,6 @@
 """The model against transformers' Qwen2 and Qwen3, and its cache against its own full forward pass.
 
-`python tests/models_qwen2_test.py`, where torch is installed, writes tests/golden/qwen2_logits.json again. Do that only
+`python -m tests.models_qwen2_test`, where torch is installed, writes tests/golden/qwen2_logits.json again. Do that only
 when the weights' recipe below changes: the file is the reference where torch is absent.
 """
 
@@ -31,6 +31,13 @@ CONFIGS = {
     "qwen3": QWEN3,
     "qwen3 untied": dataclasses.replace(QWEN3, tie_word_embeddings=False),
 }
+PADDED_CONFIGS = CONFIGS | {
+    "mqa": dataclasses.replace(SMALL, num_kv_heads=1),
+    "qwen3 mqa": dataclasses.replace(QWEN3, num_kv_heads=1),
+}
+LENGTHS = np.array([48, 17, 5])  # of rows padded to 48; logits are stored at the first and the last token of each
+PADDED_TOKENS = np.random.default_rng(2).integers(0, SMALL.vocab_size, (3, 48)).astype(np.int32)
+PADDED_DTYPES = ("float32", "bfloat16")
 TOKENS = np.random.default_rng(1).integers(0, SMALL.vocab_size, (2, 8)).astype(np.int32)
 
 
@@ -71,6 +78,27 @@ def reference_logits(folder: Path) -> np.ndarray:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         return model(torch.tensor(TOKENS)).logits.numpy()
+
+
+def padded_reference_logits(folder: Path, dtype: str) -> np.ndarray:
+    """[3, 2, V] at the first and last tokens of rows that are padded on the left, as transformers generates."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager")
+    longest = LENGTHS.max()
+    is_token = np.arange(longest) >= longest - LENGTHS[:, None]
+    tokens = np.full(is_token.shape, 7)
+    for row, length in enumerate(LENGTHS):
+        tokens[row, -length:] = PADDED_TOKENS[row, :length]
+    with torch.no_grad():
+        logits = model.eval()(
+            torch.tensor(tokens),
+            attention_mask=torch.tensor(is_token.astype(np.int64)),
+            position_ids=torch.tensor(np.maximum(np.cumsum(is_token, axis=1) - 1, 0)),
+        ).logits
+    logits = logits.float().numpy()
+    return np.stack([logits[np.arange(3), longest - LENGTHS], logits[:, -1]], axis=1)
 
 
 def positions(tokens) -> jax.Array:
@@ -116,6 +144,56 @@ def test_logits_equal_transformers_live(name, tmp_path):
     logits, _ = make_forward(config)(params, TOKENS, positions(TOKENS))
     np.testing.assert_allclose(logits, reference, atol=1e-4)
     np.testing.assert_allclose(np.array(json.loads(GOLDEN.read_text())[name]), reference, atol=1e-5)
+
+
+def stored_padded_logits(name: str, dtype: str) -> np.ndarray:
+    return np.array(json.loads(GOLDEN.read_text())[f"{name} padded {dtype}"])
+
+
+def padded_logits(folder: Path, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Ours of rows padded on the right: at first and last tokens [3, 2, V], and at the last by the cache [3, V]."""
+    write_checkpoint(folder, PADDED_CONFIGS[name])
+    config, params = huggingface.load(folder)
+    config = dataclasses.replace(config, dtype=dtype)
+    forward, rows, last = make_forward(config), np.arange(3), LENGTHS - 1
+    tokens = np.where(np.arange(LENGTHS.max()) < LENGTHS[:, None], PADDED_TOKENS, 7)
+    logits, _ = forward(params, tokens, positions(tokens))
+    # The last token by itself, after a prefill that ends anywhere.
+    cache = KVCache.zeros(config, batch=3, length=LENGTHS.max())
+    _, cache = forward(params, np.where(np.arange(LENGTHS.max()) < last[:, None], tokens, 7), positions(tokens), cache)
+    decoded, _ = forward(params, tokens[rows, last][:, None], last[:, None], cache)
+    return np.stack([logits[:, 0], logits[rows, last]], axis=1), np.array(decoded[:, 0])
+
+
+@pytest.mark.parametrize("name", PADDED_CONFIGS)
+def test_padded_rows_equal_transformers_rows_padded_on_the_left(name, tmp_path):
+    expected = stored_padded_logits(name, "float32")
+    logits, decoded = padded_logits(tmp_path, name, "float32")
+    np.testing.assert_allclose(logits, expected, atol=2e-4)
+    np.testing.assert_allclose(decoded, expected[:, 1], atol=2e-4)
+
+
+@pytest.mark.parametrize("name", PADDED_CONFIGS)
+def test_bfloat16_rounds_about_as_transformers_does(name, tmp_path):
+    exact, theirs = (stored_padded_logits(name, dtype) for dtype in PADDED_DTYPES)
+    logits, decoded = padded_logits(tmp_path, name, "bfloat16")
+    error = root_mean_square(theirs - exact)
+    assert 0.5 * error < root_mean_square(logits - exact) < 1.5 * error
+    assert 0.5 * error < root_mean_square(decoded - exact[:, 1]) < 2 * error
+
+
+def root_mean_square(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x))))
+
+
+@pytest.mark.parametrize("name", PADDED_CONFIGS)
+@pytest.mark.parametrize("dtype", PADDED_DTYPES)
+def test_stored_padded_logits_are_those_of_transformers(name, dtype, tmp_path):
+    pytest.importorskip("torch")
+    write_checkpoint(tmp_path, PADDED_CONFIGS[name])
+    reference = padded_reference_logits(tmp_path, dtype)
+    atol = 2e-5 if dtype == "float32" else 0.1
+    np.testing.assert_allclose(stored_padded_logits(name, dtype), reference, atol=atol)
 
 
 def test_padding_reaches_no_real_token(small):
@@ -261,8 +339,12 @@ if __name__ == "__main__":
     import tempfile
 
     stored = {}
-    for name, config in CONFIGS.items():
+    for name, config in PADDED_CONFIGS.items():
         with tempfile.TemporaryDirectory() as folder:
             write_checkpoint(Path(folder), config)
-            stored[name] = reference_logits(Path(folder)).round(6).tolist()
+            if name in CONFIGS:
+                stored[name] = reference_logits(Path(folder)).round(6).tolist()
+            for dtype in PADDED_DTYPES:
+                found = padded_reference_logits(Path(folder), dtype).round(5 if dtype == "float32" else 3)
+                stored[f"{name} padded {dtype}"] = found.tolist()
     GOLDEN.write_text(json.dumps(stored) + "\n")

@@ -26,10 +26,9 @@ def test_the_defaults_by_hand():
     """Rewards as close as the constants that keep the divisions finite: those show, and no other would do."""
     # Unbiased std sqrt(2) 1e-6, to which 1e-6 is added.
     np.testing.assert_allclose(grpo_advantages([0.0, 2e-6], [0, 0])[1], np.sqrt(2) - 1, rtol=1e-9)
-    # Unbiased variance 2e-8, to which 1e-8 is added.
-    np.testing.assert_allclose(reinforce_plus_plus_advantages([0.0, 2e-4], [0, 0])[1], np.sqrt(1 / 3), rtol=1e-9)
     # Population std 1e-8, to which 1e-8 is added.
-    np.testing.assert_allclose(batch_advantages([0.0, 2e-8], [0, 1])[1], 0.5, rtol=1e-9)
+    for scheme in (reinforce_plus_plus_baseline_advantages, batch_advantages):
+        np.testing.assert_allclose(scheme([0.0, 2e-8], [0, 0], [1, 1])[1], 0.5, rtol=1e-9)
 
 
 def test_without_normalisation_only_the_mean_goes():

@@ -52,7 +52,7 @@ SECTIONS = {
         "kl_coefficient": 0.061,
         "entropy_coefficient": 0.023,
         "importance_cap": 0.9,
-        "aggregation": "seq-mean-token-sum-norm",
+        "aggregation": "dr-grpo",
         "overlong_buffer": 4,
         "overlong_penalty": 0.45,
         "learn_truncated": False,
@@ -209,7 +209,7 @@ class Reference:
         for part in np.array_split(order, c.mini_batches):
             inside = mask & np.isin(np.arange(len(kept)), part)[:, None]
             lengths = mask.sum(axis=1, keepdims=True)
-            per_sequence = c.max_response_length if c.aggregation == "seq-mean-token-sum-norm" else lengths
+            per_sequence = c.max_response_length if c.aggregation == "dr-grpo" else lengths
             weights = np.where(inside, 1 / (len(part) * per_sequence), 0.0)
             found.append(self._update(tokens, inside, weights, old, sampler, reference, advantages, self.rate(step)))
             positions += self._positions([kept[i].length for i in part])
@@ -290,7 +290,7 @@ def made_samples(player: Player, reference: Reference, step: int) -> list[TrainS
     rewards = [float(reward) for reward in rng.uniform(0, 1, 15)]
     rewards[11] = None
     shaped = [r if r is None else player.shaped_reward(r, n) for r, n in zip(rewards, lengths, strict=True)]
-    advantages = player.advantages(shaped, [index // 5 for index in range(15)])
+    advantages = player.advantages(shaped, [index // 5 for index in range(15)], lengths.tolist())
     np.testing.assert_allclose(advantages, reference.advantages(rewards, lengths, 5), rtol=1e-9, atol=1e-12)
     samples = []
     for length, advantage, reward in zip(lengths, advantages, rewards, strict=True):
@@ -341,7 +341,7 @@ def test_whether_a_truncated_response_teaches_is_its_players_choice(player):
 def test_advantages_are_of_the_scheme_that_the_section_names(changes, advantages, config):
     config = config.copy_and_resolve_references()
     config.test.update(changes)
-    found = player_of("test", config).advantages([0.0, 1.0, 0.5, -0.5, 1.5], [0, 0, 1, 1, 1])
+    found = player_of("test", config).advantages([0.0, 1.0, 0.5, -0.5, 1.5], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1])
     np.testing.assert_allclose(found, advantages, rtol=1e-6)
 
 

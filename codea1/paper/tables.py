@@ -8,7 +8,7 @@ from codea1.benchmarks.across_seeds import Difference, Interval, difference, hol
 from codea1.errors import BadInput
 from codea1.paper.commands import Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, recipe, value
-from codea1.paper.layouts import LAYOUTS, TRAINING_SPLIT, Column, Layout, Line
+from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
 from codea1.paper.results import Results, differences, same_questions, samples_of, stacked
 
 CLEAR = 0.05  # a comparison below is called significant
@@ -228,7 +228,7 @@ def _notes(layout: Layout, size: str, results: Results) -> Iterator[str]:
             if first is None:
                 first = run
                 samples = value(run.folder.config, "validation.test_samples")
-                if size == TINY and samples:
+                if samples and layout.columns_of(size)[0] is TINY_CODE[0]:
                     yield f"pass@1 and pass@4 are of {samples} samples of a question."
             fields = [name for name in differences(first.folder.config, run.folder.config) if name not in FIELDS]
             if fields:

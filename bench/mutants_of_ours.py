@@ -1,0 +1,376 @@
+"""How much of our own code the tests hold: mutants of `codea1.game` and `codea1.learn`, and the tests that claim them.
+
+  python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
+
+Mutants are those of `codea1.benchmarks.mutants`, less what does not parse and what changes annotations alone: all of
+the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
+it takes five times the processor time of the tests as they are. Survivors that no input tells from the original stand
+in mutants_of_ours.json, each with the reason; exit code 1 where there is another one, or where one of those is killed.
+
+Each mutant has a process of its own, forked from this one, which has imported what takes long and nothing of `game` and
+`learn`; a loader gives it the changed source. With --results an interrupted run goes on where it was, and survivors are
+tried again once their tests have changed.
+"""
+
+import argparse
+import ast
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+
+# As in tests/conftest.py, which most of these tests do without.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # looking for plugins takes longer than many tests
+
+import hypothesis
+import jax
+import pytest
+
+from codea1.benchmarks.mutants import mutants
+
+ROOT = Path(__file__).resolve().parent.parent
+LISTED = Path(__file__).with_suffix(".json")
+
+# Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
+CLAIMS = {
+    "game.rewards": ("game_rewards_test.py", "game_ground_truth_test.py", "game_round_test.py"),
+    "learn.advantages": ("learn_advantages_test.py",),
+    "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
+    "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
+    "game.mistake_book": ("game_mistake_book_test.py", "game_eviction_test.py", "game_round_test.py"),
+    "game.selection": ("game_selection_test.py", "game_round_test.py"),
+    "game.answers": ("game_answers_test.py", "game_ground_truth_test.py"),
+    "game.asserts": ("game_tests_test.py", "game_answers_test.py", "game_signature_test.py"),
+    "game.book_draw": ("game_eviction_test.py",),
+    "game.book_entry": ("game_mistake_book_test.py",),
+    "game.book_merge": ("game_book_merge_test.py",),
+    "game.book_search": ("game_book_merge_test.py",),
+    "game.book_shards": ("game_mistake_book_test.py",),
+    "game.eviction": ("game_eviction_test.py", "game_mistake_book_test.py"),
+    "game.ground_truth": ("game_ground_truth_test.py", "game_rewards_test.py", "game_round_test.py"),
+    "game.prompts": ("game_prompts_test.py",),
+    "game.question": ("game_prompts_test.py", "game_round_test.py"),
+    "game.round": ("game_round_test.py",),
+    "game.round_rows": ("game_round_test.py",),
+    "game.round_statistics": ("game_round_test.py",),
+    "game.signature": ("game_signature_test.py", "game_round_test.py"),
+    "game.statements": ("game_answers_test.py",),
+    "game.tests": ("game_tests_test.py", "game_answers_test.py"),
+    "learn.batch": ("learn_batch_test.py", "learn_update_test.py"),
+    "learn.gae": ("learn_gae_test.py",),
+    "learn.log_probs": ("learn_log_probs_test.py", "learn_update_test.py"),
+    "learn.optimizer": ("learn_optimizer_test.py", "learn_update_test.py"),
+    "learn.overlong": ("learn_overlong_test.py",),
+    "learn.update": ("learn_update_test.py", "learn_values_test.py"),
+    "learn.values": ("learn_values_test.py",),
+    "learn.warm_up": ("learn_warm_up_test.py",),
+}
+ALL = tuple(CLAIMS)[:8]  # whose mutants all run
+# Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
+UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.sandbox.literals", "codea1.sandbox.verdict")
+NEEDS_CONFTEST = {"learn_warm_up_test.py"}
+
+TIME_LIMIT = "time limit"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One mutant; or a module as it is, without `source`."""
+
+    module: str  # in codea1
+    operator: str = ""
+    line: int = 0
+    before: str = ""  # the line, stripped
+    after: str = ""
+    source: str = ""
+
+    @property
+    def key(self) -> str:
+        return _digest(self.module, self.source)
+
+    @property
+    def place(self) -> str:
+        return f"codea1/{self.module.replace('.', '/')}.py:{self.line}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended."""
+
+    killed_by: str  # a test, TIME_LIMIT, or how else the process ended; empty: it survived
+    seconds: float  # of processor time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, help="file of JSON lines that a run adds to, and goes on from")
+    parser.add_argument("--modules", nargs="+", choices=list(CLAIMS), default=list(CLAIMS))
+    parser.add_argument("--others", type=int, default=200, help=f"mutants in all of the modules after {ALL[-1]}")
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    started = time.monotonic()
+    everything = {module: tasks_of(module) for module in CLAIMS}
+    tasks = [task for task in drawn(everything, asked.others) if task.module in asked.modules]
+    known = read_results(asked.results)
+    outcomes = {task: known[key] for task in tasks if (key := _key_with_tests(task, known)) in known}
+    print(f"{len(tasks)} mutants, {len(outcomes)} of them known", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        warm_up(Path(folder))
+        for task, outcome in run(asked.modules, [task for task in tasks if task not in outcomes], folder, asked.jobs):
+            outcomes[task] = outcome
+            if asked.results:
+                row = {"key": _key(task, outcome), **asdict(task), **asdict(outcome), "source": None}
+                with asked.results.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print(f"{time.monotonic() - started:.0f} s\n")
+    sys.exit(report(outcomes, everything, json.loads(LISTED.read_text())))
+
+
+def tasks_of(module: str) -> list[Task]:
+    """The mutants of a module that are programs, and others than the module and than each other."""
+    source = _path(module).read_text()
+    lines, seen, tasks = source.split("\n"), {_meaning(source)}, []
+    for mutant in mutants(source):
+        meaning = _meaning(mutant.source)
+        if meaning and meaning not in seen:
+            seen.add(meaning)
+            before, after = lines[mutant.line - 1], mutant.source.split("\n")[mutant.line - 1]
+            tasks.append(Task(module, mutant.operator, mutant.line, before.strip(), after.strip(), mutant.source))
+    return tasks
+
+
+def drawn(everything: dict[str, list[Task]], others: int) -> list[Task]:
+    """All mutants of ALL, and so many of the rest, whatever lines they are in."""
+    rest = [task for module, tasks in everything.items() if module not in ALL for task in tasks]
+    rest.sort(key=lambda task: _digest(task.module, task.operator, task.before, task.after))
+    chosen = set(rest[:others])
+    return [task for module, tasks in everything.items() for task in tasks if module in ALL or task in chosen]
+
+
+def _meaning(source: str) -> str:
+    """The syntax tree without annotations; empty where it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            tree = ast.parse(source)
+    except SyntaxError:
+        return ""
+    for node in ast.walk(tree):
+        for name in {"annotation", "returns"} & set(node._fields):
+            setattr(node, name, None)
+    return ast.dump(tree)
+
+
+def _path(module: str) -> Path:
+    return ROOT / "codea1" / f"{module.replace('.', '/')}.py"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
+
+def _key(task: Task, outcome: Outcome) -> str:
+    """Of a result: more tests kill no fewer mutants, but survivors are those of certain tests."""
+    if outcome.killed_by:
+        return task.key
+    return _digest(task.key, *((ROOT / "tests" / name).read_text() for name in CLAIMS[task.module]))
+
+
+def _key_with_tests(task: Task, known: dict[str, Outcome]) -> str:
+    return task.key if task.key in known else _key(task, Outcome("", 0.0))
+
+
+def read_results(path: Path | None) -> dict[str, Outcome]:
+    """What a file holds; a last line that was not written to its end is left out."""
+    if not path or not path.exists():
+        return {}
+    known = {}
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            row = json.loads(line)
+            known[row["key"]] = Outcome(row["killed_by"], row["seconds"])
+    return known
+
+
+def warm_up(folder: Path) -> None:
+    """Imports what the tests need and no mutant changes; starts no JAX."""
+    for name in UNCHANGED:
+        import_module(name)
+    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    # Whatever fails first will do, and the same mutants survive in every run.
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile(
+        "mutants", max_examples=25, derandomize=True, database=None, deadline=None, phases=phases
+    )
+    hypothesis.settings.load_profile("mutants")
+    test = folder / "one_test.py"
+    test.write_text("def test_one(): pass\n")
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", str(test)])
+    loaded = [name for name in sys.modules if name.startswith(("codea1.game", "codea1.learn", "tests"))]
+    if loaded:
+        raise RuntimeError(f"these modules are imported already: {loaded}")
+    gc.freeze()
+
+
+def run(modules: Sequence[str], tasks: Sequence[Task], folder: str, jobs: int) -> Iterator[tuple[Task, Outcome]]:
+    """Runs modules as they are, to see what their tests take, and then the mutants."""
+    modules = [module for module in modules if any(task.module == module for task in tasks)]
+    seconds = {}
+    for task, outcome in _run([(Task(module), 600.0) for module in modules], folder, jobs):
+        if outcome.killed_by:
+            raise RuntimeError(f"the tests of {task.module} fail as it is: {outcome.killed_by}")
+        seconds[task.module] = outcome.seconds
+        print(f"{task.module:24} {outcome.seconds:6.1f} s as it is", flush=True)
+    yield from _run([(task, 5 + 5 * seconds[task.module]) for task in tasks], folder, jobs)
+
+
+def _run(tasks: Sequence[tuple[Task, float]], folder: str, jobs: int) -> Iterator[tuple[Task, Outcome]]:
+    """Runs tasks, each with its limit in seconds of processor time, `jobs` at once."""
+    waiting, running = list(reversed(tasks)), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            task, limit = waiting.pop()
+            running[_fork(task, limit, folder)] = task, time.monotonic() + 60 + 20 * limit
+        time.sleep(0.01)
+        for child, (task, deadline) in list(running.items()):
+            if time.monotonic() > deadline:  # it sleeps
+                os.killpg(child, signal.SIGKILL)
+            pid, status, usage = os.wait4(child, os.WNOHANG)
+            if pid:
+                del running[child]
+                yield task, Outcome(_ended(child, status, folder), round(usage.ru_utime + usage.ru_stime, 1))
+
+
+def _ended(child: int, status: int, folder: str) -> str:
+    """By what a process was killed, empty where all tests passed."""
+    code = os.waitstatus_to_exitcode(status)
+    if code in (-signal.SIGKILL, -signal.SIGXCPU):
+        return TIME_LIMIT
+    failed = Path(folder, str(child))
+    by = failed.read_text() if failed.exists() else f"exit code {code}"
+    failed.unlink(missing_ok=True)
+    return by if code else ""
+
+
+def _fork(task: Task, limit: float, folder: str) -> int:
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX's, about forks: it has not started here
+        child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            os.setsid()
+            code = _child(task, limit, folder)
+        finally:
+            os._exit(code)
+    return child
+
+
+def _child(task: Task, limit: float, folder: str) -> int:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
+    if task.source:
+        sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
+    names = CLAIMS[task.module]
+    options = [] if NEEDS_CONFTEST & set(names) else ["--noconftest"]
+    options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+    return pytest.main(
+        [*options, *(f"tests/{name}" for name in names)], [_FirstFailure(Path(folder, str(os.getpid())))]
+    )
+
+
+class _Changed(MetaPathFinder):
+    """Finds one module with another source."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        self.name, self.path, self.source = name, path, source
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        loader = _Source(name, self.path)
+        loader.source = self.source
+        return spec_from_file_location(name, self.path, loader=loader)
+
+
+class _Source(SourceFileLoader):
+    source: str
+
+    def get_code(self, fullname: str) -> CodeType:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return compile(self.source, self.path, "exec")
+
+
+class _FirstFailure:
+    """A plugin of pytest that writes down which test fails."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.failed:
+            self.path.write_text(report.nodeid)
+
+
+def report(outcomes: dict[Task, Outcome], everything: dict[str, list[Task]], listed: list[dict]) -> int:
+    """Prints what became of the mutants; returns the exit code."""
+    equal = {(row["module"], row["before"], after) for row in listed for after in row["after"]}
+    survivors = [task for task, outcome in outcomes.items() if not outcome.killed_by]
+    unlisted = [task for task in survivors if _named(task) not in equal]
+    killed_though = [task for task, outcome in outcomes.items() if outcome.killed_by and _named(task) in equal]
+    gone = sorted(equal - {_named(task) for tasks in everything.values() for task in tasks})
+    print("| module | mutants | killed by tests | by the time limit | equal programs | survivors |")
+    print("|:--|--:|--:|--:|--:|--:|")
+    for module in everything:
+        by = Counter(outcome.killed_by for task, outcome in outcomes.items() if task.module == module)
+        if by:
+            left = sum(task.module == module for task in unlisted)
+            timed, passed = by[TIME_LIMIT], by[""]
+            tests = by.total() - timed - passed
+            print(f"| {module} | {by.total()} | {tests} | {timed} | {passed - left} | {left} |")
+    for title, tasks in {"survives": unlisted, "is listed as equal, but killed": killed_though}.items():
+        for task in sorted(tasks, key=lambda task: (task.module, task.line)):
+            print(f"\n{task.place} {title} ({task.operator})\n  - {task.before}\n  + {task.after}")
+    for module, before, after in gone:
+        print(f"\n{module} is listed with a mutant that it has not\n  - {before}\n  + {after}")
+    return 1 if unlisted or killed_though or gone else 0
+
+
+def _named(task: Task) -> tuple[str, str, str]:
+    return task.module, task.before, task.after
+
+
+if __name__ == "__main__":
+    main()

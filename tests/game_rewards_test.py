@@ -1,12 +1,21 @@
 """Both reward policies against numbers worked out by hand."""
 
+import dataclasses
 from dataclasses import dataclass
 from itertools import chain
 
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.rewards import POLICIES, CodeReward, OfficialPolicy, SolutionOutcome, SuiteOutcome, golden_reward
+from codea1.game.rewards import (
+    POLICIES,
+    CodeReward,
+    OfficialPolicy,
+    SolutionOutcome,
+    SuiteOutcome,
+    TestReward,
+    golden_reward,
+)
 from codea1.game.signature import AS_WRITTEN
 from codea1.sandbox.values import encode_exact
 from codea1.sandbox.verdict import Verdict
@@ -54,6 +63,7 @@ def pay_test(policy: str, outcome: SuiteOutcome, *, k: int = 8, alpha: float = 0
         ("pppppppp", 0, "pppp", True, 0.75),
         ("pppppppp", 0, "ffff", True, 0.5),
         ("ffffffff", 8, "", True, 0.5),
+        ("pppppppp", 4, "", True, 0.25),
         ("fff", 0, "", True, 0.375),
         ("ffffffff", 0, "pf", False, 0.0),
         ("", 0, "", True, 0.0),
@@ -241,7 +251,7 @@ def test_strict_tests_pays_the_code_llm_for_every_input_and_the_test_llm_for_rig
     policy = POLICIES["strict_tests"](alpha=0.25, num_tests=4)
     assert policy.test_reward(graded, outcome).total == 0.25 * 2 / 4 + 0.75 * 1 / 4
     assert policy.code_reward(graded).total == (1 / 3 + 1) / 2
-    late = SuiteOutcome(verdicts("f"), right=((4, Verdict.FAIL),))
+    late = SuiteOutcome(verdicts("ff"), right=((4, Verdict.FAIL), (5, Verdict.FAIL)))
     assert policy.test_reward(SolutionOutcome(True, (late,)), late).total == 0.0
 
 
@@ -277,6 +287,16 @@ def test_simple_test_reward(suite, valid, total):
     assert reward.masked == ("infra" if total is None else "")
 
 
+def test_the_parts_of_the_simple_test_reward():
+    for outcome, parts in {
+        written("fp", 4): (0.5, 1.0, 0.25 * 0.5 + 0.75),
+        written("pp", 4): (0.5, 0.0, 0.25 * 0.5),
+        written("", 3, 3): (0.0, 0.0, -0.5),
+    }.items():
+        reward = POLICIES["simple"](alpha=0.25, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+        assert (reward.validity, reward.adversarial, reward.total) == parts
+
+
 @pytest.mark.parametrize(
     ("suites", "history", "valid", "total"),
     [
@@ -294,6 +314,19 @@ def test_simple_code_reward(suites, history, valid, total):
     reward = POLICIES["simple"](alpha=0.6, num_tests=4).code_reward(outcome)
     masked = "" if total is not None else "infra" if suites else "no tests"
     assert (reward.total, reward.masked) == (total, masked)
+
+
+def test_an_outcome_of_which_nothing_is_known_costs_and_pays_nothing():
+    nothing = SuiteOutcome((), 0, 0.0, False, (), num_asserts=0, num_rejected=0)
+    assert SuiteOutcome(()) == nothing
+    assert not nothing.lost
+
+
+@pytest.mark.parametrize("value", [suite("p"), solution("p"), CodeReward(0.5), TestReward(0.5, 0.5, 0.5)])
+def test_outcomes_and_rewards_cannot_be_changed(value):
+    for field in dataclasses.fields(value):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field.name, None)
 
 
 def test_a_suite_counts_its_asserts_and_those_that_are_rejected():

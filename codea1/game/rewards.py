@@ -160,7 +160,7 @@ class OfficialPolicy:
         (f/K - Fail_hist + 1)/2 with history, and 0 for a suite without usable tests.
         """
         usable, k = len(suite.verdicts), self.num_tests
-        validity = max(0.0, min(1.0, usable / k, 1 - suite.invalid / k))
+        validity = max(0.0, min(usable / k, 1 - suite.invalid / k))
         adversarial = 0.0
         if solution.program_valid and usable:
             adversarial = sum(verdict is not Verdict.PASS for verdict in suite.verdicts[:k]) / k

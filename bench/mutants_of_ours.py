@@ -65,6 +65,7 @@ CLAIMS = {
     "game.book_shards": ("game_mistake_book_test.py",),
     "game.eviction": ("game_eviction_test.py", "game_mistake_book_test.py"),
     "game.ground_truth": ("game_ground_truth_test.py", "game_rewards_test.py", "game_round_test.py"),
+    "game.methods": ("game_methods_test.py",),
     "game.prompts": ("game_prompts_test.py",),
     "game.question": ("game_prompts_test.py", "game_round_test.py"),
     "game.round": ("game_round_test.py",),
@@ -92,18 +93,24 @@ TIME_LIMIT = "time limit"
 
 @dataclass(frozen=True)
 class Task:
-    """One mutant; or a module as it is, without `source`."""
+    """One mutant, or a module as it is."""
 
     module: str  # in codea1
-    operator: str = ""
+    source: str
+    operator: str = ""  # empty: as it is
     line: int = 0
     before: str = ""  # the line, stripped
     after: str = ""
-    source: str = ""
 
     @property
     def key(self) -> str:
+        """Of one that is killed: more tests kill no fewer."""
         return _digest(self.module, self.source)
+
+    @property
+    def key_with_tests(self) -> str:
+        """Of one that survives these tests."""
+        return _digest(self.key, *((ROOT / "tests" / name).read_text() for name in CLAIMS[self.module]))
 
     @property
     def place(self) -> str:
@@ -128,19 +135,36 @@ def main() -> None:
     started = time.monotonic()
     everything = {module: tasks_of(module) for module in CLAIMS}
     tasks = [task for task in drawn(everything, asked.others) if task.module in asked.modules]
-    known = read_results(asked.results)
-    outcomes = {task: known[key] for task in tasks if (key := _key_with_tests(task, known)) in known}
-    print(f"{len(tasks)} mutants, {len(outcomes)} of them known", flush=True)
+    results = Results(asked.results)
+    waiting = [task for task in tasks if not results.of(task)]
+    print(f"{len(tasks)} mutants, {len(tasks) - len(waiting)} of them known", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         warm_up(Path(folder))
-        for task, outcome in run(asked.modules, [task for task in tasks if task not in outcomes], folder, asked.jobs):
-            outcomes[task] = outcome
-            if asked.results:
-                row = {"key": _key(task, outcome), **asdict(task), **asdict(outcome), "source": None}
-                with asked.results.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+        run(waiting, results, folder, asked.jobs)
     print(f"{time.monotonic() - started:.0f} s\n")
-    sys.exit(report(outcomes, everything, json.loads(LISTED.read_text())))
+    sys.exit(report({task: results.of(task) for task in tasks}, everything, json.loads(LISTED.read_text())))
+
+
+class Results:
+    """What is known of mutants, in a file where one is given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._known = path, {}
+        for line in path.read_text().splitlines() if path and path.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):  # a line that was not written to its end
+                row = json.loads(line)
+                self._known[row["key"]] = Outcome(row["killed_by"], row["seconds"])
+
+    def of(self, task: Task) -> Outcome | None:
+        return self._known.get(task.key) or self._known.get(task.key_with_tests)
+
+    def add(self, task: Task, outcome: Outcome) -> None:
+        key = task.key if outcome.killed_by else task.key_with_tests
+        self._known[key] = outcome
+        if self._path:
+            row = {"key": key, **asdict(outcome), **asdict(task), "source": None}
+            with self._path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 def tasks_of(module: str) -> list[Task]:
@@ -152,7 +176,7 @@ def tasks_of(module: str) -> list[Task]:
         if meaning and meaning not in seen:
             seen.add(meaning)
             before, after = lines[mutant.line - 1], mutant.source.split("\n")[mutant.line - 1]
-            tasks.append(Task(module, mutant.operator, mutant.line, before.strip(), after.strip(), mutant.source))
+            tasks.append(Task(module, mutant.source, mutant.operator, mutant.line, before.strip(), after.strip()))
     return tasks
 
 
@@ -186,29 +210,6 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
 
-def _key(task: Task, outcome: Outcome) -> str:
-    """Of a result: more tests kill no fewer mutants, but survivors are those of certain tests."""
-    if outcome.killed_by:
-        return task.key
-    return _digest(task.key, *((ROOT / "tests" / name).read_text() for name in CLAIMS[task.module]))
-
-
-def _key_with_tests(task: Task, known: dict[str, Outcome]) -> str:
-    return task.key if task.key in known else _key(task, Outcome("", 0.0))
-
-
-def read_results(path: Path | None) -> dict[str, Outcome]:
-    """What a file holds; a last line that was not written to its end is left out."""
-    if not path or not path.exists():
-        return {}
-    known = {}
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            row = json.loads(line)
-            known[row["key"]] = Outcome(row["killed_by"], row["seconds"])
-    return known
-
-
 def warm_up(folder: Path) -> None:
     """Imports what the tests need and no mutant changes; starts no JAX."""
     for name in UNCHANGED:
@@ -232,33 +233,40 @@ def warm_up(folder: Path) -> None:
     gc.freeze()
 
 
-def run(modules: Sequence[str], tasks: Sequence[Task], folder: str, jobs: int) -> Iterator[tuple[Task, Outcome]]:
+def run(tasks: Sequence[Task], results: Results, folder: str, jobs: int) -> None:
     """Runs modules as they are, to see what their tests take, and then the mutants."""
-    modules = [module for module in modules if any(task.module == module for task in tasks)]
-    seconds = {}
-    for task, outcome in _run([(Task(module), 600.0) for module in modules], folder, jobs):
+    originals = {module: Task(module, _path(module).read_text()) for module in {task.module: 0 for task in tasks}}
+    first = [(task, 600.0) for task in originals.values() if not results.of(task)]
+    for task, outcome in _run(first, folder, jobs):
         if outcome.killed_by:
             raise RuntimeError(f"the tests of {task.module} fail as it is: {outcome.killed_by}")
-        seconds[task.module] = outcome.seconds
+        results.add(task, outcome)
         print(f"{task.module:24} {outcome.seconds:6.1f} s as it is", flush=True)
-    yield from _run([(task, 5 + 5 * seconds[task.module]) for task in tasks], folder, jobs)
+    limited = [(task, 5 + 5 * results.of(originals[task.module]).seconds) for task in tasks]
+    for task, outcome in _run(limited, folder, jobs):
+        results.add(task, outcome)
 
 
 def _run(tasks: Sequence[tuple[Task, float]], folder: str, jobs: int) -> Iterator[tuple[Task, Outcome]]:
     """Runs tasks, each with its limit in seconds of processor time, `jobs` at once."""
     waiting, running = list(reversed(tasks)), {}
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            task, limit = waiting.pop()
-            running[_fork(task, limit, folder)] = task, time.monotonic() + 60 + 20 * limit
-        time.sleep(0.01)
-        for child, (task, deadline) in list(running.items()):
-            if time.monotonic() > deadline:  # it sleeps
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                task, limit = waiting.pop()
+                running[_fork(task, limit, folder)] = task, time.monotonic() + 60 + 20 * limit
+            time.sleep(0.01)
+            for child, (task, deadline) in list(running.items()):
+                if time.monotonic() > deadline:  # it sleeps
+                    os.killpg(child, signal.SIGKILL)
+                pid, status, usage = os.wait4(child, os.WNOHANG)
+                if pid:
+                    del running[child]
+                    yield task, Outcome(_ended(child, status, folder), round(usage.ru_utime + usage.ru_stime, 1))
+    finally:
+        for child in running:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
-            pid, status, usage = os.wait4(child, os.WNOHANG)
-            if pid:
-                del running[child]
-                yield task, Outcome(_ended(child, status, folder), round(usage.ru_utime + usage.ru_stime, 1))
 
 
 def _ended(child: int, status: int, folder: str) -> str:
@@ -294,8 +302,7 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit), int(limit) + 1))
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
-    if task.source:
-        sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
+    sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
     options = [] if NEEDS_CONFTEST & set(names) else ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]

@@ -62,10 +62,14 @@ def test_wrong_arguments_are_refused():
         grpo_advantages([0.0, 1.0], [0])
     with pytest.raises(ValueError, match="ddof"):
         grpo_advantages([0.0, 1.0], [0, 0], ddof=2)
+    for scheme in (grpo_advantages, reinforce_plus_plus_advantages, batch_advantages):
+        with pytest.raises(TypeError, match="positional"):
+            scheme([0.0, 1.0], [0, 0], 1)  # options go by their names
 
 
 def test_leave_one_out_by_hand():
     np.testing.assert_allclose(rloo_advantages([0.0, 0.5, 1.0, 3.0], [0, 0, 0, 1]), [-0.75, 0, 0.75, 0])
+    np.testing.assert_allclose(rloo_advantages([0.0, 1.0, 2.0, 3.0], [0] * 4), [-2, -2 / 3, 2 / 3, 2])
 
 
 def test_reinforce_plus_plus_baseline_by_hand():
@@ -74,6 +78,9 @@ def test_reinforce_plus_plus_baseline_by_hand():
     rewards, groups, tokens = [0.0, 2.0, 5.0, None, 9.0], ["a", "a", "b", "a", "b"], [3, 1, 1, 7, 1]
     advantages = reinforce_plus_plus_baseline_advantages(rewards, groups, tokens, eps=0.0)
     np.testing.assert_allclose(advantages, np.array([-2, 4, -5, 0, 7]) / np.sqrt(17), rtol=1e-12)
+    # Of -1 and 1 the standard deviation is 1.
+    scaled = reinforce_plus_plus_baseline_advantages([0.0, 2.0], [0, 0], [1, 1], eps=1.0)
+    np.testing.assert_allclose(scaled, [-0.5, 0.5], rtol=1e-12)
 
 
 def test_reinforce_plus_plus_baseline_whitens_every_token():
@@ -123,6 +130,7 @@ def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups
         advantages = batch_advantages(rewards, list(groups), range(1, 7))
         assert advantages[1] == 0.0
         np.testing.assert_allclose(np.delete(advantages, 1), expected, rtol=1e-7)
+    np.testing.assert_allclose(batch_advantages([0.0, 1.0], [0, 0], [1, 1], eps=0.5), [-0.5, 0.5], rtol=1e-12)
     assert not batch_advantages([0.1] * 3, range(3), [1, 2, 3]).any()
     with pytest.raises(ValueError, match="zip"):
         batch_advantages([0.1, 0.2], [0, 0], [1])

@@ -129,6 +129,16 @@ def test_approx_kl_estimates_the_divergence_of_the_old_policy(name: str):
     np.testing.assert_allclose(diagnostics["approx_kl"][:, 0], [0.306853, 0.193147], rtol=1e-5)
 
 
+def test_gspo_of_a_single_token_is_ppo_of_it():
+    log_probs, mask = jnp.array([[0.0, math.log(1.1)]]), np.array([[False, True]])
+    loss, _ = gspo(log_probs, jnp.zeros((1, 2)), jnp.array([[0.0, 2.0]]), mask, PAPER)
+    np.testing.assert_allclose(loss, [[0.0, -2.2]], rtol=1e-6)
+
+
+def test_equal_clips_are_one_key_of_compiled_programs():
+    assert {Clip(low=0.1): "compiled"}[Clip(low=0.1)] == "compiled"
+
+
 def test_cispo_equals_the_equation_and_drops_no_gradient():
     log_probs, old, advantages = random_rows()
     loss, gradient, diagnostics = value_and_gradient(cispo, log_probs, old, advantages, PAPER)

@@ -1,12 +1,14 @@
 """Programs and suites out of text that a policy wrote."""
 
+import dataclasses
 import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from codea1.game.answers import MAX_ASSERTS, extract_program, extract_python_block, parse_suite
+from codea1.game.answers import extract_program, extract_python_block, parse_suite
+from codea1.game.asserts import parse_assert
 from codea1.game.rewards import POLICIES
 
 
@@ -67,6 +69,14 @@ def test_all_python_blocks_of_a_suite_are_joined():
     assert suite.fenced
 
 
+def test_a_block_ends_at_the_next_fence_whatever_that_opens():
+    """As in the reference: what follows the second fence is in no closed block."""
+    suite = parse_suite("```python\nassert f(1) == 1\n```python\nassert f(2) == 2\n```", "f")
+    assert [item.test.text for item in suite.asserts] == ["assert f(1) == 1"]
+    suite = parse_suite("One:\n```python assert f(1) == 1```", "f")
+    assert [item.test.text for item in suite.asserts] == ["assert f(1) == 1"]
+
+
 def test_without_a_block_lines_that_start_with_assert_are_read():
     suite = parse_suite("Here:\n  assert f(1) == 2\nnot: assert f(2) == 3\nassert f(\nassert f(4)\n", "f")
     assert [(item.rejection, item.dropped) for item in suite.asserts] == [
@@ -105,6 +115,7 @@ def test_assigned_names_are_inlined_as_bare_arguments_only():
     assert read("x = 1", "assert f([x]) == 3") == [(None, "arguments are not plain data")]
     assert read("x = 1", "assert f(2) == x") == [(None, "answer is not plain data")]
     assert read("assert f(x) == 3", "x = 1") == [(None, "arguments are not plain data")]
+    assert read("x = y = 1", "assert f(x) == 3") == [(None, "arguments are not plain data")]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +128,7 @@ def test_assigned_names_are_inlined_as_bare_arguments_only():
         ("assert f(1)[0] == 2", "no call on the left", True),
         ("assert f(1 == 2", "does not parse", True),
         ("assert len([1]) == 1", "not the entry point", False),
+        ("assert abs(1) == 1", "not the entry point", False),
         ("assert o.f(1) == 1", "not the entry point", False),
         ("assert f(1) != 2", "operator !=", False),
         ("assert f(1) in [2]", "operator in", False),
@@ -139,6 +151,32 @@ def test_a_rejected_assert_still_tells_its_call_and_answer():
     assert (item.call, item.answer, item.operator) == (plain.call, plain.answer, "!=")
 
 
+def test_a_chain_of_comparisons_tells_the_first():
+    (item,) = parse_suite(fenced("assert f(1) == 2 < 3"), "f").asserts
+    (plain,) = parse_suite(fenced("assert f(1) == 2"), "f").asserts
+    assert (item.call, item.answer, item.operator) == (plain.call, plain.answer, "==")
+
+
+def test_an_assert_is_shown_as_written_unless_others_share_its_line():
+    suite = parse_suite(fenced("assert f( 1 )==2", "assert f( 1 )==3; assert f( 2 )==4"), "f")
+    assert [item.source for item in suite.asserts] == ["assert f( 1 )==2", "assert f(1) == 3", "assert f(2) == 4"]
+    deep = f"assert f({'-' * 1500}1) == 1; assert f(2) == 3"  # too deep to be written again
+    assert [item.source for item in parse_suite(fenced(deep), "f").asserts] == [deep, "assert f(2) == 3"]
+
+
+def test_the_entry_point_is_known_by_its_letters():
+    (item,) = parse_suite("assert solve(1) == 2", "".join(["so", "lve"])).asserts
+    assert item.test.text == "assert solve(1) == 2"
+
+
+def test_what_an_answer_says_cannot_be_changed():
+    suite = parse_suite("assert f(1) == 2", "f")
+    for value in (suite, suite.asserts[0], extract_program(""), parse_assert("", "f")):
+        for field in dataclasses.fields(value):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(value, field.name, None)
+
+
 def test_what_fits_into_a_source_is_never_too_large():
     (item,) = parse_suite("assert f([" + "0," * 8000 + "]) == 1", "f").asserts
     assert not item.rejection
@@ -150,8 +188,15 @@ def test_nonprintable_ratio_is_of_the_whole_answer():
 
 
 def test_the_number_of_asserts_is_bounded():
-    assert len(parse_suite("assert f(1) == 1\n" * 1000, "f").asserts) == MAX_ASSERTS
-    assert len(parse_suite(fenced("assert f(1) == 1;" * 500), "f").asserts) == MAX_ASSERTS
+    assert len(parse_suite("assert f(1) == 1\n" * 1000, "f").asserts) == 128
+    assert len(parse_suite(fenced("assert f(1) == 1;" * 500), "f").asserts) == 128
+
+
+def test_the_first_64000_characters_of_a_suite_are_read():
+    text = "assert f(1) == 1"
+    for blanks, rejection in ((64_000 - len(text), ""), (64_001 - len(text), "does not parse")):
+        (item,) = parse_suite(" " * blanks + text, "f").asserts
+        assert item.rejection == rejection
 
 
 HOSTILE = [

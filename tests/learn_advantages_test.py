@@ -62,9 +62,9 @@ def test_wrong_arguments_are_refused():
         grpo_advantages([0.0, 1.0], [0])
     with pytest.raises(ValueError, match="ddof"):
         grpo_advantages([0.0, 1.0], [0, 0], ddof=2)
-    for scheme in (grpo_advantages, reinforce_plus_plus_advantages, batch_advantages):
+    for scheme in (grpo_advantages, reinforce_plus_plus_baseline_advantages, batch_advantages):
         with pytest.raises(TypeError, match="positional"):
-            scheme([0.0, 1.0], [0, 0], 1)  # options go by their names
+            scheme([0.0, 1.0], [0, 0], [1, 1], 1)  # options go by their names
 
 
 def test_leave_one_out_by_hand():

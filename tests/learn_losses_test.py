@@ -58,9 +58,8 @@ def test_kl_by_hand():
     # The policy makes a token twice as likely as the reference: d = log 2.
     d = math.log(2.0)
     log_prob, reference = jnp.array(-1.0 + d), jnp.array(-1.0)
-    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k1"), 0.693147, rtol=1e-5)
-    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k2"), 0.240227, rtol=1e-5)
-    np.testing.assert_allclose(kl_divergence(log_prob, reference, "k3"), 0.193147, rtol=1e-5)
+    for number, expected in ((1, 0.693147), (2, 0.240227), (3, 0.193147)):  # an estimator is known by its letters
+        np.testing.assert_allclose(kl_divergence(log_prob, reference, f"k{number}"), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("estimator", "value", "slope"), [("k1", -30, 1), ("k2", 450, -30), ("k3", 10, 0)])
@@ -138,11 +137,33 @@ def test_token_weights_by_hand(aggregation: str, first: float, second: float):
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_weights_of_nothing_are_zero(aggregation: str):
-    assert not token_weights([0, 0], aggregation, max_response_length=8).any()
+    with np.errstate(all="raise"):
+        assert not token_weights([0, 0], aggregation, max_response_length=8).any()
+
+
+@pytest.mark.parametrize(("aggregation", "weight"), list(zip(AGGREGATIONS, (1, 1, 1, 1 / 8), strict=True)))
+def test_the_weight_of_a_single_token(aggregation: str, weight: float):
+    assert token_weights([1], "".join([*aggregation]), max_response_length=8) == weight  # known by its letters
+
+
+def test_unless_asked_for_neither_entropy_nor_the_sampler_counts():
+    ones, zeros, mask = jnp.ones(2), jnp.zeros(2), np.ones(2, bool)
+    objective = ObjectiveConfig(kl_coefficient=0.0)
+    loss, diagnostics = objective_loss(zeros, 5 * ones, zeros, 3 * ones, None, ones, mask, objective)
+    np.testing.assert_array_equal(loss, [-1.0, -1.0])
+    assert "importance_weight" not in diagnostics
+
+
+def test_equal_objectives_are_one_key_of_compiled_programs():
+    assert {ObjectiveConfig(kl_estimator="k2"): "compiled"}[ObjectiveConfig(kl_estimator="k2")] == "compiled"
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="token-median"):
-        token_weights(LENGTHS, "token-median", max_response_length=8)
-    with pytest.raises(ValueError, match="k4"):
-        kl_divergence(jnp.zeros(1), jnp.zeros(1), "k4")
+    for name in ("mean", "token-median"):
+        with pytest.raises(ValueError, match=name):
+            token_weights(LENGTHS, name, max_response_length=8)
+    for name in ("k", "k4"):
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            kl_divergence(jnp.zeros(1), jnp.zeros(1), name)
+    with pytest.raises(TypeError, match="positional"):
+        token_weights(LENGTHS, "token-mean", 8)

@@ -173,14 +173,21 @@ class Results:
 def tasks_of(module: str) -> list[Task]:
     """The mutants of a module that are programs, and others than the module and than each other."""
     source = _path(module).read_text()
-    lines, names, seen, tasks = source.split("\n"), _names(source), {_meaning(source)}, []
+    lines, names, tasks = source.split("\n"), _names(source), []
+    statements = {
+        line: (_first_line(node), node.end_lineno)
+        for node in ast.parse(source).body
+        for line in range(_first_line(node), node.end_lineno + 1)
+    }
+    seen = {(first, _meaning("\n".join(lines[first - 1 : last]))) for first, last in statements.values()}
     for mutant in mutants(source):
-        meaning = _meaning(mutant.source)
-        if meaning and meaning not in seen:
-            seen.add(meaning)
-            before, after = lines[mutant.line - 1], mutant.source.split("\n")[mutant.line - 1]
-            place = mutant.line, names[mutant.line]
-            tasks.append(Task(module, mutant.source, mutant.operator, *place, before.strip(), after.strip()))
+        changed = mutant.source.split("\n")
+        first, last = statements[mutant.line]
+        meaning = _meaning("\n".join(changed[first - 1 : last + len(changed) - len(lines)]))
+        if meaning and (first, meaning) not in seen:
+            seen.add((first, meaning))
+            texts = lines[mutant.line - 1].strip(), changed[mutant.line - 1].strip()
+            tasks.append(Task(module, mutant.source, mutant.operator, mutant.line, names[mutant.line], *texts))
     return tasks
 
 
@@ -197,11 +204,14 @@ def _names(source: str) -> list[str]:
     names = [""] * (source.count("\n") + 2)
     for node in ast.walk(ast.parse(source)):  # the outer ones come first
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            first = min(each.lineno for each in (node, *node.decorator_list))
-            outer = names[first]
-            for line in range(first, node.end_lineno + 1):
+            outer = names[_first_line(node)]
+            for line in range(_first_line(node), node.end_lineno + 1):
                 names[line] = f"{outer}.{node.name}" if outer else node.name
     return names
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min(each.lineno for each in (node, *getattr(node, "decorator_list", ())))
 
 
 def _meaning(source: str) -> str:

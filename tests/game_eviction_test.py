@@ -106,6 +106,26 @@ def test_a_book_by_reward_takes_in_what_was_paid_more_than_half_and_does_not_wea
     assert entries == {B: (0.7, 2), C: (1.0, 2)}
 
 
+def test_a_book_that_was_kept_otherwise_goes_on_by_reward():
+    book = MistakeBook(bound=BY_REWARD)
+    book.load(filled(A, A, B).pages())
+    book.update("q", TRUTH, 2, paid({B: 0.6, C: 0.7}))
+    assert {entry.test: entry.reward for entry in book.pages()["q"].entries.values()} == {A: None, B: 0.6, C: 0.7}
+    assert book.retrieve("q", 9) == [C, B, A]  # what was never paid comes last
+
+
+def test_a_book_evicts_what_it_holds_of_the_places_and_counts_it():
+    bound = Bound(max_total=2)
+    book, other = filled(A, B, C, D, bound=bound), MistakeBook(bound=bound)
+    other.update("r", TRUTH, 1, failed(E))
+    places = [*book.places(), *other.places()]
+    assert [identity for *_, identity in places] == [test.identity for test in (A, B, C, D, E)]
+    assert book.evict([places[1], places[2], places[4]]) == 2
+    assert kept(book) == [A, D]
+    assert book.evict(places) == 2
+    assert (book.size, other.size, book.pages()) == (0, 1, {})
+
+
 def test_a_book_by_reward_is_drawn_from_in_proportion():
     book = MistakeBook(bound=BY_REWARD)
     book.update("q", TRUTH, 1, paid({A: 0.6, B: 0.8, C: 1.0}))

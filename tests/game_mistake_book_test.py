@@ -1,6 +1,6 @@
 """The Mistake Book as a function of its updates."""
 
-from dataclasses import astuple
+from dataclasses import FrozenInstanceError, astuple, fields
 
 import pytest
 from hypothesis import given
@@ -107,9 +107,12 @@ def test_another_hosts_question_and_another_ground_truth_are_errors():
     assert (book.holds(mine), book.holds(other)) == (True, False)
     with pytest.raises(ValueError, match=other):
         book.update(other, TRUTH, 1, failed(A))
-    book.update(mine, TRUTH, 1, failed(A))
-    with pytest.raises(ValueError, match=mine):
-        book.update(mine, "another", 2, failed(A))
+    truth = "truth"
+    book.update(mine, truth, 1, failed(A))
+    for another in ("another", "zebra"):
+        with pytest.raises(ValueError, match=mine):
+            book.update(mine, another, 2, failed(A))
+    assert book.update(mine, "".join([*truth]), 2, failed(B)) == BookChange(added=1)
     whole = MistakeBook()
     whole.update(other, TRUTH, 1, failed(A))
     with pytest.raises(ValueError, match=other):
@@ -224,6 +227,17 @@ def test_a_malformed_entry_names_its_field(field, values):
     if field != "last_passed":
         with pytest.raises(ValueError, match=field):
             BookEntry.from_json({name: value for name, value in entry.to_json().items() if name != field})
+
+
+def test_changes_add_up_part_by_part():
+    assert BookChange(1, 2, 3) + BookChange(3, 6, 3) == BookChange(added=4, removed=8, evicted=6)
+
+
+def test_what_a_book_says_cannot_be_changed():
+    for value in (BookChange(), Evidence(), filled(A).pages()["q"]):
+        for field in fields(value):
+            with pytest.raises(FrozenInstanceError):
+                setattr(value, field.name, None)
 
 
 def test_passed_evidence_alone_never_fills_a_book():

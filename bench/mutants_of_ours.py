@@ -285,25 +285,30 @@ def _run(tasks: Sequence[tuple[Task, float]], folder: str, jobs: int) -> Iterato
         while waiting or running:
             while waiting and len(running) < jobs:
                 task, limit = waiting.pop()
-                running[_fork(task, limit, folder)] = task, time.monotonic() + 60 + 20 * limit
+                running[_fork(task, limit, folder)] = task, limit, time.monotonic() + 60 + 20 * limit
             time.sleep(0.01)
-            for child, (task, deadline) in list(running.items()):
-                if time.monotonic() > deadline:  # it sleeps
+            for child, (task, limit, deadline) in list(running.items()):
+                late = time.monotonic() > deadline  # it sleeps
+                if late:
                     os.killpg(child, signal.SIGKILL)
                 pid, status, usage = os.wait4(child, os.WNOHANG)
                 if pid:
                     del running[child]
-                    yield task, Outcome(_ended(child, status, folder), round(usage.ru_utime + usage.ru_stime, 1))
+                    seconds = usage.ru_utime + usage.ru_stime
+                    by = _ended(child, status, folder, timed_out=late or seconds > limit - 2)
+                    yield task, Outcome(by, round(seconds, 1))
     finally:
         for child in running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
 
 
-def _ended(child: int, status: int, folder: str) -> str:
+def _ended(child: int, status: int, folder: str, *, timed_out: bool) -> str:
     """By what a process was killed, empty where all tests passed."""
     code = os.waitstatus_to_exitcode(status)
     if code in (-signal.SIGKILL, -signal.SIGXCPU):
+        if not timed_out:
+            raise RuntimeError("a mutant's process was killed by another than this program")
         return TIME_LIMIT
     failed = Path(folder, str(child))
     by = failed.read_text() if failed.exists() else f"exit code {code}"

@@ -55,7 +55,12 @@ CLAIMS = {
     "learn.advantages": ("learn_advantages_test.py",),
     "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
     "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
-    "game.mistake_book": ("game_mistake_book_test.py", "game_eviction_test.py", "game_round_test.py"),
+    "game.mistake_book": (
+        "game_mistake_book_test.py",
+        "game_book_merge_test.py",
+        "game_eviction_test.py",
+        "game_round_test.py",
+    ),
     "game.selection": ("game_selection_test.py", "game_round_test.py"),
     "game.answers": ("game_answers_test.py", "game_ground_truth_test.py"),
     "game.asserts": ("game_tests_test.py", "game_answers_test.py"),

@@ -119,6 +119,17 @@ def test_another_hosts_question_and_another_ground_truth_are_errors():
         book.load(whole.pages())
 
 
+def test_changes_add_up_part_by_part():
+    assert BookChange(1, 2, 3) + BookChange(3, 6, 3) == BookChange(added=4, removed=8, evicted=6)
+
+
+def test_what_a_book_says_cannot_be_changed():
+    for value in (BookChange(), Evidence(), filled(A).pages()["q"]):
+        for field in fields(value):
+            with pytest.raises(FrozenInstanceError):
+                setattr(value, field.name, None)
+
+
 def reference(updates: list[Update]) -> dict[str, list]:
     """The paper's rule on lists: (identity, frequency) in order of insertion."""
     book: dict[str, list] = {}
@@ -227,17 +238,6 @@ def test_a_malformed_entry_names_its_field(field, values):
     if field != "last_passed":
         with pytest.raises(ValueError, match=field):
             BookEntry.from_json({name: value for name, value in entry.to_json().items() if name != field})
-
-
-def test_changes_add_up_part_by_part():
-    assert BookChange(1, 2, 3) + BookChange(3, 6, 3) == BookChange(added=4, removed=8, evicted=6)
-
-
-def test_what_a_book_says_cannot_be_changed():
-    for value in (BookChange(), Evidence(), filled(A).pages()["q"]):
-        for field in fields(value):
-            with pytest.raises(FrozenInstanceError):
-                setattr(value, field.name, None)
 
 
 def test_passed_evidence_alone_never_fills_a_book():

@@ -138,7 +138,7 @@ def nudged(value: Any, by: float) -> Any:
 pairs = st.one_of(st.tuples(values, values), st.tuples(values, nudges).map(lambda x: (nudged(*x), x[0])))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=st.lists(pairs, min_size=1, max_size=8), atol=st.sampled_from([0, 1e-6, 1e-4]))
 def test_the_first_wrong_value_is_the_one_that_the_package_names(pool, pairs, atol):
     package = pytest.importorskip("evalplus.eval", reason="evalplus is not installed; see CODEA1_EVALPLUS")
@@ -246,7 +246,7 @@ descriptions = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(description=descriptions)
 def test_whatever_a_process_claims_is_right_or_wrong_and_never_an_exception(description):
     for judge in ORACLES:

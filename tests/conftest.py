@@ -9,6 +9,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_opti
 # Before gcsfs is imported: it would ask a bucket's kind by gRPC over TLS, of which the emulator knows nothing.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
+import hypothesis
 import jax
 import pytest
 from ml_collections import ConfigDict
@@ -25,6 +26,10 @@ from tests import gcs_emulator
 
 jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+# A timing is no test: two workers on two cores are late by chance.
+hypothesis.settings.register_profile("no_deadline", deadline=None)
+hypothesis.settings.load_profile("no_deadline")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))

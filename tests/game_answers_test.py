@@ -4,7 +4,7 @@ import dataclasses
 import time
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codea1.game.answers import extract_program, extract_python_block, parse_suite
@@ -245,7 +245,6 @@ PIECES = [
 ]
 
 
-@settings(deadline=None)
 @given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
 @example("```python\nassert f(1) == 1\n```")
 def test_any_text_can_be_read(text):

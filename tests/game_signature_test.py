@@ -153,7 +153,7 @@ CALLS = st.tuples(
 
 
 @given(signatures(), CALLS, CALLS)
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(parameters, one, other):
     program = f"def f({parameters}):\n    return locals()"
     namespace: dict = {}
@@ -180,7 +180,7 @@ def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(paramet
 
 
 @given(signatures(), CALLS, st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_an_input_has_one_key_however_it_is_spelled(parameters, spelling, data):
     namespace: dict = {}
     exec(f"def f({parameters}):\n    pass", namespace)

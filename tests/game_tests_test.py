@@ -55,7 +55,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(PLAIN, max_size=2),
     st.dictionaries(st.sampled_from(["a", "b", "lambda", "not a name"]), PLAIN, max_size=2),

@@ -85,7 +85,7 @@ def wanted(requests: list[Request]) -> list[tuple[str, int]]:
     return sorted((request.question_id, index) for request in requests for index in range(request.num_samples))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     shards=st.sampled_from([1, 2, 3, 8]),
     slots_per_shard=st.integers(1, 6),

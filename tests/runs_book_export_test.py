@@ -29,7 +29,7 @@ def test_an_export_is_readable_and_comes_back(tmp_path, name):
     assert content(read_export(path)) == content(PAGES)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(UPDATES)
 def test_any_book_comes_back(tmp_path_factory, updates):
     pages = replay(updates, 1, Bound())[0].pages()

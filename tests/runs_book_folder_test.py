@@ -49,7 +49,7 @@ def test_any_number_of_hosts_reads_what_any_number_wrote(tmp_path, writers):
         assert sum(map(len, parts)) == len(BIG)  # each question on exactly one host
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(UPDATES, st.integers(1, 4))
 def test_a_book_comes_back_as_it_was_and_equal_books_are_equal_files(tmp_path_factory, updates, hosts):
     pages = replay(updates, 1, Bound())[0].pages()

@@ -17,7 +17,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_a_row_is_one_line_and_comes_back(row: dict):
     line = json_lines.encode(row)

@@ -43,20 +43,19 @@ def cell(table: Table, row: str, column: str):
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Three seeds of Code-A1 and one of Golden Tests, on four questions."""
+    """Three seeds of Code-A1 and of Golden Tests, on four questions."""
     for seed, lower in ((0, 0.0), (1, 0.25), (2, 0.125)):
         measured = {
             "code_pass_at_1": [value - lower for value in HIGH],
             "test_mul": [[0.5, 0.5], [1.0, 0.5], [0.0, 0.5], [0.5, 0.5]],
         }
         make_run(tmp_path / f"code_a1_{seed}", config(seed), {"code_pass_at_1": LOW}, measured)
-    make_run(
-        tmp_path / "golden_0", config(0, "golden"), {"code_pass_at_1": LOW}, {"code_pass_at_1": [0.25, 0.5, 0.5, 0.75]}
-    )
+        golden = {"code_pass_at_1": [value - lower - 0.25 for value in HIGH]}
+        make_run(tmp_path / f"golden_{seed}", config(seed, "golden"), {"code_pass_at_1": LOW}, golden)
     return tmp_path
 
 
-ALL = ("code_a1_0", "code_a1_1", "code_a1_2", "golden_0")
+ALL = tuple(f"{name}_{seed}" for name in ("code_a1", "golden") for seed in range(3))
 
 
 def test_means_differences_and_seeds_are_those_computed_by_hand(runs: Path):
@@ -74,15 +73,26 @@ def test_means_differences_and_seeds_are_those_computed_by_hand(runs: Path):
     half = 4.302653 * (0.015625 / 3) ** 0.5
     assert against_base.difference[:3] == pytest.approx((0.375, 0.375 - half, 0.375 + half), rel=1e-6)
     assert against_base.difference.p_value == pytest.approx(1 - (27 / 29) ** 0.5)
-    assert against_base.p_holm == against_base.difference.p_value  # the others have none
-    # Golden has seed 0 alone: the comparison is of that seed, each question higher by 0.25, and has no p-value.
-    assert (compared.against, compared.seeds) == ("Golden Tests", (0,))
+    assert against_base.p_holm == pytest.approx(2 * against_base.difference.p_value)  # the second of three
+    # Above Golden Tests each question is higher by 0.25 with each seed.
+    assert (compared.against, compared.seeds) == ("Golden Tests", (0, 1, 2))
     assert compared.difference[:3] == pytest.approx((0.25, 0.25, 0.25))
-    assert math.isnan(compared.difference.p_value)
-    assert not compared.is_clear
+    assert compared.is_clear
     (golden,) = cell(table, "golden", "tiny_pass").comparisons
     assert golden.against == "Base"
-    assert golden.difference.mean == pytest.approx(0.25)
+    assert golden.difference.mean == pytest.approx(0.125)
+
+
+def test_rows_and_comparisons_are_of_the_seeds_that_all_rows_have(runs: Path):
+    table = filled(*(runs / name for name in ALL if name not in ("golden_1", "golden_2")))["code_generation_tiny"]
+    assert [row.cells[0].seeds for row in table.rows] == [(0,), (0,), (), (0,)]
+    against_base, compared = cell(table, "code_a1", "tiny_pass").comparisons
+    assert against_base.seeds == compared.seeds == (0,)
+    assert compared.difference[:3] == pytest.approx((0.25, 0.25, 0.25))
+    assert math.isnan(compared.difference.p_value)
+    assert math.isnan(compared.p_holm)
+    assert not compared.is_clear
+    assert "without a p-value is over fewer than 3 seeds" in rendering.markdown(table)
 
 
 def test_a_row_that_does_not_start_where_base_is_says_from_where(runs: Path):
@@ -107,24 +117,23 @@ def test_the_markdown_of_a_table_is_golden(runs: Path, monkeypatch: pytest.Monke
     text = rendering.markdown(table)
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     # Of the squares of both half-widths, t over seeds has 4.302653^2 * 0.015625 / 3 and t over questions, in all rows,
-    # 3.182446^2 * (0.125 / 3) / 4. Golden Tests' interval by enumeration.
+    # 3.182446^2 * (0.125 / 3) / 4.
     assert [row[:3] for row in rows] == [
         ["", "seeds", "pass@1"],
         [":--", "--:", "--:"],
         ["Base", "0, 1, 2", "25.0 [-7.5, 57.5]"],
-        ["Golden Tests", "0", "50.0 [31.2, 68.8]"],
+        ["Golden Tests", "0, 1, 2", "37.5 [-7.4, 82.4]"],
         ["Self-Play", "", "missing [3]"],
         ["Code-A1", "0, 1, 2", "62.5 [17.6, 107.4]"],
         ["difference", "pass@1", "pass@1, greedy"],
         [":--", "--:", "--:"],
-        ["Golden Tests - Base", "+25.0", "-"],
-        ["Code-A1 - Base", "**+37.5 [+6.4, +68.6]**, p = 0.035", "-"],
-        ["Code-A1 - Golden Tests", "+25.0", "-"],
+        ["Golden Tests - Base", "+12.5 [-18.6, +43.6], p = 0.225", "-"],
+        ["Code-A1 - Base", "+37.5 [+6.4, +68.6], p = 0.070", "-"],
+        ["Code-A1 - Golden Tests", "**+25.0**, p < 0.001", "-"],
     ]
     command = "python -m codea1.train --config=configs/tiny.py:steps=40,seed=0,method=self_play,sft=./sft_0"
     assert f"{command} --workdir=./self_play_0" in text
-    assert "the questions that are defined for both; p-values are corrected for the 1 comparison " in text
-    assert "without a p-value is over fewer than 3 seeds" in text
+    assert "the questions that are defined for both; p-values are corrected for the 3 comparisons " in text
 
 
 def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
@@ -351,13 +360,13 @@ def test_latex_holds_nothing_that_latex_would_obey():
 
 
 def test_a_latex_table_is_whole(runs: Path):
-    text = rendering.latex(filled(*(runs / name for name in ALL if name != "golden_0"))["code_generation_tiny"])
+    text = rendering.latex(filled(*(runs / name for name in ALL))["code_generation_tiny"])
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
     assert {line.count(" & ") for line in lines} == {3}
     assert text.count(r"\begin") == text.count(r"\end")
     assert r"62.5$^{*}$ {\scriptsize" in text
     assert "% missing [1]: python -m codea1.train" in text
-    assert "(Holm, 1 comparison), on the questions that are defined for both." in text
+    assert "(Holm, 3 comparisons), on the questions that are defined for both." in text
 
 
 def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):

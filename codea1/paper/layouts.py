@@ -53,7 +53,6 @@ class Layout:
     tiny_columns: tuple[Column, ...]  # none: there is no such table
     columns: tuple[Column, ...]  # at every other size
     published: PublishedTable | None = None
-    of_shared_seeds: bool = False  # rows leave out seeds that others lack, so that they can be read beside each other
 
     def columns_of(self, size: str) -> tuple[Column, ...]:
         return self.tiny_columns if size == TINY else self.columns
@@ -146,7 +145,6 @@ LAYOUTS: Mapping[str, Layout] = {
             TINY_CODE + TINY_TEST,
             _BENCHMARKS + TEST,
             published.ALPHA,
-            of_shared_seeds=True,
         ),
         Layout(
             "golden_source",
@@ -160,7 +158,6 @@ LAYOUTS: Mapping[str, Layout] = {
             TINY_CODE,
             CODE,
             published.GOLDEN_SOURCE,
-            of_shared_seeds=True,
         ),
         Layout(
             "collaboration",
@@ -193,7 +190,6 @@ LAYOUTS: Mapping[str, Layout] = {
             ),
             TINY_CODE + TINY_TEST,
             CODE + TEST,
-            of_shared_seeds=True,
         ),
     )
 }

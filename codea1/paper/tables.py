@@ -92,7 +92,7 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
         cells = []
         for column in columns:
             cell = _cell(layout, line, column, size, results, place, seeds)
-            compared = (_compare(lines[key], line, column, size, results) for key in line.against)
+            compared = (_compare(lines[key], line, column, size, results, seeds) for key in line.against)
             cells.append(replace(cell, comparisons=tuple(filter(None, compared))))
         rows.append(Row(line.key, line.title, tuple(cells)))
     notes = (
@@ -104,9 +104,7 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
 
 
 def _shared_seeds(layout: Layout, size: str, results: Results) -> set[int]:
-    """The seeds that all rows have that there are; none where rows may differ in them."""
-    if not layout.of_shared_seeds:
-        return set()
+    """The seeds that all rows have that there are, so that they can be read beside each other; none without runs."""
     of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]
     return set.intersection(*of_rows) if of_rows else set()
 
@@ -124,11 +122,14 @@ def _cell(
     return Cell(interval(scores), tuple(by_seed), published)
 
 
-def _compare(against: Line, line: Line, column: Column, size: str, results: Results) -> Comparison | None:
+def _compare(
+    against: Line, line: Line, column: Column, size: str, results: Results, shared: set[int]
+) -> Comparison | None:
+    """One cell's comparison, on the table's seeds where it has some."""
     if column.is_curve:
         return None
     before, after = (results.scores(size, each, column) for each in (against, line))
-    seeds = tuple(seed for seed in after if seed in before)
+    seeds = tuple(seed for seed in after if seed in before and (not shared or seed in shared))
     if not seeds:
         return None
     what = f"{line.title} and {against.title}, {column.title},"

@@ -74,7 +74,8 @@ def test_level_holds_at_the_spread_of_seeds_that_was_measured(seeds: int, spread
     """Two methods that are equal: the interval covers 0, and p < 0.05 comes by chance, as often as they say.
 
     `spread` is the standard deviation of seeds, 6.5 points for three runs of the tiny pair at commit 8efbb86, which
-    ended at 41.3, 44.8 and 53.9; each question has an effect of its own and one in each seed, as shares of four samples have.
+    ended at 41.3, 44.8 and 53.9; each question has an effect of its own and one in each seed, as shares of four samples
+    have.
     """
     rng = np.random.default_rng(seeds)
     covered, significant, games = 0, 0, 1500

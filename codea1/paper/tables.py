@@ -97,7 +97,7 @@ def fill(layout: Layout, size: str, results: Results, place: Place) -> Table:
         rows.append(Row(line.key, line.title, tuple(cells)))
     notes = (
         *_samples(lines.values(), columns, size, results),
-        *_starts(lines.values(), columns, size, results),
+        *_starts(lines.values(), columns, size, results, seeds),
         *_notes(layout, size, results),
     )
     return Table(layout, size, columns, _adjusted(rows), notes)
@@ -195,7 +195,9 @@ def _samples(lines: Iterable[Line], columns: Sequence[Column], size: str, result
         yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
 
 
-def _starts(lines: Iterable[Line], columns: Sequence[Column], size: str, results: Results) -> Iterator[str]:
+def _starts(
+    lines: Iterable[Line], columns: Sequence[Column], size: str, results: Results, shared: set[int]
+) -> Iterator[str]:
     """From where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
     base = Line(BASE, "Base", BASE)
     for line in lines:
@@ -205,7 +207,7 @@ def _starts(lines: Iterable[Line], columns: Sequence[Column], size: str, results
         for column in columns:
             own = results.scores(size, line, column, before=True)
             bases = results.scores(size, base, column)
-            both = tuple(seed for seed in own if seed in bases)
+            both = tuple(seed for seed in own if seed in bases and (not shared or seed in shared))
             if both:
                 means = [interval(stacked(each, both, line.title)).mean for each in (own, bases)]
                 if means[0] != means[1]:

@@ -284,3 +284,20 @@ def test_the_slowest_literals_cost_a_suite_little(operand):
 def test_an_answer_is_no_larger_than_the_book_keeps(answer, reason):
     (item,) = parse_suite(f"assert f(1) == {answer}", "f").asserts
     assert (item.rejection, item.answer is None) == (reason, bool(reason))
+
+
+@pytest.mark.parametrize(
+    ("answer", "source"),
+    [
+        ("```x = 1\ny = 2\n```", "x = 1\ny = 2"),  # a first line that is no language is part of the program
+        ("```python3\nx = 1\n```", "3\nx = 1"),  # the fence is ```python, whatever follows it
+    ],
+)
+def test_what_follows_a_fence_is_a_language_or_the_program(answer: str, source: str):
+    assert extract_program(answer).source == source
+
+
+def test_a_block_that_is_not_closed_is_no_block():
+    suite = parse_suite("```python\nassert f(1) == 12", "f")
+    assert not suite.fenced
+    assert [item.test.text for item in suite.asserts] == ["assert f(1) == 12"]

@@ -163,7 +163,8 @@ def test_when_a_host_is_told_to_end_or_dies_all_end_and_the_run_can_go_on(config
     assert "SIGTERM: the last whole step is saved first" in done[1][2]
     runs = start_two(*flags, "--what=die")
     assert runs[1].wait(400) == -signal.SIGKILL
-    assert outputs(runs, timeout=60)[0][0] != 0
+    # A collective notices at once, or else, on a busy machine, JAX's heartbeat after 100 s.
+    assert outputs(runs, timeout=200)[0][0] != 0
     assert [row["step"] for row in metrics(tmp_path / "run")] == [0, 1]
     finish(*start_two(*flags[:-1]))
     workdir, _ = two

@@ -2,7 +2,7 @@
 
   python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
 
-Mutants are those of `codea1.benchmarks.mutants`, less what does not parse and what changes annotations alone: all of
+Mutants are those of `codea1.evaluation.mutants`, less what does not parse and what changes annotations alone: all of
 the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
 it takes five times the processor time of the tests as they are. Survivors that no input tells from the original stand
 in mutants_of_ours.json, each with the reason; exit code 1 where there is another one, or where one of those is killed.
@@ -44,7 +44,7 @@ import hypothesis
 import jax
 import pytest
 
-from codea1.benchmarks.mutants import mutants
+from codea1.evaluation.mutants import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")
@@ -91,7 +91,7 @@ CLAIMS = {
 }
 ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
-UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.sandbox.literals", "codea1.sandbox.verdict")
+UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict")
 NEEDS_CONFTEST = {"learn_warm_up_test.py"}
 
 TIME_LIMIT = "time limit"

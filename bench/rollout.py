@@ -23,10 +23,11 @@ import numpy as np
 from rollout_workload import MODEL, PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
 
 from codea1.models import qwen2
+from codea1.models.config import Qwen2Config
 from codea1.rollout.engine import Engine, Request
 from codea1.sharding import make_mesh
 
-CONFIG = qwen2.Qwen2Config(
+CONFIG = Qwen2Config(
     vocab_size=MODEL["vocab"],
     hidden_size=MODEL["hidden"],
     intermediate_size=MODEL["mlp"],

@@ -10,8 +10,8 @@ import argparse
 import collections
 from collections.abc import Iterator
 
-from codea1.sandbox import zygote
-from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.host import zygote
+from codea1.sandbox.isolation.levels import Isolation
 from tests.hostile import attack, processes
 
 HARM = ("next grading", "processes left", "files touched", "sandbox harmed")

@@ -31,18 +31,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from codea1.benchmarks.held_out import summary
-from codea1.benchmarks.missing_modules import missing_modules
-from codea1.benchmarks.mutants import mutants
-from codea1.benchmarks.suite_scores import TEST_SECONDS, TestedProgram, metrics, score_suites
-from codea1.benchmarks.suite_tasks import ULT, SuiteTask, load_suites
+from codea1.evaluation.held_out import summary
+from codea1.evaluation.missing_modules import missing_modules
+from codea1.evaluation.mutants import mutants
+from codea1.evaluation.suite_scores import TEST_SECONDS, TestedProgram, metrics, score_suites
+from codea1.evaluation.suite_tasks import ULT, SuiteTask, load_suites
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.tests import Call, Test
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.literals import Budget
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values import NotPlainData, decode_exact, encode_exact
+from codea1.values.literals import Budget
+from codea1.values.verdict import Verdict
 
 Suites = dict[str, list[str]]
 

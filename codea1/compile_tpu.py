@@ -19,7 +19,6 @@ from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1 import program
 from codea1.aot import shipped
 from codea1.aot.jobs import Job
 from codea1.aot.report import Report
@@ -28,7 +27,9 @@ from codea1.aot.sweep import SELECTIONS, report
 from codea1.aot.tables import markdown, show
 from codea1.aot.topology import topology
 from codea1.aot.verdict import verdict
-from codea1.errors import BadInput
+from codea1.config import validate
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
 
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; by default the config's"
@@ -37,7 +38,7 @@ ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config
 PROGRAMS = flags.DEFINE_enum("programs", "all", SELECTIONS, "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
-CONFIG = program.define_config()
+CONFIG = command.define_config(validate)
 
 
 def main() -> None:
@@ -56,7 +57,7 @@ def _configs() -> Iterator[tuple[str, ConfigDict]]:
         yield from shipped.configs()
     else:
         config = CONFIG()
-        yield program.config_name(), config
+        yield command.config_name(), config
 
 
 def _compile(name: str, config: ConfigDict, console: Console) -> Report:
@@ -84,4 +85,4 @@ def _all_reports() -> list[Report]:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

@@ -12,19 +12,30 @@ evaluations/NAME/ of the run or of --output as it comes, so that the same comman
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
+from rich.console import Console
 
-from codea1 import program
-from codea1.benchmarks.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.benchmarks.sampling import Draw
-from codea1.benchmarks.suite_tasks import SUITE_BENCHMARKS
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
-from codea1.run_evaluation import evaluate_run
-from codea1.suite_evaluation import evaluate_suites
+from codea1.config import config_of
+from codea1.evaluation.code_benchmarks import SEMANTICS, WHERE_FROM
+from codea1.evaluation.code_evaluation import evaluate_code
+from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.held_out import HeldOut, evaluate, summary
+from codea1.evaluation.sampling import Draw
+from codea1.evaluation.session import Asked
+from codea1.evaluation.suite_evaluation import evaluate_suites
+from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS
+from codea1.evaluation.tables import evaluation_table
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.setup import assemble
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -55,7 +66,7 @@ NUM_TESTS = flags.DEFINE_integer(
     "num_tests", Asked.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
 )
 ROUNDS = flags.DEFINE_bool("rounds", True, "ask for one test a round; false: for --num_tests at once, as in training")
-HOSTS = program.define_hosts()
+HOSTS = command.define_hosts()
 
 
 def main() -> None:
@@ -77,6 +88,40 @@ def main() -> None:
         evaluate_suites(_asked(default_temperature=0.0), ROUNDS.value, HOSTS())
     else:
         evaluate_code(_asked(default_temperature=Draw.temperature), HOSTS())
+
+
+def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
+    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
+
+    Args:
+      step: "last", "best" or a number.
+      split: "validation" or "test".
+
+    Raises BadInput: there is no such run or step, or what its config names cannot be used.
+    """
+    with hosts.agreed():
+        folder = RunFolder.existing(run)
+        config = config_of(folder)
+        parts = assemble(config)
+        hosts.require_same("the questions", repr((parts.validation, parts.test)).encode())
+    with hosts.agreed():
+        checkpoints = Checkpoints.reader(folder.checkpoints)
+    number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
+    with hosts.agreed():
+        pool = SandboxPool.of_config(config)
+    with pool as sandbox:
+        parts.restore(checkpoints, number)
+        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
+        measured = evaluate(asked, parts.players, Grader(sandbox), hosts)
+    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
+    hosts.of_main(lambda: _publish(folder, evaluation, number, split))
+
+
+def _publish(folder: RunFolder, evaluation: Mapping[str, Any], step: int, split: str) -> None:
+    write_evaluation(folder, f"{split}_step_{step:06d}", evaluation)
+    Console().print(
+        evaluation_table(evaluation, f"step {step}, {evaluation['questions']} questions of the {split} split")
+    )
 
 
 def _refuse_idle_flags() -> None:
@@ -122,4 +167,4 @@ def _asked(default_temperature: float) -> Asked:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

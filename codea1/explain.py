@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.errors import BadInput, with_exit_code
 from codea1.runs import story_page, story_terminal
 from codea1.runs.folder import RunFolder
 from codea1.runs.story import tell
+from codea1.runtime.errors import BadInput, with_exit_code
 from codea1.storage.objects import location, write_atomically
 
 

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.errors import with_exit_code
+from codea1.evaluation.run_report import table_title, write_report
+from codea1.evaluation.tables import terminal_table
 from codea1.paper import report as paper_report
 from codea1.paper.results import Run
 from codea1.runs.folder import RunFolder
-from codea1.runs.report import table_title, write_report
-from codea1.runs.tables import terminal_table
+from codea1.runtime.errors import with_exit_code
 
 
 @with_exit_code

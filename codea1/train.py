@@ -15,17 +15,19 @@ import sys
 from absl import flags
 from ml_collections import ConfigDict
 
-from codea1 import program
-from codea1.activity import doing
-from codea1.assembly import Parts, assemble, sandbox_pool
-from codea1.dry_run import DryRun
-from codea1.errors import RESTART_EXIT_CODE, BadInput
-from codea1.hosts import Hosts
+from codea1.config import validate
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
-from codea1.stopping import Stopped, StopRequest
-from codea1.trainer import Trainer
-from codea1.watchdog import Watchdog
+from codea1.runtime import command
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.phases import doing
+from codea1.runtime.signals import Stopped, StopRequest
+from codea1.runtime.watchdog import Watchdog
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.dry_run import DryRun
+from codea1.training.setup import Parts, assemble
+from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
@@ -34,8 +36,8 @@ ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
 DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "compile everything, rehearse one step, examine the sandbox, write nothing"
 )
-CONFIG = program.define_config()
-HOSTS = program.define_hosts()
+CONFIG = command.define_config(validate)
+HOSTS = command.define_hosts()
 
 
 def main() -> None:
@@ -53,7 +55,7 @@ def main() -> None:
             with doing("storage"):
                 parts = assemble(config)
             _require_same_input(hosts, config, parts)
-            pool = sandbox_pool(config)
+            pool = SandboxPool.of_config(config)
             sandbox = stack.enter_context(pool)
         if DRY_RUN.value:
             DryRun(config, parts, sandbox, hosts).run()
@@ -80,4 +82,4 @@ def _open(stack: contextlib.ExitStack, workdir: str, config: ConfigDict) -> RunF
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

@@ -14,14 +14,15 @@ from codea1.aot.models import models
 from codea1.aot.program import bytes_per_device
 from codea1.aot.report import Report
 from codea1.aot.results import Results
-from codea1.aot.topology import CHIPS, SLICES, Topology, has_compiler, num_chips, topology
+from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, topology
 from codea1.aot.verdict import verdict
-from codea1.assembly import device_mesh
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
-from codea1.errors import BadInput
 from codea1.models import config_json
-from codea1.models.qwen2 import Qwen2Config
+from codea1.models.config import Qwen2Config
+from codea1.models.flops import CHIPS
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
 from tests.conftest import ROOT
 
 needs_libtpu = pytest.mark.skipif(not has_compiler(), reason="libtpu, the TPU compiler, is not installed")

@@ -7,11 +7,11 @@ import pytest
 from codea1.aot.jobs import Plan, largest, plan
 from codea1.aot.models import models
 from codea1.aot.program import bytes_per_device, fingerprint
-from codea1.assembly import device_mesh
 from codea1.data.tokenizer import load_tokenizer
-from codea1.errors import BadInput
 from codea1.learn.batch import TrainSample
-from codea1.player import Player
+from codea1.players.player import Player
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
 
 GIB = 1 << 30
 

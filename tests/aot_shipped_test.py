@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from codea1.aot import shipped
 from codea1.aot.topology import SLICES
 from codea1.config import default_config, trained_sequences, validate
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from tests import golden_shardings
 from tests.conftest import ROOT
 

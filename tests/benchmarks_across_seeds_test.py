@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.benchmarks import across_seeds
-from codea1.benchmarks.across_seeds import difference, holm, interval
+from codea1.evaluation import across_seeds
+from codea1.evaluation.across_seeds import difference, holm, interval
 
 
 def every_resample(sides: list[np.ndarray]) -> Counter:

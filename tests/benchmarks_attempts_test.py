@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.benchmarks.attempts import Attempt, attempts_of_file, attempts_of_truth
-from codea1.benchmarks.evalplus import EvalPlus, load_problems
-from codea1.errors import BadInput
+from codea1.evaluation.attempts import Attempt, attempts_of_file, attempts_of_truth
+from codea1.evaluation.evalplus import EvalPlus, load_problems
+from codea1.runtime.errors import BadInput
 from tests.evalplus_files import humaneval_row, write_rows
 
 

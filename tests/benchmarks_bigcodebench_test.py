@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from codea1.benchmarks.bigcodebench import BigCodeBench, load_tasks
-from codea1.benchmarks.judging import broken_questions
-from codea1.benchmarks.sanitize import sanitize
-from codea1.errors import BadInput
+from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
+from codea1.evaluation.judging import broken_questions
+from codea1.evaluation.sanitize import sanitize
 from codea1.game.prompts import DEFAULT
-from codea1.sandbox.pool import SandboxPool, ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.pool import SandboxPool, ScriptRun
+from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, write_rows
 
 

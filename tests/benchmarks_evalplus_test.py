@@ -18,16 +18,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codea1.benchmarks import evalplus
-from codea1.benchmarks.evalplus import EvalPlus, Problem, load_problems
-from codea1.benchmarks.evalplus_inputs import deserialised
-from codea1.benchmarks.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
-from codea1.errors import BadInput
+from codea1.evaluation import evalplus
+from codea1.evaluation.evalplus import EvalPlus, Problem, load_problems
+from codea1.evaluation.evalplus_inputs import deserialised
+from codea1.evaluation.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.game.question import Question
-from codea1.sandbox.batch_run import Description
-from codea1.sandbox.pool import SandboxPool, ScriptRun
-from codea1.sandbox.values import encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.batch_run import Description
+from codea1.sandbox.host.pool import SandboxPool, ScriptRun
+from codea1.values import encode_exact
+from codea1.values.verdict import Verdict
 from tests.evalplus_files import humaneval_row, mbpp_row, write_rows
 
 SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))

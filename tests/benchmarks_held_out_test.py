@@ -7,19 +7,19 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.benchmarks.cross_play import cross_play, matrix
-from codea1.benchmarks.held_out import HeldOut, evaluate, evaluate_tests, summary
-from codea1.errors import BadInput
+from codea1.evaluation.cross_play import cross_play, matrix
+from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests, summary
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
 from codea1.game.tests import Call, Test
-from codea1.hosts import Hosts
 from codea1.rollout.engine import Request, Sample
-from codea1.sandbox.grading import Grader, Grading
-from codea1.sandbox.ground_truth import GroundTruthAnswer
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
 from tests.shares_test import on_hosts
 
 TRUTH = "def f(x):\n    return x + 1"

@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from codea1.benchmarks import across_seeds
-from codea1.benchmarks.intervals import bootstrap_interval, paired_difference
+from codea1.evaluation import across_seeds
+from codea1.evaluation.intervals import bootstrap_interval, paired_difference
 
 
 def test_equals_the_plain_bootstrap():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.benchmarks.mutants import mutants
+from codea1.evaluation.mutants import mutants
 
 GOLDEN = Path(__file__).parent / "golden" / "cosmic_ray_mutants.json"
 

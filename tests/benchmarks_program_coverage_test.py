@@ -8,9 +8,9 @@ from pathlib import Path
 import coverage
 import pytest
 
-from codea1.benchmarks.program_coverage import coverage_of
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.verdict import Verdict
+from codea1.evaluation.program_coverage import coverage_of
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values.verdict import Verdict
 
 CASES = {
     "branches": ("def f(x):\n    if x > 1:\n        y = 1\n    elif x:\n        y = 2\n    return x", "f(2); f(0)"),

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from codea1.benchmarks.held_out import summary
-from codea1.benchmarks.mutants import mutants
-from codea1.benchmarks.suite_scores import SuiteScore, metrics, score_suite, score_suites
-from codea1.benchmarks.suite_tasks import TESTEVAL, ULT, SuiteTask
-from codea1.runs import json_lines
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.results import TracedRun
-from codea1.sandbox.verdict import Verdict
+from codea1.evaluation.held_out import summary
+from codea1.evaluation.mutants import mutants
+from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suite, score_suites
+from codea1.evaluation.suite_tasks import TESTEVAL, ULT, SuiteTask
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.results import TracedRun
+from codea1.storage import json_lines
+from codea1.values.verdict import Verdict
 
 # Mutants: AddNot 1; `<` becomes any of 5 others, for the other side is a number; 0, 1 and 2 plus and minus one are 6.
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
@@ -65,7 +65,7 @@ def test_upstreams_shadowed_names_and_other_shapes(pool):
 
 
 def test_one_that_hangs_or_exits_costs_itself(pool, monkeypatch):
-    monkeypatch.setattr("codea1.benchmarks.suite_scores.TEST_SECONDS", 0.5)
+    monkeypatch.setattr("codea1.evaluation.suite_scores.TEST_SECONDS", 0.5)
     suite = ["assert f(1) == 2\nwhile True: pass", "import os\nos._exit(0)\nassert 1", "assert f(1) == 2"]
     score = score_suite(ULT, TASK, suite, pool)
     assert score.verdicts == [Verdict.TIMEOUT, Verdict.ERROR, Verdict.PASS]
@@ -117,7 +117,7 @@ def test_a_test_cannot_kill_by_writing_that_it_failed(pool):
 def test_a_test_cannot_change_anothers_verdict(pool):
     forge = """
         import os, struct
-        from codea1.sandbox.values import encode_exact
+        from codea1.values import encode_exact
         for _ in range(5):
             payload = encode_exact(('pass', '', []))
             os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)

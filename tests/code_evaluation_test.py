@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from codea1 import best_of_evaluation, code_evaluation, evaluation
-from codea1.benchmarks.attempts import Attempt
-from codea1.benchmarks.best_of_n import chosen, count_passes, stated_tests, suites
-from codea1.benchmarks.check_scripts import CheckScripts
-from codea1.benchmarks.evaluation_folder import PROGRAMS, EvaluationFolder
-from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
+from codea1.evaluation import best_of_evaluation, code_evaluation, session
+from codea1.evaluation.attempts import Attempt
+from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
+from codea1.evaluation.check_scripts import CheckScripts
+from codea1.evaluation.code_evaluation import evaluate_code
+from codea1.evaluation.evaluation_folder import PROGRAMS, EvaluationFolder
+from codea1.evaluation.sampling import Draw
+from codea1.evaluation.session import Asked
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
-from codea1.hosts import Hosts
-from codea1.sandbox.grading import Grader, Grading
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2"
@@ -123,7 +123,7 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
     completions(tmp_path)
     model = tmp_path / "model"
     shutil.copytree(model_folder, model)
-    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(session, "policy_of_folder", lambda *_: None)
     monkeypatch.setattr(code_evaluation, "sampled", lambda *_: iter(()))
     wanted = asked(tmp_path, completions="", model=str(model))
     evaluate_code(wanted, Hosts())
@@ -230,7 +230,7 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
     wanted = asked(tmp_path, completions="", model="model", draw=Draw(samples=1))
     monkeypatch.setattr(code_evaluation.huggingface, "Checkpoint", lambda _: None)
-    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(session, "policy_of_folder", lambda *_: None)
     monkeypatch.setattr(
         code_evaluation,
         "sampled",

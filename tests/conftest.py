@@ -14,14 +14,15 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import device_mesh
 from codea1.config import default_config
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import load_tokenizer, make_tokenizer
 from codea1.models import huggingface, qwen2
-from codea1.player import Player
+from codea1.models.config import Qwen2Config
+from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.sharding import device_mesh
 from tests import gcs_emulator
 
 jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
@@ -53,7 +54,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_model_folder(folder: Path, vocab_size: int = 448, num_layers: int = 2) -> Path:
     """Fills a folder and returns it."""
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=500), vocab_size)
-    shape = qwen2.Qwen2Config(
+    shape = Qwen2Config(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,
         intermediate_size=64,

@@ -10,12 +10,12 @@ from codea1.data.behaviour import behaviour, outcome
 from codea1.data.compositions import Task, compositions
 from codea1.data.corpus import Recipe, chats, corpus_batch, corpus_texts, plant, planted_misconceptions
 from codea1.data.tokenizer import make_tokenizer
-from codea1.errors import BadInput
 from codea1.game import prompts
 from codea1.game.answers import parse_suite
 from codea1.game.question import Question
 from codea1.game.tests import Test
-from codea1.sandbox.values import decode_exact
+from codea1.runtime.errors import BadInput
+from codea1.values import decode_exact
 
 TOKENIZER = make_tokenizer(corpus_texts(seed=0, num_chats=1500), 512)
 

@@ -7,10 +7,10 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from codea1.data.__main__ import main
 from codea1.data.kodcode import COLUMNS, Dropped, asserts_of, read_row
 from codea1.data.loader import load_questions
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
+from codea1.tools.prepare_data import main
 
 PYTEST = """
 from solution import double

@@ -10,12 +10,12 @@ from codea1.data.corpus import Recipe, corpus_texts
 from codea1.data.lessons import golden_lessons, lesson_batch, worked_lessons
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
-from codea1.errors import BadInput
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
-from codea1.sandbox.values import decode_exact
+from codea1.runtime.errors import BadInput
+from codea1.values import decode_exact
 
 QUESTION = Question(
     "q",

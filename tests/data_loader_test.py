@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from codea1.data.loader import load_questions
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from tests.conftest import SHARED
 
 OFFICIAL = SHARED / "data" / "humanevalplus_mbppplus.parquet"

@@ -7,7 +7,7 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, StorageOutage
+from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import retries
 from tests.data_loader_test import training_row, write
 from tests.faulty_gcs import READ, PlannedFault, faulty, unavailable

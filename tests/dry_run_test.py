@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import assemble, sandbox_pool
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.dry_run import DryRun
-from codea1.errors import BadInput
-from codea1.hosts import Hosts
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 from codea1.sandbox import doctor
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.dry_run import DryRun
+from codea1.training.setup import assemble
 from tests.conftest import ROOT, write_config
 from tests.scripted_answer import scripted_answer
 
 
 def rehearse(config: ConfigDict):
     parts = assemble(config)
-    with sandbox_pool(config) as sandbox:
+    with SandboxPool.of_config(config) as sandbox:
         DryRun(config, parts, sandbox, Hosts()).run()
     return parts
 

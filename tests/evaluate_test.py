@@ -12,7 +12,7 @@ import json, sys
 from absl import flags
 from absl.testing import flagsaver
 from codea1 import evaluate
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 for arguments in json.loads(sys.argv[1]):
     with flagsaver.flagsaver():
         flags.FLAGS(["evaluate", *arguments])

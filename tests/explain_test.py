@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codea1 import explain as program
-from codea1.errors import StorageFailed
 from codea1.runs import story_page
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runs.story import BookLine, tell
 from codea1.runs.visible import visible
+from codea1.runtime.errors import StorageFailed
 
 HOSTILE = [
     "</pre><script>alert(1)</script>",

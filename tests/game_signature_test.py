@@ -11,7 +11,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import POLICIES
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, source_of
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 
 def call(source: str) -> Call:

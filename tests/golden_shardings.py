@@ -15,6 +15,7 @@ from codea1.aot import shipped
 from codea1.aot.models import models
 from codea1.aot.topology import num_chips
 from codea1.models import qwen2
+from codea1.models.config import Qwen2Config, require_divisible
 
 PATH = Path(__file__).parent / "golden" / "shardings.json"
 
@@ -37,8 +38,8 @@ def _mesh(config) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((1, chips // tensor, tensor), sharding.MESH_AXES)
 
 
-def _table(model: qwen2.Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str]:
-    sharding.validate(model, mesh)
+def _table(model: Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str]:
+    require_divisible(model, mesh)
     _, abstract = qwen2.abstract(model)
     shapes = flatten_dict(nnx.to_pure_dict(abstract), sep=".")
     train, rollout = (

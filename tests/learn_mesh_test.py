@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.errors import BadInput
 from codea1.learn.batch import TrainBatch, TrainSample, micro_batches, row_shapes, to_mesh, with_scores
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import init_state, make_update, state_shardings
 from codea1.rollout.engine import Engine, Request
+from codea1.runtime.errors import BadInput
 from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 

@@ -7,14 +7,14 @@ from ml_collections import ConfigDict
 
 from codea1.aot.jobs import plan
 from codea1.aot.models import models
-from codea1.assembly import device_mesh
 from codea1.data.tokenizer import load_tokenizer
 from codea1.learn.batch import RowShape, TrainSample, micro_batches
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import init_state, make_update, state_shardings
 from codea1.learn.warm_up import call_every_program
-from codea1.player import Player
+from codea1.players.player import Player
+from codea1.sharding import device_mesh
 from tests.tiny_policy import make_policy
 
 

@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1 import recipes
 from codea1.aot.jobs import plan
 from codea1.aot.models import models
 from codea1.aot.roofline import estimate
-from codea1.aot.topology import CHIPS
-from codea1.assembly import assemble, device_mesh, game_rules
-from codea1.config import validate
-from codea1.errors import BadInput
+from codea1.config import use_method, validate
+from codea1.game.methods import METHODS, game_rules
+from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.saved_step import SavedStep
-from codea1.trainer import Trainer
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
+from codea1.training.saved_step import SavedStep
+from codea1.training.setup import assemble
+from codea1.training.trainer import Trainer
 from configs import code_a1, tiny
 from tests.conftest import ROOT
 from tests.train_test import assert_same_run, promised, rows, scripted_answers, train
@@ -128,7 +129,7 @@ def test_two_steps_are_one_and_one_more(micro_config, scripted_answers, tmp_path
     changes, check = CASES[case]
     two_steps(micro_config)
     if case == "simple":
-        recipes.use_method(micro_config, "simple")
+        use_method(micro_config, "simple")
     micro_config.update(changes)
     validate(micro_config)
     whole = train(micro_config, tmp_path / "whole")
@@ -150,7 +151,7 @@ def read_metrics_of(workdir: Path) -> list[dict]:
 
 def suites(*flags: str) -> subprocess.CompletedProcess:
     """The program, with answers that mean something."""
-    command = [sys.executable, str(ROOT / "tests" / "scripted.py"), "codea1.suites", *flags]
+    command = [sys.executable, str(ROOT / "tests" / "scripted.py"), "codea1.tools.dump_tests", *flags]
     cache = {
         "PYTHONPATH": str(ROOT),
         "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
@@ -255,11 +256,11 @@ def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
 
 def test_shipped_configs_take_every_method():
     for module in (tiny, code_a1):
-        for name in (*recipes.METHODS, "simple", "sft"):
+        for name in (*METHODS, "simple", "sft"):
             file = "suites.jsonl" if name == "static_tests" else ""
             config = module.get_config(f"method={name},static_tests={file}")
             validate(config)
-            assert config.method == (name if name in recipes.METHODS else "code_a1")
+            assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
     simple = code_a1.get_config("method=simple")

@@ -9,7 +9,7 @@ from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import BOOK_POLICIES, Bound
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Pages
 from codea1.game.tests import Call, Test
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 TRUTH = "t"
 

@@ -9,9 +9,9 @@ import pytest
 from gcsfs.retry import HttpError
 
 from codea1.data.tokenizer import load_tokenizer
-from codea1.errors import BadInput
-from codea1.model_files import ModelFolder
 from codea1.models import huggingface, qwen2
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput
 from tests.models_huggingface_test import CONFIG, random_params
 from tests.two_hosts import finish, start_two
 

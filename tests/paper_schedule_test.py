@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from codea1 import tables as program
 from codea1.config import validate
-from codea1.errors import RESTART_EXIT_CODE
 from codea1.paper.commands import Job, Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, experiment_of, size_of
 from codea1.paper.schedule import Schedule
+from codea1.runtime.errors import RESTART_EXIT_CODE
+from codea1.tools import reproduce as program
 
 ROOT = Path(__file__).parents[1]
 # Stands in for the interpreter: notes what it is asked to run, and fails or waits where it is told to.
@@ -99,7 +99,7 @@ def test_commands_are_those_of_the_programs():
     assert jobs["simple_0"].command == f"{command}method=simple,sft=W/sft_0 --workdir=W/simple_0"
     static = f"{command}method=static_tests,static_tests=W/suites_base.jsonl,sft=W/sft_0 --workdir=W/static_base_0"
     assert jobs["static_base_0"].command == static
-    dump = "python -m codea1.suites --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
+    dump = "python -m codea1.tools.dump_tests --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
     assert jobs["suites_sft_test"].command == f"{dump} --output=W/suites_sft_test.jsonl"
 
 
@@ -147,25 +147,26 @@ def test_another_command_under_the_same_name_is_not_done(place: Place, stand_in:
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "command": "python other"}))
     (Path(place.workdir) / "done" / "suites_code_a1.json").write_text("{")
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.suites", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.report"]
 
 
 def test_a_failure_is_told_and_only_what_needs_it_waits(place: Place, stand_in: StandIn, capsys: pytest.CaptureFixture):
-    stand_in.rules({"codea1.suites": (2, "error: it has no Test LLM.", 0)})
+    stand_in.rules({"codea1.tools.dump_tests": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train", "codea1.suites", "codea1.report"]
+    programs = [words[1] for words in stand_in.ran()]
+    assert programs == ["codea1.sft", "codea1.train", "codea1.tools.dump_tests", "codea1.report"]
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
     assert told[0].startswith("failed: suites_code_a1: exit code 2: error: it has no Test LLM. (all in ")
     assert told[1] == "failed: static_a1_0: not begun, because it needs suites_code_a1"
     stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.suites", "codea1.train", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train", "codea1.report"]
 
 
 def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Place, stand_in: StandIn):
-    stand_in.rules({"codea1.suites": (RESTART_EXIT_CODE, "stopped", 0)})
+    stand_in.rules({"codea1.tools.dump_tests": (RESTART_EXIT_CODE, "stopped", 0)})
     assert not schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()].count("codea1.suites") == 3
+    assert [words[1] for words in stand_in.ran()].count("codea1.tools.dump_tests") == 3
 
 
 def test_the_report_is_of_the_runs_that_are_there(place: Place, stand_in: StandIn):

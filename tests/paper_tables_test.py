@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from codea1 import report as program
-from codea1.benchmarks.attempts import Attempt
-from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput, StorageFailed
-from codea1.evaluation import Asked
-from codea1.hosts import Hosts
+from codea1.evaluation.attempts import Attempt
+from codea1.evaluation.code_evaluation import evaluate_code
+from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.sampling import Draw
+from codea1.evaluation.session import Asked
 from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
 from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
 from codea1.paper.layouts import LAYOUTS, Measure
 from codea1.paper.results import Run
 from codea1.paper.tables import Table
-from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.hosts import Hosts
 from tests.conftest import ROOT
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, evaluation, make_run
@@ -454,10 +454,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
     attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr("codea1.evaluation.policy_of_folder", lambda *_: None)
-    monkeypatch.setattr("codea1.code_evaluation.sampled", lambda *_: iter(attempts))
+    monkeypatch.setattr("codea1.evaluation.session.policy_of_folder", lambda *_: None)
+    monkeypatch.setattr("codea1.evaluation.code_evaluation.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        "codea1.best_of_evaluation.suites",
+        "codea1.evaluation.best_of_evaluation.suites",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = Asked(
@@ -532,7 +532,8 @@ def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
     (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
     command = cell(table, "self_play", "humanevalplus").commands[0]
     assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
-    assert f"codea1.tables --config=configs/code_a1.py:{given} --workdir=" in paper_report.markdown(runs, [table])
+    reproduce = f"codea1.tools.reproduce --config=configs/code_a1.py:{given} --workdir="
+    assert reproduce in paper_report.markdown(runs, [table])
 
 
 def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):

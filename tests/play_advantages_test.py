@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from codea1.learn.advantages import ADVANTAGES
-from codea1.play import give_advantages
-from codea1.training_samples import of_round
+from codea1.training.play import give_advantages
+from codea1.training.samples import of_round
 from tests.game_round_test import played
 
 

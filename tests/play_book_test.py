@@ -13,10 +13,10 @@ from codea1.game.question import Question
 from codea1.game.rewards import POLICIES
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
 from codea1.game.signature import AS_WRITTEN
-from codea1.hosts import Hosts
-from codea1.play import _ask_for_solutions, _history, _teach
 from codea1.rollout.engine import Sample
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.hosts import Hosts
+from codea1.training.play import _ask_for_solutions, _history, _teach
+from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
 from tests.mistake_books import content, joined, make
 from tests.shares_test import on_hosts

@@ -7,16 +7,16 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
+from codea1.evaluation.code_evaluation import evaluate_code
+from codea1.evaluation.sampling import Draw
+from codea1.evaluation.session import Asked
 from codea1.export import export
-from codea1.hosts import Hosts
 from codea1.models import huggingface
-from codea1.policy import Policy, policy_of_folder, policy_of_run
+from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
 
 LENGTHS = (80, 12, 8)

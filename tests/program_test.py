@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from codea1 import errors, program
 from codea1.config import default_config, parse_arg, validate
-from codea1.errors import BadInput
+from codea1.runtime import command, errors
+from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
 
@@ -89,7 +89,7 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         ([str(tmp_path)], "--step is missing"),
         ([str(tmp_path), "--step=1"], f"{tmp_path} is not a run folder"),
     ):
-        done = run("codea1.replay", *arguments)
+        done = run("codea1.tools.replay", *arguments)
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
@@ -166,7 +166,7 @@ def test_the_launcher_restarts_after_the_same_code():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-@pytest.mark.skipif(program.hosts.has_tpu_chips(), reason="this machine has a TPU")
+@pytest.mark.skipif(command.hosts.has_tpu_chips(), reason="this machine has a TPU")
 def test_libtpu_without_chips_is_left_alone_and_still_compiles():
     code = """
 import jax
@@ -176,7 +176,7 @@ from codea1.aot.topology import topology
 def main():
     print(jax.devices()[0].platform, topology("v5e-4").devices[0].platform)
 
-program.run(main)
+command.run(main)
 """
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

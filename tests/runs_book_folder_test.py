@@ -10,13 +10,13 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.errors import BadInput
 from codea1.game.book_shards import ALL_SHARDS, NUM_SHARDS, shard_of, shards_of_host
 from codea1.game.eviction import Bound
 from codea1.game.mistake_book import Pages
 from codea1.runs.book_folder import finish, read_shards, write_shards
 from codea1.runs.book_manifest import MANIFEST, ShardFile, encode_files, read_files
 from codea1.runs.book_shard import decode_shard, encode_shard
+from codea1.runtime.errors import BadInput
 from tests.mistake_books import UPDATES, big, content, replay
 
 BIG = big(questions=150, tests=6)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.runs import lease
 from codea1.runs.folder import RunFolder
 from codea1.runs.lease import leased
 from codea1.runs.lock import locked
+from codea1.runtime.errors import BadInput
 from codea1.storage.generations import ABSENT, ReplacedError, current, remove_generation, write_generation
 from tests.conftest import ROOT
 from tests.faulty_gcs import READ, WRITE, PlannedFault, faulty, reset

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
+from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
 HOLD = """

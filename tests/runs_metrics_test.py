@@ -10,9 +10,9 @@ import pytest
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
+from codea1.runtime.errors import BadInput
 from codea1.storage import growing_file
 from codea1.storage.checksums import checksum, checksum_of
 from codea1.storage.objects import is_remote

@@ -10,14 +10,14 @@ import pytest
 from matplotlib.image import imread
 
 from codea1 import report as program
-from codea1.benchmarks.intervals import bootstrap_interval
-from codea1.errors import BadInput
-from codea1.runs import figures
-from codea1.runs.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation import figures
+from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.intervals import bootstrap_interval
+from codea1.evaluation.run_report import write_report
+from codea1.evaluation.tables import compare, runs_table
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
-from codea1.runs.report import write_report
-from codea1.runs.tables import compare, runs_table
+from codea1.runtime.errors import BadInput
 from tests.made_up_runs import config, make_run
 
 ALL_METRICS = [series.metric for panel in figures.PANELS for series in panel.series]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codea1.errors import BadInput
-from codea1.sandbox.cases import Case, grade_cases, read_cases
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.tools.cases import Case, grade_cases, read_cases
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))

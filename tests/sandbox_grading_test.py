@@ -9,11 +9,11 @@ from concurrent.futures import Future, wait
 import pytest
 
 from codea1.game.tests import Call, Test
-from codea1.sandbox.futures import gather, then
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.futures import gather, then
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values import decode_exact, encode_exact
+from codea1.values.verdict import Verdict
 
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0)
 

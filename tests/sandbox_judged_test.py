@@ -2,10 +2,10 @@
 
 import pytest
 
-from codea1.errors import BadInput
-from codea1.sandbox.judged import LOST, require_judged, why_lost, why_unjudged
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.judged import LOST, require_judged, why_lost, why_unjudged
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from codea1.errors import BadInput
 from codea1.game.tests import Call
-from codea1.sandbox import dispatcher, limits
-from codea1.sandbox import pool as pool_module
-from codea1.sandbox.call_run import CallRun
-from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
-from codea1.sandbox.run import profile_of
-from codea1.sandbox.values import TooLarge, decode_exact, encode_canonical, encode_exact
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import dispatcher
+from codea1.sandbox.host import pool as pool_module
+from codea1.sandbox.host.call_run import CallRun
+from codea1.sandbox.host.pool import Limits, ProgramRun, SandboxPool
+from codea1.sandbox.host.run import profile_of
+from codea1.sandbox.isolation import limits
+from codea1.values import TooLarge, decode_exact, encode_canonical, encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 
@@ -294,8 +295,8 @@ def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
         from codea1.game.tests import Call
-        from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import encode_exact
+        from codea1.sandbox.host.pool import SandboxPool
+        from codea1.values import encode_exact
         pool = SandboxPool(1, isolation="auto")
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
@@ -451,8 +452,8 @@ def test_machines_that_cannot_confine_are_refused(monkeypatch):
 
 
 def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
-    monkeypatch.setattr("codea1.sandbox.zygote.can_change_user", lambda uid: True)
-    monkeypatch.setattr("codea1.sandbox.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
+    monkeypatch.setattr("codea1.sandbox.host.zygote.can_change_user", lambda uid: True)
+    monkeypatch.setattr("codea1.sandbox.host.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
     with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
         SandboxPool(1)
 
@@ -496,13 +497,13 @@ def worker_module(tmp_path, monkeypatch):
 
     def use(source: str) -> None:
         (tmp_path / "changed_worker.py").write_text(textwrap.dedent(source))
-        monkeypatch.setattr("codea1.sandbox.zygote.WORKER", "changed_worker")
+        monkeypatch.setattr("codea1.sandbox.host.zygote.WORKER", "changed_worker")
         spawn = subprocess.Popen
 
         def with_path(*arguments: object, env: dict[str, str], **options: object) -> subprocess.Popen:
             return spawn(*arguments, env={**env, "PYTHONPATH": f"{env['PYTHONPATH']}:{tmp_path}"}, **options)
 
-        monkeypatch.setattr("codea1.sandbox.zygote.subprocess.Popen", with_path)
+        monkeypatch.setattr("codea1.sandbox.host.zygote.subprocess.Popen", with_path)
 
     return use
 
@@ -511,7 +512,7 @@ def test_forks_that_fail_are_tried_again_later(worker_module):
     worker_module(
         """
         import errno, os
-        from codea1.sandbox.worker import start
+        from codea1.sandbox.child.worker import start
         fork, count = os.fork, 0
         def failing():
             global count
@@ -534,7 +535,7 @@ def test_forks_that_fail_are_tried_again_later(worker_module):
 def test_a_machine_without_room_for_long_loses_the_grading(monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 0.5)
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr("codea1.sandbox.call_run.socket.socketpair", no_room)
+        monkeypatch.setattr("codea1.sandbox.host.call_run.socket.socketpair", no_room)
         result = pool.run_calls("", [call()], reply="exact").result(30)
         assert result.loaded is None
         assert "Too many open files" in result.load_error
@@ -546,7 +547,7 @@ def no_room(*_: object) -> None:
 
 CANNOT_CONFINE = """
 from codea1.sandbox import limits
-from codea1.sandbox.worker import start
+from codea1.sandbox.child.worker import start
 confine, count = limits.ChildLimits.confine, 0
 def broken(self, place, cpu_seconds, memory_bytes):
     {condition}: raise OSError(13, "the kernel changed its mind")
@@ -604,7 +605,8 @@ def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(monkeyp
     with SandboxPool(1, Limits(cpu_seconds_per_test=9.0, cpu_seconds_per_suite=90.0), isolation="auto") as pool:
         assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["value"] * 2
         start = time.monotonic()
-        monkeypatch.setattr("codea1.sandbox.zygote.Child.cpu_seconds", lambda child: 5 * (time.monotonic() - start))
+        cpu_seconds = "codea1.sandbox.host.zygote.Child.cpu_seconds"
+        monkeypatch.setattr(cpu_seconds, lambda child: 5 * (time.monotonic() - start))
         assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["timeout", "value"]
 
 
@@ -660,7 +662,7 @@ def test_where_nobody_counts_threads_there_are_none(worker_module):
     worker_module(
         """
         from codea1.sandbox import seccomp
-        from codea1.sandbox.worker import start
+        from codea1.sandbox.child.worker import start
         seccomp.Filter.install_with_listener = lambda self: None
         """
     )
@@ -674,7 +676,7 @@ def test_where_nobody_counts_threads_there_are_none(worker_module):
 def test_questions_of_threads_are_counted(monkeypatch, worker_module):
     """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
     worker_module(
-        "from codea1.sandbox import threads\nfrom codea1.sandbox.worker import start\nthreads.MAX_QUESTIONS = 50"
+        "from codea1.sandbox import threads\nfrom codea1.sandbox.child.worker import start\nthreads.MAX_QUESTIONS = 50"
     )
     program = """
         import threading
@@ -705,7 +707,7 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_m
         """
         import errno, os
         from codea1.sandbox import worker
-        from codea1.sandbox.worker import start
+        from codea1.sandbox.child.worker import start
         begin, begun = worker._Zygote.start, []
         def start_one(self, token, fds, cpu_seconds, memory_bytes):
             begun.append(token)

@@ -39,7 +39,7 @@ program.run(main)
 
 WRITES = """
 import resource, sys
-from codea1.errors import StorageFailed
+from codea1.runtime.errors import StorageFailed
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples

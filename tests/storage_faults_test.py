@@ -9,7 +9,7 @@ import pytest
 import requests
 from gcsfs.retry import HttpError
 
-from codea1.errors import StorageFailed, StorageOutage
+from codea1.runtime.errors import StorageFailed, StorageOutage
 from codea1.storage import retries
 from codea1.storage.faults import Fault, fault_of
 from codea1.storage.retries import faults_told, retried, retries_so_far

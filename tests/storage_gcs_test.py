@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed, StorageOutage
+from codea1.evaluation.evaluations import read_evaluation
 from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.evaluations import read_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.runs.record import Record
 from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
 from codea1.storage import objects, retries
 from codea1.storage.checksums import checksum, checksum_of, checksums
+from codea1.training.record import Record
 from tests import gcs_emulator
 from tests.faulty_gcs import (
     DELETE,

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from codea1 import evaluation, suite_evaluation
-from codea1.benchmarks.sampling import Draw
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
+from codea1.evaluation import session, suite_evaluation
+from codea1.evaluation.sampling import Draw
+from codea1.evaluation.session import Asked
+from codea1.evaluation.suite_evaluation import evaluate_suites
 from codea1.game.methods import METHODS
-from codea1.hosts import Hosts
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.results import TracedRun
-from codea1.sandbox.verdict import Verdict
-from codea1.suite_evaluation import evaluate_suites
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import TracedRun
+from codea1.values.verdict import Verdict
 
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
 GOOD = [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)]
@@ -130,7 +130,7 @@ def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
     whole = json.loads((run.path / "evaluations" / "ult_step_000003.json").read_text())
     assert (whole["step"], whole["questions"]) == (3, 2)
     # How many programs are drawn has no part in it: the same evaluation, and all of it is done.
-    monkeypatch.setattr(evaluation, "policy_of_run", None)
+    monkeypatch.setattr(session, "policy_of_run", None)
     evaluate_suites(asked(files, **of_run, draw=Draw(samples=1, temperature=0.0)), True, Hosts())
 
 
@@ -138,7 +138,7 @@ def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
 def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
     (run.path / "config.json").write_text(json.dumps(dict(run.config, method=method)))
     seen = []
-    monkeypatch.setattr(evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter))
+    monkeypatch.setattr(session, "policy_of_run", lambda *_: SimpleNamespace(generate=iter))
     monkeypatch.setattr(
         suite_evaluation, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(())
     )

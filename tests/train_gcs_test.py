@@ -18,19 +18,19 @@ from etils import epath
 from ml_collections import ConfigDict
 from nbclient import NotebookClient
 
-from codea1.book import main as book_program
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import StorageFailed
 from codea1.export import export
 from codea1.game.mistake_book import Pages
-from codea1.hosts import Hosts
 from codea1.report import report
 from codea1.runs.book_source import open_book
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
+from codea1.runtime.errors import StorageFailed
+from codea1.runtime.hosts import Hosts
 from codea1.storage import retries
+from codea1.tools.book import main as book_program
 from tests.conftest import ROOT, make_micro_config, write_config
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
 from tests.mistake_books import content

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codea1.assembly import config_of
-from codea1.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
+from codea1.config import config_of
 from codea1.runs.book_export import read_export
 from codea1.runs.book_source import open_book
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.saved_step import ROUNDING as OF_A_REPLAY
-from codea1.saved_step import SavedStep
+from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
+from codea1.training.saved_step import ROUNDING as OF_A_REPLAY
+from codea1.training.saved_step import SavedStep
 from tests import two_hosts
 from tests.conftest import ROOT, make_micro_config, write_config
 from tests.mistake_books import content

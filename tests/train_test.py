@@ -11,20 +11,21 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.assembly import assemble, sandbox_pool
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
 from codea1.game.mistake_book import Page
-from codea1.hosts import Hosts
 from codea1.runs.book_folder import finish, read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.sandbox.grading import Grader, Grading
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
-from codea1.trainer import Trainer
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.training.setup import assemble
+from codea1.training.trainer import Trainer
+from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED, make_model_folder
 from tests.mistake_books import content
 from tests.promised import NOT_PROMISED
@@ -50,7 +51,7 @@ def train(config, workdir: Path | str, stop_after: int | None = None) -> Trainer
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with sandbox_pool(config) as sandbox:
+    with SandboxPool.of_config(config) as sandbox:
         trainer = Trainer(config, parts, sandbox, folder, Hosts())
         if stop_after is not None:
             batch = parts.feed.batch
@@ -347,8 +348,8 @@ def test_questions_that_are_all_too_long_are_refused(micro_config):
 
 def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config):
     script = (
-        "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.assembly import assemble\n"
-        "from codea1.errors import BadInput\n"
+        "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.training.setup import assemble\n"
+        "from codea1.runtime.errors import BadInput\n"
         "try:\n    assemble(ConfigDict(json.loads(sys.argv[1])))\nexcept BadInput as e:\n    print(e)\n"
     )
     micro_config.mesh.tensor = 4

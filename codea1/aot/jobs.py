@@ -21,8 +21,8 @@ from codea1.config import trained_sequences
 from codea1.learn.batch import RowShape, TrainBatch, batch_sharding, empty_batch, with_scores
 from codea1.learn.update import TrainState, Update
 from codea1.learn.values import ValueBatch
-from codea1.models.qwen2 import Qwen2Config
-from codea1.player_programs import CriticPrograms, PlayerPrograms, has_reference, kl_in_loss
+from codea1.models.config import Qwen2Config
+from codea1.players.programs import CriticPrograms, PlayerPrograms, has_reference, kl_in_loss
 from codea1.sharding import laid_out
 
 

@@ -7,10 +7,10 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
-from codea1.model_files import ModelFolder
 from codea1.models import config_json, shapes
+from codea1.models.config import Qwen2Config
 from codea1.models.config_json import SpecialIds
-from codea1.models.qwen2 import Qwen2Config
+from codea1.models.files import ModelFolder
 
 
 @dataclass(frozen=True)

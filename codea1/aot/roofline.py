@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
-from codea1.aot import work
-from codea1.aot.topology import Chip
-from codea1.aot.work import Cut, Work
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
-from codea1.player_programs import PlayerPrograms, kl_in_loss
+from codea1.models import flops
+from codea1.models.flops import Chip, Cut, Work
+from codea1.players.programs import PlayerPrograms, kl_in_loss
 from codea1.rollout.sizes import smallest
 
 
@@ -103,9 +102,9 @@ def _generation(config: ConfigDict, role: str, own: PlayerPrograms, cut: Cut, le
     steps = _samples(config, role) * lengths.response / slots
     span = sizes.span(slots, lengths.prompt + lengths.response)
     return {
-        "publish": work.publish(own.model, cut),
-        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
-        "decode": work.decode_step(own.model, slots, span, cut) * steps,
+        "publish": flops.publish(own.model, cut),
+        "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
+        "decode": flops.decode_step(own.model, slots, span, cut) * steps,
     }
 
 
@@ -122,12 +121,12 @@ def _learning(
     batches = section.mini_batches * math.ceil(sequences / section.mini_batches / shape.rows)
     scores = (section.old_log_probs == "trainer") + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
     learners = 2 if section.advantage == "gae" else 1
-    useful = work.model_flops(own.model, sequences, lengths.prompt + lengths.response)
+    useful = flops.model_flops(own.model, sequences, lengths.prompt + lengths.response)
     is_first = role == METHODS[config.method].roles_of(name)[0]
-    optimizer = work.optimizer(own.model) * section.mini_batches * learners
+    optimizer = flops.optimizer(own.model) * section.mini_batches * learners
     return {
-        "log-probs": work.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
-        "update": work.update(own.model, shape.rows, shape.length, cut) * batches * learners,
+        "log-probs": flops.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
+        "update": flops.update(own.model, shape.rows, shape.length, cut) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
     }, useful * learners
 

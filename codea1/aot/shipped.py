@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
 

@@ -12,7 +12,7 @@ from codea1.aot.report import Report, Row, estimate_as_data
 from codea1.aot.results import Results
 from codea1.aot.roofline import estimate
 from codea1.aot.topology import Topology
-from codea1.assembly import device_mesh
+from codea1.sharding import device_mesh
 
 SELECTIONS = ("all", "largest")
 _SETTINGS = (

@@ -10,30 +10,8 @@ from dataclasses import dataclass
 import jax
 from jax.experimental import topologies
 
-from codea1.errors import BadInput
-
-GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What one chip of a generation can do."""
-
-    name: str
-    hbm_bytes: int  # that the compiler lets programs use
-    flops: float  # bfloat16, per second
-    hbm_bandwidth: float  # bytes per second
-    ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
-    ici_axes: int  # of the torus
-
-
-# HBM as the compiler states it when a program does not fit; the rest from the TPU chapter of Google's "How to scale
-# your model" (jax-ml.github.io/scaling-book/tpus).
-CHIPS = {
-    "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2),
-    "v6e": Chip("v6e", int(31.25 * GIB), 920e12, 1.6e12, 90e9, 2),
-    "v5p": Chip("v5p", int(95.74 * GIB), 459e12, 2.8e12, 90e9, 3),
-}
+from codea1.models.flops import CHIPS, Chip
+from codea1.runtime.errors import BadInput
 
 # Google's names of slices count chips on v5e and v6e, and cores, two per chip, on v5p.
 _FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}

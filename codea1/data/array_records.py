@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
 
 from codea1.data.staging import staged_folder
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 Row = dict[str, Any]
 

@@ -15,9 +15,9 @@ from codea1.data.behaviour import RAISED, behaviour, outcome
 from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES, Component
 from codea1.data.compositions import ENTRY_POINT, INTEGERS, Choices, Task, compositions, random_input
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
 from codea1.game.prompts import TINY, Message, test_messages
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 _PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, against its second
 _LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable

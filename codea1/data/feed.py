@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import grain
 
-from codea1.errors import BadInput
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 
 class QuestionFeed:

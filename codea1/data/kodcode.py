@@ -17,9 +17,9 @@ import pyarrow.parquet
 from codea1.data.loader import json_rows
 from codea1.data.programs import entry_point
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, MissingFile
 from codea1.game.answers import parse_suite
 from codea1.game.tests import Test
+from codea1.runtime.errors import BadInput, MissingFile
 
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")
 _ROWS_AT_ONCE = 256  # as Python objects

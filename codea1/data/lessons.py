@@ -7,10 +7,10 @@ from itertools import islice
 from codea1.data import procedural
 from codea1.data.corpus import Document, Recipe, chats
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
-from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.asserts import golden_tests
 from codea1.game.prompts import Message, PromptTemplates, test_messages
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 Chat = list[Message]
 Lessons = Callable[[str], Iterator[Chat]]  # chats without end, whose last message is the suite: a function of a seed
@@ -31,7 +31,7 @@ def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, nu
     The program that is shown is one of the question's mutants, or the ground truth where it has none. Raises BadInput:
     no question has a golden test that is an assert.
     """
-    known = [(question, _asserts(question)) for question in questions]
+    known = [(question, [test.text for test in golden_tests(question)]) for question in questions]
     tested = [(question, tests) for question, tests in known if tests]
     if not tested:
         raise BadInput(f"none of the {len(questions)} training questions has a golden test that is an assert.")
@@ -54,11 +54,6 @@ def _document(chat: Chat, tokenizer: ChatTokenizer) -> Document:
     prompt = tokenizer.encode_chat(chat[:-1])
     answer = [*tokenizer.encode(chat[-1]["content"]), tokenizer.end_id]
     return prompt + answer, [0] * len(prompt) + [1] * len(answer)
-
-
-def _asserts(question: Question) -> list[str]:
-    parsed = [parse_assert(source, question.entry_point) for source in question.golden_tests]
-    return [test.text for test in parsed if not isinstance(test, Rejected)]
 
 
 def _golden_chats(

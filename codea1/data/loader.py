@@ -15,8 +15,8 @@ from codea1.data import procedural
 from codea1.data.array_records import dataset_rows
 from codea1.data.programs import complete_program, entry_point
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, MissingFile
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.objects import is_remote
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")

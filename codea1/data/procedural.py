@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from codea1.data.array_records import split_rows
 from codea1.data.behaviour import assert_line, behaviour, outcome
 from codea1.data.compositions import ENTRY_POINT, Task, compositions, random_input
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 NAME = "procedural"
 NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}

@@ -16,9 +16,9 @@ from pathlib import Path
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerBase, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from codea1.errors import BadInput
 from codea1.game.prompts import ROLES, Message
-from codea1.model_files import ModelFolder
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput
 
 # What describes a tokenizer. Folders that transformers 5 wrote have the first three, older ones some of the others.
 _FILES = (

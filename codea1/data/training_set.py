@@ -17,8 +17,8 @@ from codea1.data.near_duplicates import NearDuplicates
 from codea1.game.ground_truth import answers_equal
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer
 from codea1.storage.objects import write_atomically
 
 DATA_SOURCE = "kodcode_light"  # the tag of the official file

@@ -8,8 +8,8 @@ from inspect import Parameter
 from itertools import repeat
 
 from codea1.game.tests import MAX_VALUE_BYTES, Call
-from codea1.sandbox.literals import Budget, NotLiteral, literal_value, parse_source
-from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
+from codea1.values import NotPlainData, decode_exact, encode_exact
+from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
 _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
 

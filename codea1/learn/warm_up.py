@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from codea1.compilations import Compilation, noted
 from codea1.learn.batch import RowShape, TrainBatch, empty_batch
 from codea1.learn.update import TrainState, Update
+from codea1.runtime.compilations import Compilation, noted
 from codea1.sharding import to_host
 
 

@@ -61,7 +61,7 @@ class Place:
         """The command that runs every job."""
         given = ",".join(f"{name}={each}" for name, each in self.arguments.items())
         config = f"--config={self.config}:{given}" if given else f"--config={self.config}"
-        return shlex.join(("python", "-m", "codea1.tables", config, f"--workdir={self.workdir}"))
+        return shlex.join(("python", "-m", "codea1.tools.reproduce", config, f"--workdir={self.workdir}"))
 
     def report(self, runs: Sequence[str]) -> Job:
         """The job that fills the tables from runs."""
@@ -121,7 +121,7 @@ class Place:
         model = (f"--test_model={models[source]}",) if source in models else ()
         needs = (f"{CODE_A1}_{played}", *((f"taught_{played}",) if source == SFT_TEST else ()))
         output = f"--output={self.workdir}/{suites_name(source)}"
-        arguments = ("-m", "codea1.suites", f"--run={self.run(CODE_A1, played)}", *model, output)
+        arguments = ("-m", "codea1.tools.dump_tests", f"--run={self.run(CODE_A1, played)}", *model, output)
         return Job(f"suites_{source}", "suites", arguments, needs)
 
     def _warm_start(self, seed: int) -> Job:

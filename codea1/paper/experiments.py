@@ -22,7 +22,7 @@ _ONE, _THREE, _FIVE = (0,), (0, 1, 2), (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Experiment:
-    """One way to train: what it changes in the config of Code-A1, and on which seeds `codea1.tables` trains it."""
+    """One way to train: what it changes in the config of Code-A1, and the seeds `reproduce` trains it on."""
 
     name: str
     title: str

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from codea1.evaluation.figures import SMOOTHED_SHARE, smoothed, style
 from codea1.paper.experiments import CODE_A1, EXPERIMENTS, recipe
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Cell, Table
-from codea1.runs.figures import SMOOTHED_SHARE, smoothed, style
 
 _COLORS = ("#1f6fb4", "#d9622b", "#5b8c3a", "#9c3d7d", "#45b0b8", "#c9a227", "#7a7a7a")
 _COMPARED = (CODE_A1, "golden", "self_play", "no_book", "black_box", "simple")

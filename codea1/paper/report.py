@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from codea1.errors import BadInput
+from codea1.evaluation.tables import runs_table
 from codea1.paper import rendering
 from codea1.paper.commands import Place
 from codea1.paper.experiments import SFT_TEST, TINY, size_of_published, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
-from codea1.runs.tables import runs_table
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote, location, write_atomically
 
 REPORT = "report.md"

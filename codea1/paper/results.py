@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from codea1.benchmarks.across_seeds import Scores
-from codea1.errors import BadInput
+from codea1.evaluation.across_seeds import Scores
+from codea1.evaluation.evaluations import per_question, read_evaluation
 from codea1.paper.experiments import (
     BASE,
     EXPERIMENTS,
@@ -24,9 +24,9 @@ from codea1.paper.experiments import (
     size_of_published,
 )
 from codea1.paper.layouts import Column, Line, Measure
-from codea1.runs.evaluations import per_question, read_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import names, read
 
 # What runs of one experiment may differ in: the seed and the models of that seed, and what decides nothing.
@@ -211,7 +211,7 @@ class Results:
 
 
 def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
-    """The scores of some seeds as `codea1.benchmarks.across_seeds` reads them: one array for each measure.
+    """The scores of some seeds as `codea1.evaluation.across_seeds` reads them: one array for each measure.
 
     Raises:
       BadInput: the seeds were not asked the same questions; `what` was measured is named.

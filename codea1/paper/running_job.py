@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from codea1.errors import RESTART_EXIT_CODE
 from codea1.paper.commands import Job
+from codea1.runtime.errors import RESTART_EXIT_CODE
 
 _ATTEMPTS = 3
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codea1.errors import BadInput
 from codea1.paper.commands import Job, Place
 from codea1.paper.experiments import EXPERIMENTS, SFT_TEST
 from codea1.paper.running_job import RunningJob
+from codea1.runtime.errors import BadInput
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
 

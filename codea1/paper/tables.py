@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codea1.benchmarks.across_seeds import Difference, Interval, difference, holm, interval
-from codea1.errors import BadInput
+from codea1.evaluation.across_seeds import Difference, Interval, difference, holm, interval
 from codea1.paper.commands import Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, recipe, value
 from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
 from codea1.paper.results import Results, differences, same_questions, samples_of, stacked
+from codea1.runtime.errors import BadInput
 
 CLEAR = 0.05  # a comparison below is called significant
 

@@ -14,8 +14,9 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from codea1.models import kv_cache
+from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
-from codea1.models.qwen2 import Params, Qwen2Config
+from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import Restriction, sample_keys, sample_tokens
 from codea1.sharding import ACTIVATION_RULES, partition_spec
 

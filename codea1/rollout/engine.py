@@ -14,9 +14,9 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from codea1.compilations import Compilation
+from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
-from codea1.models.qwen2 import Params, Qwen2Config
+from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
 from codea1.rollout.prefilled import Prefilled
@@ -27,6 +27,7 @@ from codea1.rollout.scheduler import Queue, Slots
 from codea1.rollout.sizes import Sizes, smallest
 from codea1.rollout.statistics import Statistics
 from codea1.rollout.warm_up import call_every_program
+from codea1.runtime.compilations import Compilation
 from codea1.sharding import to_host
 
 __all__ = ["Engine", "Request", "Sample"]

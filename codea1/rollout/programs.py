@@ -11,13 +11,13 @@ from flax import nnx
 from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codea1.compilations import Compilation, noted
 from codea1.models import kv_cache, qwen2
 from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params
 from codea1.rollout import decoding
 from codea1.rollout.decoding import Chunk, DecodingConfig, Rows
 from codea1.rollout.sampling import Restriction
+from codea1.runtime.compilations import Compilation, noted
 from codea1.sharding import ACTIVATION_RULES, ROLLOUT_RULES, param_shardings, partition_spec
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from jax.sharding import Mesh
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
 TILE = (

@@ -12,9 +12,9 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.book_entry import BookEntry
 from codea1.game.mistake_book import Page, Pages
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
 

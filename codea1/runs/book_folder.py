@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed
 from codea1.game.book_shards import ALL_SHARDS, shard_of
 from codea1.game.mistake_book import Page, Pages
 from codea1.runs.book_manifest import MANIFEST, ShardFile, encode_files, read_files
 from codea1.runs.book_shard import decode_shard, encode_shard
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.objects import read as stored
 from codea1.storage.objects import remove, write_atomically
 

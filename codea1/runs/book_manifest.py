@@ -8,9 +8,9 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.book_shards import ALL_SHARDS, NUM_SHARDS
 from codea1.game.mistake_book import Page
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import read
 
 MANIFEST = "manifest.json"

@@ -11,10 +11,10 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.book_entry import BookEntry
 from codea1.game.book_shards import shard_of
 from codea1.game.mistake_book import Page, Pages
+from codea1.runtime.errors import BadInput
 
 _LEVEL = 5  # beyond it gzip takes twice the time for a few percent
 

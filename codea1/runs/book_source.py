@@ -2,13 +2,13 @@
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.mistake_book import Pages
 from codea1.runs.book_export import read_export
 from codea1.runs.book_folder import read_shards
 from codea1.runs.book_manifest import MANIFEST
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import exists, is_folder
 
 

@@ -17,12 +17,12 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import LatestN
 
-from codea1.errors import BadInput
 from codea1.game.book_shards import ALL_SHARDS
 from codea1.game.mistake_book import Pages
 from codea1.runs.book_folder import read_shards
 from codea1.runs.book_item import BookSave
 from codea1.runs.manifest import check_manifest, write_manifest
+from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum_of
 from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
 from codea1.storage.retries import faults_told

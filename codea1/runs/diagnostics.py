@@ -6,7 +6,7 @@ from typing import Any
 
 from codea1.game.ground_truth import Mark
 from codea1.game.rewards import FAILED
-from codea1.sandbox.verdict import Verdict
+from codea1.values.verdict import Verdict
 
 _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth, by the policy that marked
 

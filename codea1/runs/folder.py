@@ -19,7 +19,7 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import exists, is_folder, is_remote, location, read, remove, write_atomically
 
 _ABSENT = object()

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.generations import ABSENT, ReplacedError, current, remove_generation, write_generation
 
 RENEW_SECONDS = 10.0

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.lease import leased
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
 
 

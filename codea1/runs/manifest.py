@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from etils import epath
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum, checksum_of, checksums
 from codea1.storage.objects import files, read, write_atomically
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from codea1.errors import BadInput
-from codea1.runs import json_lines
 from codea1.runs.events import EventFile
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, RunningChecksum
 from codea1.storage.growing_file import GrowingFile
 

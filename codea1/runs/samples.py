@@ -5,8 +5,8 @@ from typing import Any
 
 from etils import epath
 
-from codea1.runs import json_lines
 from codea1.runs.folder import RunFolder
+from codea1.storage import json_lines
 from codea1.storage.objects import names, remove, write_atomically
 
 _PREFIX, _SUFFIX = "step_", ".jsonl"

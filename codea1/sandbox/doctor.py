@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codea1.errors import BadInput
-from codea1.sandbox import landlock
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.isolation import AUTO, Isolation
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.threads import MAX_THREADS
-from codea1.sandbox.values import encode_exact
-from codea1.sandbox.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
+from codea1.sandbox.isolation import landlock
+from codea1.sandbox.isolation.levels import AUTO, Isolation
+from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.values import encode_exact
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
 _SPEED_GRADINGS, _SPEED_CALLS = 400, 7

@@ -5,7 +5,7 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import StorageFailed
+from codea1.runtime.errors import StorageFailed
 from codea1.storage.faults import Fault
 from codea1.storage.objects import filesystem
 from codea1.storage.retries import retried

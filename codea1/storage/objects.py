@@ -6,7 +6,7 @@ from collections.abc import Callable
 import fsspec
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.faults import Fault
 from codea1.storage.retries import retried
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import tensorstore
 
-from codea1.errors import StorageFailed, StorageOutage
+from codea1.runtime.errors import StorageFailed, StorageOutage
 from codea1.storage.faults import Fault, fault_of, reason
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import encode_exact
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values import encode_exact
 from tests.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)

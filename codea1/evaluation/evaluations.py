@@ -1,0 +1,59 @@
+"""Evaluations: benchmark results of one moment of a run, per question, by name."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from codea1.evaluation.across_seeds import Interval
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.storage import json_lines
+from codea1.storage.objects import read, write_atomically
+
+
+def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]) -> None:
+    """Writes evaluations/<name>.json.
+
+    Args:
+      name: "before" and "after" are what the report compares.
+      evaluation: {"step": int, "split": str, "questions": int, "question_ids": [str, ...], "metrics": {metric: {"mean":
+        float, "low": float, "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i
+        of every per_question list is the question of entry i of question_ids, which old evaluations lack; NaN, written
+        as null, means undefined for that question. A metric that is a product of means over questions has the list of
+        its factors in place of each float.
+    """
+    write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
+
+
+def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
+    """Returns what `write_evaluation` was given, or None where there is no such file.
+
+    Raises:
+      BadInput: the file is not an evaluation.
+    """
+    path = folder.evaluations / f"{name}.json"
+    try:
+        evaluation = json.loads(read(path))
+        for key in ("step", "split", "questions"):
+            evaluation[key]
+        for metric in evaluation["metrics"].values():
+            interval(metric)
+            if len(per_question(metric)) != len(evaluation.get("question_ids") or metric["per_question"]):
+                raise ValueError("has not one value for each of question_ids")
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is not an evaluation: {type(error).__name__} {error}.") from None
+    return evaluation
+
+
+def interval(metric: Mapping[str, Any]) -> Interval:
+    """Returns a metric's mean and 95 % interval; NaN for null."""
+    return Interval(*(float(np.float64(metric[key])) for key in Interval._fields))
+
+
+def per_question(metric: Mapping[str, Any]) -> np.ndarray:
+    """Returns a metric's values [questions] or [questions, factors]; NaN for null."""
+    return np.array(metric["per_question"], np.float64)

@@ -1,0 +1,237 @@
+"""How both players do on questions that training never sees.
+
+The Code LLM is judged by the questions' own check scripts, the Test LLM by known near-miss mutants of their ground
+truths: it is shown a mutant as the program to break. Every draw has a key of its own that does not depend on how far
+training has come, so two evaluations of one run differ by what was learned and as little as possible by luck.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from codea1.evaluation.intervals import bootstrap_interval
+from codea1.evaluation.pass_at_k import pass_at_k
+from codea1.game.answers import ParsedSuite, extract_program, parse_suite
+from codea1.game.ground_truth import Answer, MarkedAssert
+from codea1.game.methods import Rules
+from codea1.game.prompts import PromptTemplates, code_messages, test_messages
+from codea1.game.question import Question
+from codea1.game.rewards import FAILED, INFRA, OfficialPolicy, StrictPolicy
+from codea1.game.tests import Test
+from codea1.players.player import Player
+from codea1.rollout.engine import Request
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.shares import Shares
+from codea1.sandbox.host.futures import chain, gather, then
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.judged import LOST, require_judged, why_unjudged
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
+
+Scores = dict[str, float]  # of one suite, by metric
+PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
+TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A set of questions and how they are asked."""
+
+    questions: Sequence[Question]
+    templates: PromptTemplates
+    sees_solution: bool  # the Test LLM is shown the program that it is asked to break
+    num_tests: int  # K: asserts asked for in a suite
+    samples: int  # solutions per question at temperature 1
+    shown_mutants: int  # programs per question that the Test LLM is asked to break
+    purpose: str  # names the random stream
+
+    @classmethod
+    def of_config(
+        cls, config: ConfigDict, rules: Rules, split: str, questions: Sequence[Question], samples: int
+    ) -> "HeldOut":
+        """Asks as a run asks its "validation" or "test" questions: `samples` solutions each at temperature 1."""
+        return cls(
+            questions=questions,
+            templates=rules.templates,
+            sees_solution=rules.method.sees_solution,
+            num_tests=rules.num_tests,
+            samples=samples,
+            shown_mutants=config.validation.shown_mutants,
+            purpose=split,
+        )
+
+
+def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, hosts: Hosts) -> PerQuestion:
+    """Returns every metric of the roles that `players` has, one value per question in the order of the questions.
+
+    Every host asks everything, judges its share of the questions, and returns the same.
+    """
+    measured = evaluate_code(held_out, players["code"], grader, hosts)
+    if "test" in players and any(question.mutants for question in held_out.questions):
+        measured |= evaluate_tests(held_out, players["test"], grader, hosts)
+    return measured
+
+
+def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
+    """The evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
+
+    `question_ids` are those of every list in `measured`, by which evaluations are compared.
+    """
+    metrics = {
+        name: {**bootstrap_interval(values)._asdict(), "per_question": values} for name, values in measured.items()
+    }
+    ids = list(question_ids)
+    return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
+
+
+def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
+    """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
+
+    NaN where the sandbox failed on one of the question's programs. Raises BadInput as `require_judged` does.
+    """
+    sampled = _passes(held_out, player, grader, hosts, held_out.samples, temperature=1.0)
+    greedy = _passes(held_out, player, grader, hosts, 1, temperature=0.0)
+    result: PerQuestion = {"code_pass_at_1": sampled.mean(axis=1).tolist()}
+    result["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
+    if held_out.samples > 1:
+        k = held_out.samples // 2
+        result[f"code_pass_at_{k}"] = [_pass_at(k, passes) for passes in sampled]
+    return result
+
+
+def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
+    """Returns what suites written against mutants are worth, per question, on average over the mutants shown.
+
+    `test_validity`: right tests among the K asked for, over K. `test_mutation_score`: share of all the question's
+    mutants that fail a usable test of the suite, its answers replaced by the ground truth's; `_at_1` looks at the first
+    usable test alone. `test_strict_kill`: whether the mutant shown fails a right test. `test_mul`: validity times
+    mutation score, as a pair, because it is the product of the two means over questions. A prompt that does not fit
+    counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants. Raises BadInput as
+    `require_judged` does.
+    """
+    scores: dict[str, list[Scores]] = {question.id: [] for question in held_out.questions}
+    unjudged: list[str] = []
+
+    def take(id: str, scored: tuple[Scores, str]) -> None:
+        scores[id].append(scored[0])
+        unjudged.append(scored[1])
+
+    shares = Shares(hosts, list(scores))
+    for question, shown, parsed in _suites(held_out, player):
+        score = partial(_score_suite, held_out.num_tests, grader, question, shown, parsed)
+        shares.add(question.id, start=score, use=partial(take, question.id))
+    shares.collect()
+    with hosts.agreed():
+        require_judged(unjudged, f"suites for the {held_out.purpose} questions")
+    result: PerQuestion = {
+        name: [float(np.mean([score[name] for score in rows])) if rows else math.nan for rows in scores.values()]
+        for name in TEST_METRICS
+    }
+    factors = zip(result["test_validity"], result["test_mutation_score"], strict=True)
+    return {**result, "test_mul": [list(pair) for pair in factors]}
+
+
+def _passes(
+    held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, samples: int, temperature: float
+) -> np.ndarray:
+    """Float64 [questions, samples]: 1 for a pass, 0 for none, NaN where the sandbox failed.
+
+    A question that does not fit is not passed.
+    """
+    requests = []
+    for question in held_out.questions:
+        prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
+        if player.fits(prompt_ids):
+            requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
+    by_id = {question.id: (row, question) for row, question in enumerate(held_out.questions)}
+    passes = np.zeros((len(held_out.questions), samples))
+    unjudged: list[str] = []
+
+    def take(place: tuple[int, int], run: ScriptRun) -> None:
+        unjudged.append(why_unjudged(run))
+        passes[place] = math.nan if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
+
+    shares = Shares(hosts, list(by_id))
+    for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
+        row, question = by_id[sample.question_id]
+        program = extract_program(player.tokenizer.decode(sample.token_ids)).source
+        check = partial(grader.check, program, question.check_script, question.entry_point)
+        shares.add(question.id, start=check, use=partial(take, (row, sample.index)))
+    shares.collect()
+    with hosts.agreed():
+        require_judged(unjudged, f"programs for the {held_out.purpose} questions")
+    return passes
+
+
+def _pass_at(k: int, passes: np.ndarray) -> float:
+    return math.nan if np.isnan(passes).any() else pass_at_k(len(passes), int(passes.sum()), k)
+
+
+def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
+    """One suite for each of the first mutants of each question, with the mutant it was asked to break."""
+    requests, asked = [], {}
+    for question in held_out.questions:
+        for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
+            program = mutant if held_out.sees_solution else None
+            prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, program, held_out.num_tests))
+            asked[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
+            if player.fits(prompt_ids):
+                requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
+    for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
+        question, mutant, _ = asked[sample.question_id, sample.index]
+        text = player.tokenizer.decode(sample.token_ids)
+        asked[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
+    return list(asked.values())
+
+
+def _score_suite(
+    num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
+) -> Future[tuple[Scores, str]]:
+    """What one suite is worth, and why the sandbox failed on it; empty where it did not.
+
+    The ground truth answers first, and then all programs run at once.
+    """
+    strict, official = StrictPolicy(alpha=0.0, num_tests=num_tests), OfficialPolicy(alpha=0.0, num_tests=num_tests)
+    calls = official.calls(parsed)
+
+    def grade(answers: list[Answer]) -> Future[tuple[Scores, str]]:
+        known = dict(zip(calls, answers, strict=True))
+        right = _tests(strict.mark(parsed, known, strict.signature(question)))
+        usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
+        lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
+        runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
+        return then(gather(runs), lambda runs: _score(len(right) / num_tests, lost, runs))
+
+    return chain(grader.ground_truth(question.ground_truth, calls), grade)
+
+
+def _score(validity: float, lost: str, runs: Sequence[Grading]) -> tuple[Scores, str]:
+    """Scores from the runs of the right tests on the mutant shown and then of the usable tests on every mutant.
+
+    `lost` is why the sandbox failed on the ground truth, which is returned, or else why on these runs.
+    """
+    strict, *verdicts = [run.verdicts for run in runs]
+    reason = next(filter(None, [lost, *(run.lost for run in runs)]), "")
+    if lost or any(Verdict.INFRA in row for row in [strict, *verdicts]):
+        return dict.fromkeys(TEST_METRICS, math.nan), reason
+    scores = {
+        "test_validity": validity,
+        "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
+        "test_mutation_score_at_1": float(np.mean([_killed(row[:1]) for row in verdicts])),
+        "test_strict_kill": float(_killed(strict)),
+    }
+    return scores, reason
+
+
+def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:
+    return [item.test for item in marked if item.kept]
+
+
+def _killed(verdicts: Sequence[Verdict]) -> bool:
+    return any(verdict in FAILED for verdict in verdicts)

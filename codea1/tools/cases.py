@@ -1,0 +1,93 @@
+"""Grading cases from a file: one test on one candidate with its ground truth, a row each."""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.tests import Test
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.values import canonical_of
+from codea1.values.verdict import Verdict
+
+_TEXT_FIELDS = ("name", "entry_point", "ground_truth", "candidate", "test")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: does `candidate` pass `test`, an assert on `entry_point` whose answer `ground_truth` must confirm?"""
+
+    name: str
+    entry_point: str
+    ground_truth: str
+    candidate: str
+    test: str
+
+
+@dataclass(frozen=True)
+class CaseVerdict:
+    """What came of a case; `detail` says why where the verdict does not."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+    @property
+    def json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"name": self.name, "verdict": self.verdict.value, "detail": self.detail})
+
+
+def read_cases(path: str) -> list[Case]:
+    """The cases of a JSONL file. Raises BadInput naming the file and line that is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}.") from error
+    return [_read_case(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _read_case(path: str, number: int, line: str) -> Case:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not JSON ({error.msg}).") from error
+    if not isinstance(row, dict):
+        raise BadInput(f"{path}, line {number}: not a JSON object.")
+    for field in _TEXT_FIELDS:
+        if not isinstance(row.get(field), str):
+            raise BadInput(f"{path}, line {number}: {field!r} is missing or not a string.")
+    return Case(*(row[field] for field in _TEXT_FIELDS))
+
+
+def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
+    """The verdicts in the order of the cases."""
+    tests = [parse_assert(case.test, case.entry_point) for case in cases]
+    answers = [
+        None if isinstance(test, Rejected) else grader.ground_truth(case.ground_truth, [test.call])
+        for case, test in zip(cases, tests, strict=True)
+    ]
+    verdicts: list[CaseVerdict | Future[Grading]] = []
+    for case, test, answer in zip(cases, tests, answers, strict=True):
+        wrong = (Verdict.INVALID, test.reason) if answer is None else _why_not_right(test, answer.result()[0])
+        verdicts.append(CaseVerdict(case.name, *wrong) if wrong else grader.grade(case.candidate, [test]))
+    for case, verdict in zip(cases, verdicts, strict=True):
+        if isinstance(verdict, Future):
+            grading = verdict.result()
+            verdict = CaseVerdict(case.name, grading.verdicts[0], grading.details[0])
+        yield verdict
+
+
+def _why_not_right(test: Test, answer: GroundTruthAnswer) -> tuple[Verdict, str] | None:
+    """The verdict, and its reason, of a test that the ground truth does not confirm."""
+    if answer.reason == "infra":
+        return Verdict.INFRA, "the sandbox failed"
+    if not answer.usable:
+        return Verdict.INVALID, f"the ground truth gives no usable answer: {answer.reason}"
+    if canonical_of(test.expected) != canonical_of(answer.value):
+        return Verdict.INVALID, "the stated answer is not the ground truth's"
+    return None

@@ -22,6 +22,7 @@ from codea1.evaluation.session import Asked
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import run
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
@@ -391,7 +392,7 @@ def test_tests_are_counted_per_program():
     tests = stated_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
     attempts = [Attempt("q", index, program) for index, program in enumerate([RIGHT, WRONG, "", "def f(x): return 2"])]
     with SandboxPool(2, isolation="auto") as pool:
-        assert count_passes(attempts, tests, Grader(pool)).result(60) == [1, 1, 0, 2]
+        assert run(count_passes(attempts, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
 
 
 @pytest.mark.parametrize("sees_solution", [True, False])

@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 import pytest
 
 from codea1.game.tests import Call, Test
-from codea1.sandbox.host.futures import gather, then
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import decode_exact, encode_exact
@@ -220,21 +219,6 @@ def test_many_at_once(grader):
     futures = [grader.grade(program.format(i), tests) for i in range(60)]
     for future in futures:
         assert future.result(120).verdicts == ["pass", "error", "pass", "pass"]
-
-
-def test_then_and_gather():
-    sources = [Future() for _ in range(3)]
-    total = then(gather(sources), sum)
-    for i, source in enumerate(sources):
-        assert not total.done()
-        source.set_result(i)
-    assert total.result() == 3
-    assert gather([]).result() == []
-    broken = Future()
-    failing = then(gather([sources[0], broken]), sum)
-    broken.set_exception(KeyError("x"))
-    assert isinstance(failing.exception(), KeyError)
-    assert isinstance(then(sources[0], lambda value: 1 / value).exception(), ZeroDivisionError)
 
 
 CLAIM = """

@@ -10,6 +10,7 @@ from codea1.evaluation.code_benchmark import CodeBenchmark
 from codea1.evaluation.evaluation_folder import BEST_OF_N, EvaluationFolder
 from codea1.evaluation.session import Evaluation
 from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import run
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.judged import LOST, require_judged
 from codea1.sandbox.host.pool import SandboxPool
@@ -102,7 +103,7 @@ class BestOfEvaluation:
                 continue
             texts = [folder.rows("suites")[key]["text"] for key in keys if key in folder.rows("suites")]
             tests = stated_tests(texts, question.entry_point, self._evaluation.asked.num_tests)
-            running[question.id] = len(tests), count_passes(found[question.id], tests, grader)
+            running[question.id] = len(tests), run(count_passes(found[question.id], tests, grader))
         lost, reasons = 0, [""] * len(folder.rows("choices"))
         with self._evaluation.shown("choices", len(running)) as seen:
             for id, (num_tests, future) in running.items():

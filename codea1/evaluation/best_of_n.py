@@ -5,7 +5,6 @@ taken at its word; all different tests of a question run on all its programs.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 
 from codea1.evaluation.attempts import Attempt
 from codea1.evaluation.evaluation_folder import Key
@@ -15,7 +14,7 @@ from codea1.game.question import Question
 from codea1.game.tests import Test
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
-from codea1.sandbox.host.futures import gather, then
+from codea1.runtime.futures import Steps, every
 from codea1.sandbox.host.grading import Grader
 from codea1.values.verdict import Verdict
 
@@ -58,10 +57,10 @@ def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Future[list[int | None]]:
+def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Steps[list[int | None]]:
     """How many of the tests each attempt passes; None where the sandbox failed on any."""
-    runs = gather([grader.grade(attempt.program, tests) for attempt in attempts])
-    return then(runs, lambda runs: [_count(run.verdicts) for run in runs])
+    gradings = yield from every([grader.grade(attempt.program, tests) for attempt in attempts])
+    return [_count(grading.verdicts) for grading in gradings]
 
 
 def chosen(passed: Mapping[int, int]) -> int:

@@ -1,24 +1,18 @@
 """Code LLMs of one time against Test LLMs of another: who is ahead of whom, and who has only followed the other."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate_tests
+from codea1.evaluation.held_out import HeldOut, PerQuestion, check_programs, evaluate_tests
 from codea1.game.answers import extract_program
 from codea1.game.prompts import code_messages
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.judged import require_judged, why_unjudged
-from codea1.sandbox.host.results import ScriptRun
-from codea1.values.verdict import Verdict
 
 Players = Mapping[str, Player]  # by role
 
@@ -47,7 +41,9 @@ def cross_play(
     programs: dict[int, dict[str, str]] = {}
     for step in steps:
         programs[step] = _programs(held_out, players_of(step)["code"])
-        measured[f"code_pass_at_1_step_{step}"] = _passes(held_out, programs[step], grader, hosts)
+        placed = [((row, 0), programs[step][question.id]) for row, question in enumerate(held_out.questions)]
+        checked = check_programs(held_out, placed, grader, hosts)
+        measured[f"code_pass_at_1_step_{step}"] = [passed for _, passed in checked]
     for test_step in steps:
         test = players_of(test_step)["test"]
         for code_step in steps:
@@ -69,25 +65,6 @@ def _programs(held_out: HeldOut, code: Player) -> dict[str, str]:
     samples = code.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="code")
     written = {sample.question_id: code.tokenizer.decode(sample.token_ids) for sample in samples}
     return {id: extract_program(written.get(id, "")).source for id in asked}
-
-
-def _passes(held_out: HeldOut, programs: Mapping[str, str], grader: Grader, hosts: Hosts) -> list[float]:
-    """For each question, whether its program passes its check script: 1 or 0, NaN where the sandbox failed."""
-    passed = dict.fromkeys(programs, math.nan)
-    unjudged: list[str] = []
-    shares = Shares(hosts, list(programs))
-
-    def take(id: str, run: ScriptRun) -> None:
-        unjudged.append(why_unjudged(run))
-        passed[id] = math.nan if run.verdict is Verdict.INFRA else float(run.verdict is Verdict.PASS)
-
-    for question in held_out.questions:
-        check = partial(grader.check, programs[question.id], question.check_script, question.entry_point)
-        shares.add(question.id, start=check, use=partial(take, question.id))
-    shares.collect()
-    with hosts.agreed():
-        require_judged(unjudged, f"programs for the {held_out.purpose} questions")
-    return list(passed.values())
 
 
 def _against(held_out: HeldOut, programs: Mapping[str, str]) -> HeldOut:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from codea1.data.loader import load_questions
@@ -21,8 +20,8 @@ from codea1.evaluation.evalplus_inputs import deserialised
 from codea1.evaluation.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import Steps, run
 from codea1.sandbox.host.batch_run import Inputs
-from codea1.sandbox.host.futures import chain, fulfil, then
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.results import Limits, ScriptRun
@@ -62,41 +61,36 @@ class EvalPlus(CodeBenchmark):
         self._lists = Memo(math.inf)  # it is needed for every program
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
-        base = self._run(question, program, "base")
+        return run(self._judgement(question, program))
 
-        def go_on(run: ScriptRun) -> Future[ScriptRun]:
-            if run.verdict is not Verdict.PASS or not self._problems[question.id].plus:
-                return base
-            return self._run(question, program, "plus")
+    def _judgement(self, question: Question, program: str) -> Steps[ScriptRun]:
+        ran = yield from self._ran(question, program, "base")
+        if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
+            ran = yield from self._ran(question, program, "plus")
+        return ran
 
-        return chain(base, go_on)
-
-    def _run(self, question: Question, program: str, which: str) -> Future[ScriptRun]:
-        def compare(judged: "_Judged") -> Future[ScriptRun]:
-            if judged.failure:
-                return _done(judged.failure)
-            run = self._pool.run_batch(program, question.entry_point, judged.inputs, judged.oracle, judged.limits)
-            return then(run, lambda run: dataclasses.replace(run, detail=run.detail and f"{which}: {run.detail}"))
-
-        return chain(self._judged(question, which), compare)
+    def _ran(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
+        judged = yield self._judged(question, which)
+        if judged.failure:
+            return judged.failure
+        ran = yield self._pool.run_batch(program, question.entry_point, judged.inputs, judged.oracle, judged.limits)
+        return dataclasses.replace(ran, detail=ran.detail and f"{which}: {ran.detail}")
 
     def _judged(self, question: Question, which: str) -> "Future[_Judged]":
         """What one list of inputs is judged by; the ground truth runs when it is first asked for, or was lost."""
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
-        if is_new:
-            problem = self._problems[question.id]
-            rows = problem.base if which == "base" else problem.plus
-            recorder = Recorder(problem.atol)
-            as_set = self.name == "mbppplus" and question.entry_point in SETS
-            inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
-            try:
-                run = self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
-                fulfil(promised, then(run, partial(_judged_by, self.name, problem, rows, recorder, as_set)))
-            except BaseException as error:
-                promised.set_exception(error)
-        return promised
+        return run(self._answered(question, which), promised) if is_new else promised
+
+    def _answered(self, question: Question, which: str) -> "Steps[_Judged]":
+        problem = self._problems[question.id]
+        rows = problem.base if which == "base" else problem.plus
+        recorder = Recorder(problem.atol)
+        as_set = self.name == "mbppplus" and question.entry_point in SETS
+        inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
+        ran = yield self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
+        return _judged_by(self.name, problem, rows, recorder, as_set, ran)
 
 
 @dataclass(frozen=True)
@@ -127,12 +121,6 @@ def _judged_by(
         failure = ScriptRun(verdict, f"its own solution {run.verdict.value}: {run.detail}", 0.0)
     oracle = Oracle(DATASETS[name], question.entry_point, problem.atol, rows, expected)
     return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
-
-
-def _done(run: ScriptRun) -> Future[ScriptRun]:
-    future: Future[ScriptRun] = Future()
-    future.set_result(run)
-    return future
 
 
 def load_problems(name: str, path: str) -> list[Problem]:

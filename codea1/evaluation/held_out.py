@@ -6,8 +6,7 @@ training has come, so two evaluations of one run differ by what was learned and 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from ml_collections import ConfigDict
 from codea1.evaluation.intervals import bootstrap_interval
 from codea1.evaluation.pass_at_k import pass_at_k
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
-from codea1.game.ground_truth import Answer, MarkedAssert
+from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
@@ -26,9 +25,9 @@ from codea1.game.rewards import FAILED, INFRA, OfficialPolicy, StrictPolicy
 from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
+from codea1.runtime.futures import Steps, every, run
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.shares import Shares
-from codea1.sandbox.host.futures import chain, gather, then
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.judged import LOST, require_judged, why_unjudged
 from codea1.sandbox.host.results import ScriptRun
@@ -116,19 +115,15 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     `require_judged` does.
     """
     scores: dict[str, list[Scores]] = {question.id: [] for question in held_out.questions}
-    unjudged: list[str] = []
-
-    def take(id: str, scored: tuple[Scores, str]) -> None:
-        scores[id].append(scored[0])
-        unjudged.append(scored[1])
-
     shares = Shares(hosts, list(scores))
-    for question, shown, parsed in _suites(held_out, player):
-        score = partial(_score_suite, held_out.num_tests, grader, question, shown, parsed)
-        shares.add(question.id, start=score, use=partial(take, question.id))
-    shares.collect()
+    suites = _suites(held_out, player)
+    for question, shown, parsed in suites:
+        shares.add(question.id, partial(run, _score_suite(held_out.num_tests, grader, question, shown, parsed)))
+    scored = shares.collect()
     with hosts.agreed():
-        require_judged(unjudged, f"suites for the {held_out.purpose} questions")
+        require_judged([lost for _, lost in scored], f"suites for the {held_out.purpose} questions")
+    for (question, _, _), (score, _) in zip(suites, scored, strict=True):
+        scores[question.id].append(score)
     result: PerQuestion = {
         name: [float(np.mean([score[name] for score in rows])) if rows else math.nan for rows in scores.values()]
         for name in TEST_METRICS
@@ -149,24 +144,37 @@ def _passes(
         prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
         if player.fits(prompt_ids):
             requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
-    by_id = {question.id: (row, question) for row, question in enumerate(held_out.questions)}
+    row_of = {question.id: row for row, question in enumerate(held_out.questions)}
+
+    def programs() -> Iterator[tuple[tuple[int, int], str]]:
+        for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
+            program = extract_program(player.tokenizer.decode(sample.token_ids)).source
+            yield (row_of[sample.question_id], sample.index), program
+
     passes = np.zeros((len(held_out.questions), samples))
-    unjudged: list[str] = []
-
-    def take(place: tuple[int, int], run: ScriptRun) -> None:
-        unjudged.append(why_unjudged(run))
-        passes[place] = math.nan if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
-
-    shares = Shares(hosts, list(by_id))
-    for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
-        row, question = by_id[sample.question_id]
-        program = extract_program(player.tokenizer.decode(sample.token_ids)).source
-        check = partial(grader.check, program, question.check_script, question.entry_point)
-        shares.add(question.id, start=check, use=partial(take, (row, sample.index)))
-    shares.collect()
-    with hosts.agreed():
-        require_judged(unjudged, f"programs for the {held_out.purpose} questions")
+    for place, passed in check_programs(held_out, programs(), grader, hosts):
+        passes[place] = passed
     return passes
+
+
+def check_programs(
+    held_out: HeldOut, programs: Iterable[tuple[tuple[int, int], str]], grader: Grader, hosts: Hosts
+) -> list[tuple[tuple[int, int], float]]:
+    """Runs check scripts against programs, each given with its place: its question's number first.
+
+    Returns each place with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
+    `require_judged` does.
+    """
+    shares, places = Shares(hosts, [question.id for question in held_out.questions]), []
+    for place, program in programs:
+        question = held_out.questions[place[0]]
+        shares.add(question.id, partial(grader.check, program, question.check_script, question.entry_point))
+        places.append(place)
+    runs: list[ScriptRun] = shares.collect()
+    with hosts.agreed():
+        require_judged(list(map(why_unjudged, runs)), f"programs for the {held_out.purpose} questions")
+    passed = [math.nan if each.verdict is Verdict.INFRA else float(each.verdict is Verdict.PASS) for each in runs]
+    return list(zip(places, passed, strict=True))
 
 
 def _pass_at(k: int, passes: np.ndarray) -> float:
@@ -192,23 +200,20 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
-) -> Future[tuple[Scores, str]]:
+) -> Steps[tuple[Scores, str]]:
     """What one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
     """
     strict, official = StrictPolicy(alpha=0.0, num_tests=num_tests), OfficialPolicy(alpha=0.0, num_tests=num_tests)
     calls = official.calls(parsed)
-
-    def grade(answers: list[Answer]) -> Future[tuple[Scores, str]]:
-        known = dict(zip(calls, answers, strict=True))
-        right = _tests(strict.mark(parsed, known, strict.signature(question)))
-        usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
-        lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
-        runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
-        return then(gather(runs), lambda runs: _score(len(right) / num_tests, lost, runs))
-
-    return chain(grader.ground_truth(question.ground_truth, calls), grade)
+    answers = yield grader.ground_truth(question.ground_truth, calls)
+    known = dict(zip(calls, answers, strict=True))
+    right = _tests(strict.mark(parsed, known, strict.signature(question)))
+    usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
+    lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
+    runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
+    return _score(len(right) / num_tests, lost, (yield from every(runs)))
 
 
 def _score(validity: float, lost: str, runs: Sequence[Grading]) -> tuple[Scores, str]:
@@ -216,8 +221,8 @@ def _score(validity: float, lost: str, runs: Sequence[Grading]) -> tuple[Scores,
 
     `lost` is why the sandbox failed on the ground truth, which is returned, or else why on these runs.
     """
-    strict, *verdicts = [run.verdicts for run in runs]
-    reason = next(filter(None, [lost, *(run.lost for run in runs)]), "")
+    strict, *verdicts = [grading.verdicts for grading in runs]
+    reason = next(filter(None, [lost, *(grading.lost for grading in runs)]), "")
     if lost or any(Verdict.INFRA in row for row in [strict, *verdicts]):
         return dict.fromkeys(TEST_METRICS, math.nan), reason
     scores = {

@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.stable_hash import stable_hash
 
-T = TypeVar("T")
-
 
 class Shares:
     """Pieces of work that run in the background while all hosts do something else together.
 
-    Every host adds the same pieces in the same order, and starts its own at once. What comes of them is known after
-    `collect` and not before: hosts finish their pieces at different times, and nothing that they do together may
-    depend on that.
+    Every host adds the same pieces in the same order, and starts its own at once. What comes of them is known when
+    `collect` returns and not before: hosts finish their pieces at different times, and nothing that they do together
+    may depend on that.
     """
 
     def __init__(self, hosts: Hosts, question_ids: Sequence[str]) -> None:
@@ -24,21 +22,20 @@ class Shares:
         self._hosts = hosts
         self._host_of = deal(question_ids, hosts.count)
         self._own: dict[int, Future] = {}  # by place among the pieces
-        self._uses: list[Callable[[Any], None]] = []
+        self._count = 0
 
-    def add(self, question_id: str, start: Callable[[], Future[T]], use: Callable[[T], None]) -> None:
-        """Adds a piece: `start` begins it, on one host; `use` takes its result, which must pickle, on every host."""
+    def add(self, question_id: str, start: Callable[[], Future]) -> None:
+        """Adds a piece of work on a question: `start` begins it, on one host; its result must pickle."""
         if self._host_of[question_id] == self._hosts.index:
-            self._own[len(self._uses)] = start()
-        self._uses.append(use)
+            self._own[self._count] = start()
+        self._count += 1
 
-    def collect(self) -> None:
-        """Waits for all pieces of all hosts and hands each result to its use, in the order of the pieces."""
+    def collect(self) -> list[Any]:
+        """Waits for all pieces of all hosts and returns every result, in the order of the pieces."""
         results: dict[int, Any] = {}
         for own in self._hosts.exchange(self._own_results()):
             results |= own
-        for place, use in enumerate(self._uses):
-            use(results[place])
+        return [results[place] for place in range(self._count)]
 
     def _own_results(self) -> dict[int, Any]:
         results = {}

@@ -5,7 +5,6 @@ are still being sampled.
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -22,12 +21,11 @@ from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, S
 from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
+from codea1.runtime.futures import Steps, run
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import Stopwatch
 from codea1.runtime.shares import Shares
-from codea1.sandbox.host.futures import chain, then
 from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
 from codea1.sandbox.host.judged import LOST, require_judged
 from codea1.training.samples import trains
 from codea1.values.verdict import Verdict
@@ -166,14 +164,14 @@ def _ask_for_suites(
             solution.suites.sort(key=lambda suite: suite.index)
             shares.add(
                 record.question.id,
-                start=partial(_grade_suites, record, solution, rules.policy, grader),
+                start=partial(run, _grade_suites(record, solution, rules.policy, grader)),
                 use=partial(_take_graded_suites, solution),
             )
 
 
 def _grade_suites(
     record: QuestionRecord, solution: SolutionRecord, policy: RewardPolicy, grader: Grader
-) -> Future[list[_GradedSuite]]:
+) -> Steps[list[_GradedSuite]]:
     """Asks the ground truth first, then, when its answers are there, the solution: a process each for all suites.
 
     Which tests share a process depends on the samples alone and never on when they finished, because a program that
@@ -181,17 +179,12 @@ def _grade_suites(
     """
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in policy.calls(suite)))
-
-    def grade(answers: list[GroundTruthAnswer]) -> Future[list[_GradedSuite]]:
-        known = dict(zip(calls, answers, strict=True))
-        marked = [policy.mark(suite, known, record.signature) for suite in parsed]
-        tests = [item.test for items in marked for item in items if item.kept]
-        return then(grader.grade(solution.program.source, tests), lambda grading: _by_suite(marked, grading))
-
-    return chain(grader.ground_truth(record.question.ground_truth, calls), grade)
-
-
-def _by_suite(marked: Sequence[list[MarkedAssert]], grading: Grading) -> list[_GradedSuite]:
+    answers = yield grader.ground_truth(record.question.ground_truth, calls)
+    known = dict(zip(calls, answers, strict=True))
+    marked = [policy.mark(suite, known, record.signature) for suite in parsed]
+    grading = yield grader.grade(
+        solution.program.source, [item.test for items in marked for item in items if item.kept]
+    )
     verdicts = iter(grading.verdicts)
     return [_GradedSuite(items, list(islice(verdicts, sum(item.kept for item in items)))) for items in marked]
 

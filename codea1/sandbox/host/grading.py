@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from codea1.sandbox.host.futures import fulfil, gather, then
+from codea1.runtime.futures import Steps, every, run
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer, Promise, answer_calls
 from codea1.sandbox.host.judged import LOST, why_lost
 from codea1.sandbox.host.memo import Memo, digest
@@ -69,7 +69,7 @@ class Grader:
             if is_new:
                 fresh.append(Promise(call, future))
         answer_calls(self._pool, program, fresh)
-        return then(gather(futures), lambda answers: self._note_seconds(calls, answers))
+        return run(self._noted(calls, futures))
 
     def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values.
@@ -80,34 +80,13 @@ class Grader:
         """
         known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
         promised, is_new = self._memo.claim("grading", digest("grading", program, *known), _grading_size)
-        if is_new:
-            try:
-                seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
-                for test, key in zip(tests, known, strict=True):
-                    seconds[_call_key(test)] = max(self._call_seconds(key), seconds.get(_call_key(test), 0.0))
-                calls = {_call_key(test): test.call for test in tests}
-                run = self._pool.run_calls(
-                    program,
-                    [calls[key] for key in seconds],
-                    reply="canonical",
-                    call_seconds=list(seconds.values()),
-                )
-                expected = [self._canonical(test, key) for test, key in zip(tests, known, strict=True)]
-                fulfil(promised, then(run, lambda run: _compare(run, list(seconds), tests, expected)))
-            except BaseException as error:
-                promised.set_exception(error)
-        return promised
+        return run(self._graded(program, tests, known), promised) if is_new else promised
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
         key = digest("check", program, script, entry_point)
         promised, is_new = self._memo.claim("check", key, _check_size)
-        if is_new:
-            try:
-                fulfil(promised, self._pool.run_script(script, program, entry_point))
-            except BaseException as error:
-                promised.set_exception(error)
-        return promised
+        return run(self._checked(program, script, entry_point), promised) if is_new else promised
 
     def take_stats(self) -> dict[str, float]:
         """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
@@ -118,7 +97,28 @@ class Grader:
             taken, self._taken = self._taken, now
         return {name: count - taken[name] for name, count in now.items()}
 
-    def _note_seconds(self, calls: Sequence[Call], answers: list[GroundTruthAnswer]) -> list[GroundTruthAnswer]:
+    def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Steps[Grading]:
+        seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
+        for test, key in zip(tests, known, strict=True):
+            seconds[_call_key(test)] = max(self._call_seconds(key), seconds.get(_call_key(test), 0.0))
+        calls = {_call_key(test): test.call for test in tests}
+        ran = yield self._pool.run_calls(
+            program,
+            [calls[key] for key in seconds],
+            reply="canonical",
+            call_seconds=list(seconds.values()),
+        )
+        expected = [self._canonical(test, key) for test, key in zip(tests, known, strict=True)]
+        return _compare(ran, list(seconds), tests, expected)
+
+    def _checked(self, program: str, script: str, entry_point: str) -> Steps[ScriptRun]:
+        return (yield self._pool.run_script(script, program, entry_point))
+
+    def _noted(
+        self, calls: Sequence[Call], futures: Sequence[Future[GroundTruthAnswer]]
+    ) -> Steps[list[GroundTruthAnswer]]:
+        """Awaits the answers, and remembers how long each took."""
+        answers = yield from every(futures)
         for call, answer in zip(calls, answers, strict=True):
             if answer.usable:
                 key = b"seconds" + digest(call.entry_point, call.arguments, answer.value)

@@ -119,19 +119,6 @@ def test_the_oldest_first_is_another_order(tmp_path):
     assert sum(differing(seed, epath.Path(tmp_path) / str(seed), reference_ties=False) for seed in range(5)) > 5
 
 
-def test_a_test_that_was_replayed_before_an_older_one_stays_before_it():
-    """B was more frequent than A when both were replayed; now they are equal."""
-    for reference_ties, order in ((True, [B, A]), (False, [A, B])):
-        book = filled(A, B, B, reference_ties=reference_ties)
-        before = content(book.pages())
-        assert book.retrieve("q", 8) == [B, A]
-        assert content(book.pages()) == before  # looking changes nothing
-        book.update("q", TRUTH, 2, Evidence(passed_history=[[B]]))
-        assert book.retrieve("q", 8) == order
-        book.update("q", TRUTH, 3, failed(C))
-        assert book.retrieve("q", 8) == [*order, C]
-
-
 def test_a_full_book_still_loses_the_oldest_of_equals():
     book = filled(A, A, bound=Bound(3), reference_ties=True)
     book.update("q", TRUTH, 2, failed(B, B, B))

@@ -15,6 +15,14 @@ from tests.mistake_books import BOUNDS, TRUTH, UPDATES, Update, content, failed,
 A, B, C, D = map(make, range(4))
 
 
+@pytest.mark.parametrize("reward", [0, -0.5, 1.5, True, "0.5"])
+def test_a_row_with_a_reward_that_none_can_have_is_refused(reward):
+    row = BookEntry(A, 1, 1, 1, 1, reward=0.5).to_json()
+    assert BookEntry.from_json(row).reward == 0.5
+    with pytest.raises(ValueError, match="not a number above 0 and at most 1"):
+        BookEntry.from_json(row | {"reward": reward})
+
+
 def learn(book: MistakeBook, evidence: Evidence, step: int = 2) -> BookChange:
     return book.update("q", TRUTH, step, evidence)
 
@@ -35,6 +43,25 @@ def test_retrieval_is_by_frequency_then_age_and_changes_nothing():
     assert book.retrieve("q", 2) == [B, C]
     assert book.retrieve("q", 0) == []
     assert content(book.pages()) == before
+
+
+@pytest.mark.parametrize(
+    ("reference_ties", "policy", "order"),
+    [(True, "frequency", [B, A]), (False, "frequency", [A, B]), (True, "recency", [A, B])],
+)
+def test_a_test_that_was_replayed_before_an_older_one_stays_before_it_as_in_the_reference(
+    reference_ties, policy, order
+):
+    """B was more frequent than A when both were replayed; now they are equal."""
+    bound = Bound(policy="".join([*policy]))  # a config's text is another object than the constant
+    book = filled(A, B, B, bound=bound, reference_ties=reference_ties)
+    before = content(book.pages())
+    assert book.retrieve("q", 8) == [B, A]
+    assert content(book.pages()) == before  # looking changes nothing
+    learn(book, passed(B))
+    assert book.retrieve("q", 8) == order
+    learn(book, failed(C), step=3)
+    assert book.retrieve("q", 8) == [*order, C]
 
 
 def test_every_program_and_suite_counts():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.asserts import UNREADABLE, Rejected, parse_assert
 from codea1.game.tests import Call, Test
 from codea1.values import encode_exact
 
@@ -84,6 +84,7 @@ def test_one_assert_is_one_statement():
         "assert (f := 1) == 4",
     ):
         assert isinstance(parse_assert(source, "f"), Rejected)
+    assert parse_assert("assert f(", "f") == Rejected(UNREADABLE)
 
 
 CASES = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared")) / "cases" / "grading_cases.jsonl"

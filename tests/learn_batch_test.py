@@ -49,6 +49,12 @@ def test_rows_hold_prompt_response_padding():
     np.testing.assert_allclose(batch.sampler_log_probs[0], [0, 0, -0.25, -0.5, -0.75, 0])
 
 
+def test_the_reward_is_that_of_the_last_token_of_the_response():
+    paid = dataclasses.replace(sample([5, 6], [7, 8, 4]), reward=0.25)
+    (batch,) = lay_out([paid], RowShape(2, 6))
+    np.testing.assert_array_equal(batch.rewards, [[0, 0, 0, 0, 0.25, 0], [0] * 6])
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

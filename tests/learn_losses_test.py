@@ -159,7 +159,7 @@ def test_equal_objectives_are_one_key_of_compiled_programs():
 
 
 def test_unknown_names_are_refused():
-    for name in ("mean", "token-median"):
+    for name in ("average", "mean", "token-median"):
         with pytest.raises(ValueError, match=name):
             token_weights(LENGTHS, name, max_response_length=8)
     for name in ("k", "k4"):

@@ -59,8 +59,9 @@ def test_adamw_steps_equal_the_equations():
 
 
 @pytest.mark.parametrize(("max_norm", "norm"), [(1.0, 1.0), (10.0, 5.0)])
-def test_gradients_are_scaled_to_at_most_the_norm(max_norm: float, norm: float):
-    gradients = {"a": jnp.array([3.0]), "b": jnp.array([[4.0]])}
-    clipped = clip_by_norm(gradients, optax.tree.norm(gradients), max_norm)
-    np.testing.assert_allclose(optax.tree.norm(clipped), norm, rtol=1e-6)
+@pytest.mark.parametrize("size", [1.0, 0.01])
+def test_gradients_are_scaled_to_at_most_the_norm(max_norm: float, norm: float, size: float):
+    gradients = {"a": jnp.array([3.0 * size]), "b": jnp.array([[4.0 * size]])}
+    clipped = clip_by_norm(gradients, optax.tree.norm(gradients), max_norm * size)
+    np.testing.assert_allclose(optax.tree.norm(clipped), norm * size, rtol=1e-6)
     np.testing.assert_allclose(clipped["a"][0] / clipped["b"][0, 0], 0.75, rtol=1e-6)

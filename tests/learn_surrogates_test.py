@@ -66,8 +66,10 @@ def test_ppo_equals_the_equation():
     [
         (1.2, 1.0, -1.2, None),
         (1.5, 1.0, -1.28, "clip_fraction_high"),
+        (1.5, 0.5, -0.64, "clip_fraction_high"),
         (0.5, 1.0, -0.5, None),
         (0.5, -1.0, 0.8, "clip_fraction_low"),
+        (0.5, -0.5, 0.4, "clip_fraction_low"),
         (1.5, -1.0, 1.5, None),
         (25.0, -2.0, 20.0, "dual_clip_fraction"),
         (math.exp(30), 1.0, -1.28, "clip_fraction_high"),
@@ -148,6 +150,20 @@ def test_cispo_equals_the_equation_and_drops_no_gradient():
     ratios = np.exp(log_probs - old)
     np.testing.assert_array_equal(diagnostics["clip_fraction_high"], ratios > 1 + PAPER.high)
     np.testing.assert_array_equal(diagnostics["clip_fraction_low"], ratios < 1 - PAPER.low)
+
+
+@pytest.mark.parametrize(("ratio", "active"), [(1.5, "clip_fraction_high"), (1.2, None), (0.5, "clip_fraction_low")])
+def test_cispo_tells_whose_weight_is_clipped(ratio: float, active: str | None):
+    _, diagnostics = cispo(jnp.array([math.log(ratio)]), jnp.zeros(1), jnp.ones(1), np.ones(1, bool), PAPER)
+    clips = {"clip_fraction_high", "clip_fraction_low"}
+    assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_a_ratio_on_a_bound_is_not_beyond_it(name: str):
+    on_policy, advantages = jnp.zeros((1, 3)), jnp.array([[1.0, -1.0, 0.0]])
+    _, diagnostics = SURROGATES[name](on_policy, on_policy, advantages, np.ones((1, 3), bool), Clip(0.0, 0.0, 1.0))
+    assert not any(values.any() for name, values in diagnostics.items() if "fraction" in name)
 
 
 @pytest.mark.parametrize("name", SURROGATES)

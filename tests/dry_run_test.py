@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
@@ -25,7 +26,7 @@ from tests.scripted_answer import scripted_answer
 def rehearse(config: ConfigDict):
     parts = assemble(config)
     with SandboxPool.of_config(config) as sandbox:
-        DryRun(config, parts, sandbox, Hosts()).run()
+        train.train(DryRun(config, parts, sandbox, Hosts()))
     return parts
 
 
@@ -79,7 +80,7 @@ def test_a_sandbox_that_judges_wrongly_is_told(micro_config, monkeypatch):
         rehearse(micro_config)
 
 
-def train(config: ConfigDict, folder: Path, *flags: str) -> subprocess.CompletedProcess:
+def dry_run(config: ConfigDict, folder: Path, *flags: str) -> subprocess.CompletedProcess:
     file = write_config(config, folder / "config.py")
     options = {
         "PYTHONPATH": str(ROOT),
@@ -92,7 +93,7 @@ def train(config: ConfigDict, folder: Path, *flags: str) -> subprocess.Completed
 
 
 def test_nothing_is_written_and_no_workdir_is_needed(micro_config, tmp_path):
-    done = train(micro_config, tmp_path)
+    done = dry_run(micro_config, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "dry run done" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["config.py"]
@@ -102,7 +103,7 @@ def test_a_workdir_of_another_run_is_refused(micro_config, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps(micro_config.to_dict() | {"seed": 7}))
-    done = train(micro_config, tmp_path, f"--workdir={other}")
+    done = dry_run(micro_config, tmp_path, f"--workdir={other}")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "seed is 7 there and 0 here" in done.stderr
@@ -111,7 +112,7 @@ def test_a_workdir_of_another_run_is_refused(micro_config, tmp_path):
 
 def test_bad_input_is_one_sentence(micro_config, tmp_path):
     micro_config.code.model = str(tmp_path / "nothing")
-    done = train(micro_config, tmp_path)
+    done = dry_run(micro_config, tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert str(tmp_path / "nothing") in done.stderr

@@ -11,6 +11,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.train import train
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
 from tests.train_test import assert_same_run, assert_something_happened, scripted_answers
@@ -44,7 +45,8 @@ class _Life(StopRequest):
         with SandboxPool.of_config(config) as sandbox:
             self.trainer = Trainer(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
-            self.trainer.run()
+            with self.trainer:
+                train(self.trainer)
 
     def safe_point(self, hosts: Hosts) -> None:
         self._end(self.trainer, self)

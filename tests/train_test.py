@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.mistake_book import Page
 from codea1.runs.book_folder import finish, read_shards, write_shards
@@ -24,6 +26,7 @@ from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.results import ScriptRun
 from codea1.training.setup import assemble
+from codea1.training.step import Step
 from codea1.training.trainer import Trainer
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED, make_model_folder
@@ -63,7 +66,8 @@ def train(config, workdir: Path | str, stop_after: int | None = None) -> Trainer
                 return batch(number)
 
             parts.feed.batch = stop
-        trainer.run()
+        with trainer:
+            command.train(trainer)
     return trainer
 
 
@@ -84,7 +88,7 @@ def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> 
     assert promised(first) == promised(second)
     assert rows(first) == rows(second)
     assert content(one._book.pages()) == content(other._book.pages())
-    states = [{name: player.states for name, player in t._players.items()} for t in (one, other)]
+    states = [{name: player.states for name, player in t._policies.items()} for t in (one, other)]
     jax.tree.map(np.testing.assert_array_equal, *states)
     for name in ("before", "after"):
         assert (first / "evaluations" / f"{name}.json").read_text() == (
@@ -138,14 +142,14 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
         return method
 
     with monkeypatch.context() as patch:
-        step = Trainer._step
+        step = Trainer.step
 
-        def fails_from_the_fifth_on(self: Trainer, number: int) -> None:
+        def fails_from_the_fifth_on(self: Trainer, number: int) -> AbstractContextManager[Step]:
             for name in LOSING[lost] * (number == 5):
                 patch.setattr(Grader, name, lose(name))
-            step(self, number)
+            return step(self, number)
 
-        patch.setattr(Trainer, "_step", fails_from_the_fifth_on)
+        patch.setattr(Trainer, "step", fails_from_the_fifth_on)
         with pytest.raises(
             BadInput, match=r"failed for a reason that is not theirs: (gone|the sandbox failed);"
         ) as told:
@@ -296,7 +300,7 @@ def test_the_golden_method_trains_the_code_llm_alone(micro_config, tmp_path):
     micro_config.method = "golden"
     micro_config.steps = 3
     trainer = train(micro_config, tmp_path)
-    assert list(trainer._players) == ["code"]
+    assert list(trainer._policies) == ["code"]
     written = json.loads((tmp_path / "evaluations" / "after.json").read_text())
     assert written["question_ids"] == [question.id for question in trainer._parts.test]
     assert {row["player"] for row in rows(tmp_path)} == {"code"}

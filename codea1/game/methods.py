@@ -77,6 +77,8 @@ class Rules:
     num_tests: int  # K: asserts asked for in a suite
     history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
     trained_solutions: int  # solutions per question whose suites train the Test LLM
+    questions_per_step: int
+    max_rounds: int  # batches of questions a step asks at most, until so many questions tell solutions apart
 
     @property
     def golden(self) -> bool:
@@ -99,6 +101,8 @@ def game_rules(config: ConfigDict) -> Rules:
         num_tests=game.num_tests,
         history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
         trained_solutions=game.trained_solutions,
+        questions_per_step=config.questions_per_step,
+        max_rounds=game.max_rounds,
     )
 
 

@@ -33,12 +33,11 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import Stopwatch
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location
-from codea1.training.play import play_round
 from codea1.training.setup import Parts, assemble, mistake_book
+from codea1.training.step import Step
 
 RUN = flags.DEFINE_string("run", None, "folder of a run with a Test LLM")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -103,8 +102,12 @@ def _tests(config: ConfigDict, parts: Parts, grader: Grader, hosts: Hosts) -> It
         task = progress.add_task("questions", total=len(parts.train))
         for start in range(0, len(parts.train), size):
             questions = parts.train[start : start + size]
-            round_ = play_round(0, questions, parts.players, grader, book, rules, hosts, Stopwatch())
-            yield from ((record.question, _right_tests(record)) for record in round_.questions)
+            step = Step(0, parts.players, rules, parts.feed, grader, book, hosts)
+            step.sample_suites(step.sample_solutions(questions, step.retrieve(questions)))
+            step.collect_verdicts()
+            step.assign_rewards()  # which tells when the sandbox judges nothing
+            step.update_book()
+            yield from ((record.question, _right_tests(record)) for record in step.round.questions)
             progress.advance(task, len(questions))
 
 

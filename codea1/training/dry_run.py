@@ -1,31 +1,30 @@
 """A run rehearsed: everything that training does, once, on what is loaded, and nothing kept.
 
-The sandbox judges programs whose verdict is known; all programs are compiled; one round is played on the first batch
-of questions, and the players learn from it. What they learn ends with the process.
+The sandbox judges programs whose verdict is known, everything is compiled, and one step is played on the first batch of
+questions. What the players learn ends with the process.
 """
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
-from codea1.game.round import Round
-from codea1.game.round_statistics import statistics
+from codea1.players.player import Player
 from codea1.runtime.compilations import Compilation
 from codea1.runtime.device_memory import GIB, limit_bytes, memory_metrics
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import Stopwatch, doing
+from codea1.runtime.phases import doing
 from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.batch_table import Gradings, StepSizes, batch_table
-from codea1.training.play import give_advantages, play_round
-from codea1.training.samples import of_round
 from codea1.training.setup import Parts, mistake_book
+from codea1.training.step import Step
 
 Metrics = dict[str, float]
 
@@ -52,7 +51,7 @@ _SHOWN = (  # of each player's metrics, those there are
 
 
 class DryRun:
-    """The rehearsal of a run, as every host of the run does it; one of them prints."""
+    """The loop of `codea1.train` with one step and no folder, as every host does it; one of them prints."""
 
     def __init__(self, config: ConfigDict, parts: Parts, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config = config
@@ -64,14 +63,48 @@ class DryRun:
         width = None if sys.stdout.isatty() else 120
         self._console = Console(quiet=not hosts.is_main, highlight=False, width=width)
 
-    def run(self) -> None:
-        """Does it all. Raises BadInput where the sandbox of a host judges wrongly."""
+    @property
+    def learners(self) -> list[Player]:
+        """The players that learn, each once, whatever it plays."""
+        return [player for player in self._policies.values() if player.learns]
+
+    def prepare(self) -> None:
+        """Shows devices and batches, examines the sandbox and compiles. Raises BadInput: it judges wrongly."""
         self._show_devices()
         self._show_batches()
         self._examine_sandbox()
         self._compile()
-        self._rehearse()
-        self._show_memory()
+
+    def steps(self) -> list[int]:
+        """The first step in which policies learn: with PPO, after the warm-up of the critics."""
+        own = [self._config[player.name] for player in self.learners]
+        return [1 + max((each.critic.warmup_steps for each in own if each.advantage == "gae"), default=0)]
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[Step]:
+        """Begins the step, on an empty Mistake Book; its metrics are shown, and nothing is kept."""
+        self._console.print("playing one round and learning from it")
+        parts, grader = self._parts, Grader(self._sandbox)
+        book = mistake_book(self._config, self._hosts)
+        step = Step(number, parts.players, parts.rules, parts.feed, grader, book, self._hosts)
+        yield step
+        for name, player in self._policies.items():
+            step.metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
+        self._console.print(self._metrics_table(step.metrics))
+        seconds = ", ".join(f"{name} {spent:.1f}" for name, spent in step.watch.seconds.items())
+        self._console.print(f"seconds: {seconds}")
+        stats = self._hosts.exchange(grader.take_stats())
+        counts = {name: sum(each[name] for each in stats) for name in ("gradings", "timeouts", "infra")}
+        self._console.print("sandbox: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()))
+
+    def conclude(self) -> None:
+        """Shows how much memory was in use."""
+        peak, limit = memory_metrics(self._hosts), limit_bytes()
+        if peak:
+            of = f" of {limit / GIB:.2f} GiB" if limit else ""
+            self._console.print(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")
+        else:
+            self._console.print("the devices do not tell how much memory was in use")
         self._console.print("dry run done: nothing was written.")
 
     def _show_devices(self) -> None:
@@ -89,10 +122,7 @@ class DryRun:
             f"sandbox gradings in one step, at most: {gradings.programs:,} of programs and "
             f"{gradings.ground_truths:,} of ground truths, over {self._hosts.count} hosts"
         )
-        self._console.print(
-            f"{len(parts.train)} training questions ({len(parts.dropped)} dropped as too long), "
-            f"{len(parts.validation)} for validation, {len(parts.test)} for the test"
-        )
+        self._console.print(parts.counted)
         if parts.untested:
             self._console.print(f"{len(parts.untested)} more training questions have no tests and are left out")
 
@@ -119,42 +149,6 @@ class DryRun:
         table.add_row("all", f"{total:.1f}")
         self._console.print(table)
 
-    def _rehearse(self) -> None:
-        self._console.print("playing one round and learning from it")
-        watch = Stopwatch()
-        grader = Grader(self._sandbox)
-        with watch.phase("round"), doing("rollout"):
-            round_ = self._play(grader, watch)
-        give_advantages(round_, self._players)
-        metrics = statistics(round_)
-        with watch.phase("learn"), doing("update"):
-            metrics |= self._learn(round_)
-        self._console.print(self._metrics_table(metrics))
-        seconds = ", ".join(f"{name} {spent:.1f}" for name, spent in watch.seconds.items())
-        self._console.print(f"seconds: {seconds}")
-        stats = self._hosts.exchange(grader.take_stats())
-        counts = {name: sum(each[name] for each in stats) for name in ("gradings", "timeouts", "infra")}
-        self._console.print("sandbox: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()))
-
-    def _play(self, grader: Grader, watch: Stopwatch) -> Round:
-        questions, rules = self._parts.feed.batch(0), self._parts.rules
-        book = mistake_book(self._config, self._hosts)
-        return play_round(self._step, questions, self._players, grader, book, rules, self._hosts, watch)
-
-    def _learn(self, round_: Round) -> Metrics:
-        metrics = {}
-        for name, player in self._policies.items():
-            learned = player.learn(of_round(round_, player), self._step) if player.learns else {}
-            learned |= player.take_rollout_metrics()
-            metrics |= {f"{name}/{key}": value for key, value in learned.items()}
-        return metrics
-
-    @property
-    def _step(self) -> int:
-        """The first step in which policies learn: with PPO, after the warm-up of the critics."""
-        own = [self._config[name] for name, player in self._policies.items() if player.learns]
-        return 1 + max((each.critic.warmup_steps for each in own if each.advantage == "gae"), default=0)
-
     def _metrics_table(self, metrics: Metrics) -> Table:
         table = Table("metric", *self._players, title="One step", title_justify="left")
         for key in _SHOWN:
@@ -162,11 +156,3 @@ class DryRun:
             if any(value is not None for value in values):
                 table.add_row(key, *("" if value is None else f"{value:.4g}" for value in values))
         return table
-
-    def _show_memory(self) -> None:
-        peak, limit = memory_metrics(self._hosts), limit_bytes()
-        if not peak:
-            self._console.print("the devices do not tell how much memory was in use")
-            return
-        of = f" of {limit / GIB:.2f} GiB" if limit else ""
-        self._console.print(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")

@@ -38,6 +38,14 @@ class Parts:
     validation: Sequence[Question]
     test: Sequence[Question]
 
+    @property
+    def counted(self) -> str:
+        """How many questions there are of each set, in a sentence."""
+        return (
+            f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long), "
+            f"{len(self.validation)} for validation, {len(self.test)} for the test"
+        )
+
     def questions(self, split: str) -> Sequence[Question]:
         """Returns the held-out questions of "validation" or "test"."""
         return {"validation": self.validation, "test": self.test}[split]

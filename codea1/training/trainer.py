@@ -1,8 +1,8 @@
-"""The run: rounds of the game, learning from them, looking at held-out questions, and never losing what was done."""
+"""A run: what surrounds the steps of Algorithm 1, so that held-out questions are looked at and nothing done is lost."""
 
+import contextlib
 import dataclasses
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax
 import numpy as np
@@ -11,9 +11,8 @@ from ml_collections import ConfigDict
 from codea1.evaluation.evaluations import read_evaluation
 from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate, summary
 from codea1.evaluation.intervals import bootstrap_interval
-from codea1.game.round import Round
 from codea1.game.round_rows import rows
-from codea1.game.round_statistics import statistics
+from codea1.players.player import Player
 from codea1.runs.book_item import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -21,17 +20,16 @@ from codea1.runtime.compilations import Compilation
 from codea1.runtime.device_memory import memory_metrics
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts
-from codea1.runtime.phases import Stopwatch, doing, progress
+from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import Checksum
-from codea1.training.play import give_advantages, play_round
 from codea1.training.profile import ProfilerWindow
 from codea1.training.record import NoRecord, Record
 from codea1.training.revalidation import revalidate
-from codea1.training.samples import of_round
 from codea1.training.setup import Parts, mistake_book
+from codea1.training.step import Step
 
 Metrics = dict[str, float]
 
@@ -59,7 +57,7 @@ class Position:
 
 
 class Trainer:
-    """Plays and learns from where the run folder stands to the last step, as every host of the run does.
+    """Every host's side of a run, from where its folder stands to the last step. A context manager.
 
     Asked to stop, it leaves the step that it is in and saves the last whole one. Between whole steps lie moments in
     which the players and the book are neither here nor there; those it sees through.
@@ -78,8 +76,6 @@ class Trainer:
         """Opens the run in `folder`; `allow_previous_step` goes on from an older step where the newest is damaged."""
         self._config = config
         self._parts = parts
-        self._rules = parts.rules
-        self._players = parts.players
         self._policies = parts.policies
         self._sandbox = sandbox
         self._grader = Grader(sandbox)
@@ -90,7 +86,7 @@ class Trainer:
         self._best = Best()
         self._position = Position()
         self._cursor: Checksum | None = None  # of the metrics, as the step that the run goes on from was saved with
-        self._is_whole = True  # whether the players and the book are as the last whole step left them
+        self._step: Step | None = None  # that is played
         self._saved = -1  # step
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # what a person must know of how the run was taken up
@@ -100,58 +96,93 @@ class Trainer:
             folder.checkpoints, keep_last=config.checkpoint.keep_last, keep_best=config.checkpoint.keep_best
         )
 
-    def run(self) -> None:
-        """Trains to the last step; at the end the report is in the folder and its table on the terminal.
-
-        Raises:
-          Stopped: it was asked to stop, and what was done is saved.
-          StorageFailed: the folder can no longer be written; it stands at its last complete checkpoint.
-          BadInput: the sandbox judges nothing any more; the last whole step is saved where the players still hold it.
-        """
+    def __enter__(self) -> "Trainer":
+        """Takes up the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
         with doing("storage"):
-            done = self._resume()
+            self._resume()
             with self._hosts.agreed():
                 self._record = self._open_record()
         for player in self._policies.values():
             player.call_between_chunks(self._safe_point)
-        with self._record:
-            try:
-                self._train(done)
-            except StorageFailed:
-                self._checkpoints.settle()
-                raise
-            except Stopped:
-                self._save_last_step()
-                raise
-            except BadInput as error:
-                # All hosts must save together: what one of them alone met has no such end.
-                if self._is_whole and (self._hosts.count == 1 or isinstance(error, AgreedBadInput)):
-                    self._save_last_step()
-                else:
-                    self._checkpoints.settle()
-                raise
-        self._checkpoints.close()
+        return self
 
-    def _train(self, done: int) -> None:
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        """Saves what can be saved: the last whole step, where the players still hold it and all hosts end together."""
+        with self._record:
+            # Bad input that one host alone met has no end together.
+            together = self._hosts.count == 1 or isinstance(error, AgreedBadInput)
+            if isinstance(error, Stopped) or (isinstance(error, BadInput) and self._is_whole and together):
+                self._save_last_step()
+            elif isinstance(error, BadInput | StorageFailed):
+                self._checkpoints.settle()
+        if error is None:
+            self._checkpoints.close()
+
+    @property
+    def learners(self) -> list[Player]:
+        """The players that learn, each once, whatever it plays."""
+        return [player for player in self._policies.values() if player.learns]
+
+    def prepare(self) -> None:
+        """Compiles, evaluates before the first step, and completes the last one where it was cut off."""
+        done = self._position.step
         self._announce(done)
-        self._warm_up(learns=done < self._config.steps)
+        for name, player in self._policies.items():
+            self._compile(name, "generation", player.warm_up)
+            if done < self._config.steps and player.learns:
+                self._compile(name, "learning", player.warm_up_learning)
         self._evaluate_once("before", step=0, due=done < 0)
         if done < 0:
             self._record.write_metrics(0, self._validate(0))
         elif self._position.row is not None:
             self._finish_step()
-        for step in range(max(done, 0) + 1, self._config.steps + 1):
-            self._safe_point()
-            with doing(f"step {step}"):
-                with self._profile.step(step):
-                    self._step(step)
-                self._finish_step()
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps that are left."""
+        yield from range(max(self._position.step, 0) + 1, self._config.steps + 1)
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[Step]:
+        """Begins a step; once it has taught, it is whole: it is validated where that is due, written down and saved."""
+        self._safe_point()
+        self._stop.costs_nothing = False
+        self._grader.take_stats()  # of the last validation, like those of the players
+        for player in self._policies.values():
+            player.take_rollout_metrics()
+        parts = self._parts
+        with doing(f"step {number}"):
+            with self._profile.step(number):
+                self._step = step = Step(
+                    number,
+                    parts.players,
+                    parts.rules,
+                    parts.feed,
+                    self._grader,
+                    self._book,
+                    self._hosts,
+                    self._position.batches,
+                )
+                with step.watch.phase("total"):
+                    yield step
+                    with doing("storage"):
+                        self._record.write_samples(number, rows(step.round))
+                self._position = Position(number, step.batches, self._row(step))
+                self._step = None
+            self._finish_step()
+
+    def conclude(self) -> None:
+        """Evaluates after the last step and writes the report, whose table is shown."""
         with doing("storage"):
             self._checkpoints.wait()
         self._stop.costs_nothing = True
         self._evaluate_once("after", step=self._config.steps, due=True)
         self._record.print(f"best step on the validation questions: {self._best.step}")
         self._record.write_report()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the players and the book are as the last whole step left them."""
+        return self._step is None or not self._step.has_taught
 
     def _open_record(self) -> Record:
         if not self._hosts.is_main:
@@ -165,30 +196,28 @@ class Trainer:
         if self._is_whole:
             self._stop.safe_point(self._hosts)
 
-    def _step(self, step: int) -> None:
-        """Plays and learns: then the step is whole, and what is left to do is to look at it and to write it down."""
-        watch = Stopwatch()
-        self._grader.take_stats()  # of the last validation, like those of the players
-        for player in self._policies.values():
-            player.take_rollout_metrics()
-        with watch.phase("total"):
-            with watch.phase("round"), doing("rollout"):
-                round_, batches = self._play(step, watch)
-            give_advantages(round_, self._players)
-            metrics = statistics(round_)
-            with watch.phase("learn"), doing("update"):
-                metrics |= self._learn(round_, step)
-            with doing("storage"):
-                self._record.write_samples(step, rows(round_))
-        metrics |= {f"time/{name}": seconds for name, seconds in watch.seconds.items()}
-        metrics |= self._sandbox_metrics(watch)
+    def _row(self, step: Step) -> Metrics:
+        """The step's metrics, all but those of validation. A collective."""
+        seconds = step.watch.seconds
+        metrics = step.metrics | {f"time/{name}": spent for name, spent in seconds.items()}
+        metrics |= self._sandbox_metrics(seconds)
         for name, player in self._policies.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
-        metrics["perf/tokens_per_second"] = _tokens(round_) / watch.seconds["round"]
+        tokens = sum(len(each.sample.token_ids) for each in (*step.round.solutions, *step.round.suites))
+        metrics["perf/tokens_per_second"] = tokens / seconds["round"]
         metrics |= {"perf/processes": float(jax.process_count()), "perf/devices": float(jax.device_count())}
-        metrics |= memory_metrics(self._hosts)
-        self._position = Position(step, batches, metrics)
-        self._is_whole = True
+        return metrics | memory_metrics(self._hosts)
+
+    def _sandbox_metrics(self, seconds: dict[str, float]) -> Metrics:
+        """Sums over the hosts, and how far this host had to wait for all of them."""
+        own = self._grader.take_stats(), self._sandbox.isolation.strength
+        stats, strengths = zip(*self._hosts.exchange(own), strict=True)
+        metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}
+        wait, busy = seconds.get("sandbox_wait", 0.0), metrics["sandbox/busy_seconds"] / len(stats)
+        metrics["sandbox/share_of_step"] = wait / seconds["total"]
+        metrics["sandbox/hidden_share"] = max(0.0, 1.0 - wait / max(busy, 1e-9))
+        metrics["sandbox/isolation"] = float(min(strengths))
+        return metrics
 
     def _finish_step(self) -> None:
         """What follows from the players of the last whole step alone, now or after the run was taken up again."""
@@ -200,52 +229,6 @@ class Trainer:
             self._position.row = None
             self._save_if_due(step, row)
         self._record.show_step(step, row)
-
-    def _play(self, step: int, watch: Stopwatch) -> tuple[Round, int]:
-        """One round, or several, until enough questions teach something, and then those questions alone train.
-
-        Returns it, and how many batches of questions the run has asked by then.
-        """
-        whole = Round(step)
-        batches = self._position.batches
-        enough, most = self._config.questions_per_step, self._config.game.max_rounds
-        for _ in range(most):
-            seen = {record.question.id for record in whole.questions}
-            questions = [q for q in self._parts.feed.batch(batches) if q.id not in seen]
-            batches += 1
-            if not questions:
-                continue
-            round_ = play_round(
-                step, questions, self._players, self._grader, self._book, self._rules, self._hosts, watch
-            )
-            self._is_whole = False
-            self._stop.costs_nothing = False
-            self._hosts.require_same(f"samples or rewards of step {step}", _fingerprint(round_))
-            whole.add(round_)
-            if sum(record.tells_solutions_apart for record in whole.questions) >= enough:
-                break
-        if most > 1:
-            whole.keep(enough)
-        return whole, batches
-
-    def _sandbox_metrics(self, watch: Stopwatch) -> Metrics:
-        """Sums over the hosts, and how far this host had to wait for all of them."""
-        own = self._grader.take_stats(), self._sandbox.isolation.strength
-        stats, strengths = zip(*self._hosts.exchange(own), strict=True)
-        metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}
-        wait, busy = watch.seconds.get("sandbox_wait", 0.0), metrics["sandbox/busy_seconds"] / len(stats)
-        metrics["sandbox/share_of_step"] = wait / watch.seconds["total"]
-        metrics["sandbox/hidden_share"] = max(0.0, 1.0 - wait / max(busy, 1e-9))
-        metrics["sandbox/isolation"] = float(min(strengths))
-        return metrics
-
-    def _learn(self, round_: Round, step: int) -> Metrics:
-        metrics = {}
-        for name, player in self._policies.items():
-            if player.learns:
-                learned = player.learn(of_round(round_, player), step)
-                metrics |= {f"{name}/{key}": value for key, value in learned.items()}
-        return metrics
 
     def _validate(self, step: int) -> Metrics:
         self._record.note("validating")
@@ -264,9 +247,10 @@ class Trainer:
         self._record.write_evaluation(name, summary(measured, step, "test", question_ids))
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
-        asked = HeldOut.of_config(self._config, self._rules, split, self._parts.questions(split), samples)
+        parts = self._parts
+        asked = HeldOut.of_config(self._config, parts.rules, split, parts.questions(split), samples)
         with doing("rollout"):
-            return evaluate(asked, self._players, self._grader, self._hosts)
+            return evaluate(asked, parts.players, self._grader, self._hosts)
 
     def _save_if_due(self, step: int, row: Metrics) -> None:
         # The best step must be there to be kept, whenever validation finds it.
@@ -300,39 +284,28 @@ class Trainer:
         self._checkpoints.save(self._position.step, arrays, state, score, book)
         self._saved = self._position.step
 
-    def _resume(self) -> int:
-        """Takes up the last complete checkpoint and returns its step; -1 where there is none."""
+    def _resume(self) -> None:
+        """Takes up the last complete checkpoint, where there is one."""
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
         if step is None:
-            return -1
+            return
         self._checkpoints.forget_after(step)
         for player in self._policies.values():
             player.release()
         step, arrays, state = self._checkpoints.restore(step, abstract)
         for player in self._policies.values():
             player.restore(arrays)
-        self._resume_book(step)
-        self._best = Best(**state["best"])
-        self._position = Position(step, state["batches"], state["row"])
-        self._saved = step
-        self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
-        return step
-
-    def _resume_book(self, step: int) -> None:
-        """Takes up this host's shards, whatever hosts wrote them."""
-        with self._hosts.agreed():
+        with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them
             pages = self._checkpoints.restore_book(step, self._book.shards)
             valid = revalidate(pages, self._parts.train, self._grader)
         self._book.load(valid.pages)
         self._notes += [line for lines in self._hosts.exchange(valid.lines) for line in lines]
-
-    def _warm_up(self, learns: bool) -> None:
-        for name, player in self._policies.items():
-            self._compile(name, "generation", player.warm_up)
-            if learns and player.learns:
-                self._compile(name, "learning", player.warm_up_learning)
+        self._best = Best(**state["best"])
+        self._position = Position(step, state["batches"], state["row"])
+        self._saved = step
+        self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
 
     def _compile(self, name: str, what: str, warm_up: Callable[[], list[Compilation]]) -> None:
         self._record.note(f"compiling the {what} of the {name} player")
@@ -347,10 +320,7 @@ class Trainer:
         parts = self._parts
         if done >= 0:
             self._record.print(f"continuing {self._folder.path} after step {done}", *self._notes)
-        self._record.print(
-            f"{len(parts.train)} training questions ({len(parts.dropped)} dropped as too long), "
-            f"{len(parts.validation)} for validation, {len(parts.test)} for the test"
-        )
+        self._record.print(parts.counted)
         self._record.print(self._sandbox.isolation_note)
         for question in parts.dropped:
             self._record.print(f"dropped: {question.id}")
@@ -361,15 +331,3 @@ class Trainer:
             )
         for question in parts.untested:
             self._record.print(f"without tests: {question.id}")
-
-
-def _fingerprint(round_: Round) -> bytes:
-    """What must be the same on every host before anything follows from a round."""
-    digest = hashlib.blake2b()
-    for record in (*round_.solutions, *round_.suites):
-        digest.update(f"{record.sample.text} {record.reward.total} ".encode("utf-8", "surrogatepass"))
-    return digest.digest()
-
-
-def _tokens(round_: Round) -> int:
-    return sum(len(s.sample.token_ids) for s in round_.solutions) + sum(len(s.sample.token_ids) for s in round_.suites)

@@ -179,7 +179,7 @@ class _Zygote:
         self.children: dict[int, _Child] = {}  # by process id
         self.isolation = isolation
         # Programs do not see this package: the demo's questions and their answers are part of it.
-        package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # codea1
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
         readable, scratches = landlock.library_paths(), []
         if isolation.namespaces:

@@ -214,7 +214,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env={
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
             "PYTHONHASHSEED": str(profile.hash_seed),
             "LANG": "C.UTF-8",
             "TZ": "UTC",

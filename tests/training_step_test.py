@@ -1,5 +1,6 @@
 """A round: how programs are read; what hosts, here threads, replay and learn from the Mistake Book."""
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord,
 from codea1.game.signature import AS_WRITTEN
 from codea1.rollout.engine import Sample
 from codea1.runtime.hosts import Hosts
-from codea1.training.play import _ask_for_solutions, _history, _teach
+from codea1.training.step import Step
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
 from tests.mistake_books import content, joined, make
@@ -48,16 +49,16 @@ def failed_suite(*numbers: int) -> SuiteRecord:
 @pytest.mark.parametrize("most", [0, 7])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_rounds_teach_the_same_book_whatever_the_hosts(count, most):
-    rules = SimpleNamespace(history_size=2)
+    rules = SimpleNamespace(history_size=2, max_rounds=1)
 
     def program(hosts: Hosts) -> tuple[MistakeBook, list]:
         book, seen = MistakeBook(shards_of_host(hosts.index, hosts.count), Bound(max_total=most)), []
-        for step in range(1, 6):
-            empty = played(step, {name: [] for name in NAMES})
-            round_ = played(step, _history(empty, book, rules, hosts))
-            _teach(round_, book, hosts)
-            replayed = [[run.test.text for run in solution.history] for solution in round_.solutions]
-            seen.append((replayed, round_.book_change, round_.book_size))
+        for number in range(1, 6):
+            step = Step(number, {}, rules, None, None, book, hosts)
+            step._batch = played(number, step.retrieve([SimpleNamespace(id=name) for name in NAMES]))
+            step.update_book()
+            replayed = [[run.test.text for run in solution.history] for solution in step.round.solutions]
+            seen.append((replayed, step.round.book_change, step.round.book_size))
         return book, seen
 
     (alone, expected), *_ = on_hosts(1, program)
@@ -76,9 +77,9 @@ def test_without_a_book_nothing_is_told():
         def exchange(self, value):
             raise AssertionError("there is nothing to tell")
 
-    rules = SimpleNamespace(history_size=0)
-    round_ = played(1, {name: [] for name in NAMES})
-    assert _history(round_, MistakeBook(), rules, Nobody()) == {name: [] for name in NAMES}
+    rules = SimpleNamespace(history_size=0, max_rounds=1)
+    step = Step(1, {}, rules, None, None, MistakeBook(), Nobody())
+    assert step.retrieve([SimpleNamespace(id=name) for name in NAMES]) == {name: [] for name in NAMES}
 
 
 @pytest.mark.parametrize(
@@ -92,8 +93,11 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         generate=lambda requests, **_: [Sample("q0", 0, (1,), (2,), (0.0,), "stop")],
         tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
     )
-    rules = SimpleNamespace(policy=POLICIES[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False)
-    round_ = Round(1, [QuestionRecord(Question("q0", None, "", "", "", "f"))])
-    shares = SimpleNamespace(add=lambda *_, **__: None)
-    _ask_for_solutions(round_, player, rules, SimpleNamespace(grade=print), {"q0": []}, shares)
-    assert [solution.program.source for solution in round_.solutions] == [program]
+    rules = SimpleNamespace(
+        policy=POLICIES[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False, max_rounds=1
+    )
+    grader = SimpleNamespace(grade=lambda *_: Future())
+    step = Step(1, {"code": player}, rules, None, grader, None, Hosts())
+    question = Question("q0", None, "", "", "", "f")
+    ((_, solution),) = step.sample_solutions([question], {"q0": []})
+    assert solution.program.source == program

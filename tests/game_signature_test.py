@@ -166,11 +166,8 @@ def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(paramet
     def bound(spelling: tuple[list, dict]) -> bytes | None:
         try:
             arguments = namespace["f"](*spelling[0], **dict(sorted(spelling[1].items())))
-            by_inspect = inspect.signature(namespace["f"]).bind(*spelling[0], **dict(sorted(spelling[1].items())))
         except TypeError:
             return None
-        by_inspect.apply_defaults()
-        assert encode_exact(dict(sorted(arguments.items()))) == encode_exact(dict(sorted(by_inspect.arguments.items())))
         return encode_exact(dict(sorted(arguments.items())))
 
     for spelling in (one, other):
@@ -186,6 +183,7 @@ def test_an_input_has_one_key_however_it_is_spelled(parameters, spelling, data):
     exec(f"def f({parameters}):\n    pass", namespace)
     signature = inspect.signature(namespace["f"])
     try:
+        namespace["f"](*spelling[0], **spelling[1])
         bound = signature.bind(*spelling[0], **spelling[1])
     except TypeError:
         return

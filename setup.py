@@ -1,4 +1,4 @@
-"""Installs codea1. The versions are the ones the tests ran with, together, on Python 3.11; 3.12 and 3.13 get the same."""
+"""Installs codea1. The versions are the ones the tests ran with, on Python 3.11; 3.12 and 3.13 get the same."""
 
 from setuptools import find_packages, setup
 

@@ -32,6 +32,7 @@ import orbax.checkpoint as ocp
 from absl import flags
 from etils import epath
 
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model_folder, scripted_answer, write_config
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_shards import ALL_SHARDS
@@ -42,10 +43,6 @@ from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime import command, phases
 from codea1.runtime.errors import RESTART_EXIT_CODE
-from tests.conftest import make_micro_config, make_model_folder, write_config
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
 
 # What a kill waits for, and how long it may wait then, in seconds: the start, or an activity of the run. "save": a
 # checkpoint's folder that is not complete yet.

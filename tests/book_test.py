@@ -9,6 +9,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
+from bench.micro_run import content
 from codea1.game.mistake_book import MistakeBook, Pages
 from codea1.runs.book_export import read_export
 from codea1.runs.book_item import BookSave
@@ -18,7 +19,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.tools import book
 from tests.conftest import ROOT
-from tests.mistake_books import TRUTH, content, failed, filled, make, passed
+from tests.mistake_books import TRUTH, failed, filled, make, passed
 
 
 def first_book() -> Pages:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from bench.micro_run import scripted_answer, write_config
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.runtime.errors import BadInput
@@ -19,8 +20,7 @@ from codea1.sandbox import doctor
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.dry_run import DryRun
 from codea1.training.setup import assemble
-from tests.conftest import ROOT, write_config
-from tests.scripted_answer import scripted_answer
+from tests.conftest import ROOT
 
 
 def rehearse(config: ConfigDict):

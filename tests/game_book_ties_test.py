@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from etils import epath
 
+from bench.micro_run import content
 from codea1.config import default_config
 from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import Bound
@@ -14,7 +15,7 @@ from codea1.game.tests import Test
 from codea1.runs.book_folder import finish, read_shards, write_shards
 from codea1.runtime.hosts import Hosts
 from codea1.training.setup import mistake_book
-from tests.mistake_books import TRUTH, content, failed, filled, joined, make
+from tests.mistake_books import TRUTH, failed, filled, joined, make
 
 A, B, C, D, E = map(make, range(5))
 SIZE = 8  # tests that are replayed

@@ -64,11 +64,6 @@ def joined(books: Sequence[MistakeBook]) -> Pages:
     return pages
 
 
-def content(pages: Pages) -> dict:
-    """Pages as they are compared: with the order of entries."""
-    return {question_id: (page.truth, list(page.entries.values())) for question_id, page in pages.items()}
-
-
 def big(questions: int, tests: int) -> Pages:
     """A book with many questions."""
     book = MistakeBook()

@@ -10,6 +10,7 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.micro_run import content
 from codea1.game.book_shards import ALL_SHARDS, NUM_SHARDS, shard_of, shards_of_host
 from codea1.game.eviction import Bound
 from codea1.game.mistake_book import Pages
@@ -17,7 +18,7 @@ from codea1.runs.book_folder import finish, read_shards, write_shards
 from codea1.runs.book_manifest import MANIFEST, ShardFile, encode_files, read_files
 from codea1.runs.book_shard import decode_shard, encode_shard
 from codea1.runtime.errors import BadInput
-from tests.mistake_books import UPDATES, big, content, replay
+from tests.mistake_books import UPDATES, big, replay
 
 BIG = big(questions=150, tests=6)
 

@@ -16,12 +16,13 @@ import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
+from bench.micro_run import content
 from codea1.game.book_shards import NUM_SHARDS
 from codea1.game.mistake_book import MistakeBook
 from codea1.runs.book_item import BookRestore, BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
-from tests.mistake_books import TRUTH, big, content, failed, make
+from tests.mistake_books import TRUTH, big, failed, make
 
 SMALL = {"x": jnp.arange(4.0)}
 STATE = {"batches": {"é": [["a", 3]]}, "step": 7, "best": 0.25}

@@ -3,9 +3,9 @@
 import importlib
 import sys
 
+from bench.micro_run import scripted_answer
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.runtime import command
-from tests.scripted_answer import scripted_answer
 
 if __name__ == "__main__":
     ChatTokenizer.decode = scripted_answer

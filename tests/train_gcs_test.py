@@ -18,6 +18,7 @@ from etils import epath
 from ml_collections import ConfigDict
 from nbclient import NotebookClient
 
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.export import export
 from codea1.game.mistake_book import Pages
@@ -31,11 +32,8 @@ from codea1.runtime.errors import StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.storage import retries
 from codea1.tools.book import main as book_program
-from tests.conftest import ROOT, make_micro_config, write_config
+from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
 from tests.train_test import train
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
 from codea1.runs.book_export import read_export
 from codea1.runs.book_source import open_book
@@ -20,9 +21,7 @@ from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
 from codea1.training.saved_step import ROUNDING as OF_A_REPLAY
 from codea1.training.saved_step import SavedStep
 from tests import two_hosts
-from tests.conftest import ROOT, make_micro_config, write_config
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
+from tests.conftest import ROOT
 from tests.two_hosts import finish, outputs
 
 PROGRAM = (str(ROOT / "tests" / "train_on_hosts.py"),)

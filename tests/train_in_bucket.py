@@ -1,10 +1,10 @@
 """`codea1.train` with answers that mean something, and a lease that a killed run holds for two seconds."""
 
+from bench.micro_run import scripted_answer
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.runs import lease
 from codea1.runtime import command
-from tests.scripted_answer import scripted_answer
 
 if __name__ == "__main__":
     lease.RENEW_SECONDS, lease.EXPIRY_SECONDS = 0.5, 2.0

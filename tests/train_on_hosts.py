@@ -18,6 +18,7 @@ import jax
 from absl import flags
 from etils import epath
 
+from bench.micro_run import scripted_answer
 from codea1 import train
 from codea1.data.feed import QuestionFeed
 from codea1.data.tokenizer import ChatTokenizer
@@ -27,7 +28,6 @@ from codea1.runs.book_export import write_export
 from codea1.runtime import command
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.values.verdict import Verdict
-from tests.scripted_answer import scripted_answer
 
 AT = flags.DEFINE_integer("at", None, "step")
 WHAT = flags.DEFINE_enum("what", "die", ["die", "freeze", "term", "hang", "lose"], "what happens then")

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from bench.micro_run import NOT_PROMISED, content, make_model_folder, scripted_answer
 from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.mistake_book import Page
@@ -29,10 +30,7 @@ from codea1.training.setup import assemble
 from codea1.training.step import Step
 from codea1.training.trainer import Trainer
 from codea1.values.verdict import Verdict
-from tests.conftest import ROOT, SHARED, make_model_folder
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
+from tests.conftest import ROOT, SHARED
 
 
 @pytest.fixture

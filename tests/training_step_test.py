@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import Bound
@@ -19,7 +20,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.training.step import Step
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
-from tests.mistake_books import content, joined, make
+from tests.mistake_books import joined, make
 from tests.shares_test import on_hosts
 
 NAMES = [f"q{number}" for number in range(9)]

@@ -150,9 +150,10 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     It must be called before any device is used; see `codea1.runtime.hosts.join`. Where the other hosts do not come in
     time, it ends the process with RESTART_EXIT_CODE.
     """
-    address = flags.DEFINE_string("coordinator_address", None, "host 0's address and a free port there, host:port")
-    count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1)
-    index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0)
+    shared = {"allow_override": True}  # one process may import several commands, and runs one of them
+    address = flags.DEFINE_string("coordinator_address", None, "host 0's address and a free port, host:port", **shared)
+    count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
+    index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
     def join() -> hosts.Hosts:
         late = threading.Timer(hosts.WAIT_SECONDS, _tell_that_hosts_are_late)

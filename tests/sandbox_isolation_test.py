@@ -18,7 +18,7 @@ import pytest
 
 from codea1.game.tests import Call, Test
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.batch_run import Description, Inputs
+from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.sandbox.isolation import seccomp, syscalls
@@ -456,7 +456,8 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
     """As in a container without capabilities, or in one that an ordinary user started."""
     program = """
         import ctypes, os, struct, sys
-        from codea1.sandbox import capabilities, zygote
+        from codea1.sandbox.host import zygote
+        from codea1.sandbox.isolation import capabilities
         libc = ctypes.CDLL(None)
         if sys.argv[1] == "--only-root":
             uid = os.getuid()

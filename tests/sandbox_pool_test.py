@@ -19,9 +19,9 @@ from codea1.game.tests import Call
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import dispatcher
 from codea1.sandbox.host import pool as pool_module
-from codea1.sandbox.host.call_run import CallRun
+from codea1.sandbox.host.calls import CallRun
+from codea1.sandbox.host.conversation import profile_of
 from codea1.sandbox.host.pool import Limits, ProgramRun, SandboxPool
-from codea1.sandbox.host.run import profile_of
 from codea1.sandbox.isolation import limits
 from codea1.values import TooLarge, decode_exact, encode_canonical, encode_exact
 
@@ -373,15 +373,15 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
 
 
 def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
-    check, bugs = CallRun.check, iter([ValueError("a bug")])
+    take, bugs = CallRun._take, iter([ValueError("a bug")])
 
     def failing(run, *arguments):
         for bug in bugs:
             raise bug
-        return check(run, *arguments)
+        return take(run, *arguments)
 
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "check", failing)
+        monkeypatch.setattr(CallRun, "_take", failing)
         program = "import time\ndef f(x):\n  time.sleep(0.3)\n  return x"
         futures = [pool.run_calls(program, [call(x)], reply="exact") for x in range(4)]
         assert [values(future.result(30)) for future in futures] == [[0], [1], [2], [3]]
@@ -390,15 +390,15 @@ def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
 
 
 def test_a_bug_that_returns_costs_the_grading_that_has_it(monkeypatch):
-    begin = CallRun.begin
+    ask_child = CallRun._ask_child
 
-    def failing(run, desk):
+    def failing(run, task):
         if any(b"poison" in frame for frame in run.calls):
             raise ValueError("a bug")
-        begin(run, desk)
+        return ask_child(run, task)
 
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "begin", failing)
+        monkeypatch.setattr(CallRun, "_ask_child", failing)
         poisoned = pool.run_calls("def f(x): return x", [call("poison")], reply="exact")
         honest = pool.run_calls("def f(x): return x", [call(1)], reply="exact")
         assert kinds(poisoned.result(30)) == ["infra"]
@@ -535,7 +535,7 @@ def test_forks_that_fail_are_tried_again_later(worker_module):
 def test_a_machine_without_room_for_long_loses_the_grading(monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 0.5)
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr("codea1.sandbox.host.call_run.socket.socketpair", no_room)
+        monkeypatch.setattr("codea1.sandbox.host.conversation.socket.socketpair", no_room)
         result = pool.run_calls("", [call()], reply="exact").result(30)
         assert result.loaded is None
         assert "Too many open files" in result.load_error
@@ -546,7 +546,7 @@ def no_room(*_: object) -> None:
 
 
 CANNOT_CONFINE = """
-from codea1.sandbox import limits
+from codea1.sandbox.isolation import limits
 from codea1.sandbox.child.worker import start
 confine, count = limits.ChildLimits.confine, 0
 def broken(self, place, cpu_seconds, memory_bytes):
@@ -611,15 +611,15 @@ def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(monkeyp
 
 
 def test_a_bug_costs_the_run_that_has_it_and_no_zygote(monkeypatch, capfd):
-    on_ended = CallRun.on_ended
+    ask_child = CallRun._ask_child
 
-    def failing(run, *arguments):
+    def failing(run, task):
+        yield from ask_child(run, task)
         if any(b"poison" in frame for frame in run.calls):
             raise KeyError("a bug")
-        on_ended(run, *arguments)
 
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "on_ended", failing)
+        monkeypatch.setattr(CallRun, "_ask_child", failing)
         poisoned = [pool.run_calls("def f(x): return x", [call("poison")], reply="exact") for _ in range(5)]
         honest = [pool.run_calls("def f(x): return x", [call(i)], reply="exact") for i in range(20)]
         assert {kinds(each.result(30))[0] for each in poisoned} == {"infra"}
@@ -661,7 +661,7 @@ def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
 def test_where_nobody_counts_threads_there_are_none(worker_module):
     worker_module(
         """
-        from codea1.sandbox import seccomp
+        from codea1.sandbox.isolation import seccomp
         from codea1.sandbox.child.worker import start
         seccomp.Filter.install_with_listener = lambda self: None
         """
@@ -676,7 +676,7 @@ def test_where_nobody_counts_threads_there_are_none(worker_module):
 def test_questions_of_threads_are_counted(monkeypatch, worker_module):
     """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
     worker_module(
-        "from codea1.sandbox import threads\nfrom codea1.sandbox.child.worker import start\nthreads.MAX_QUESTIONS = 50"
+        "from codea1.sandbox.isolation import threads\nfrom codea1.sandbox.child.worker import start\nthreads.MAX_QUESTIONS = 50"
     )
     program = """
         import threading
@@ -706,7 +706,7 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_m
     worker_module(
         """
         import errno, os
-        from codea1.sandbox import worker
+        from codea1.sandbox.child import worker
         from codea1.sandbox.child.worker import start
         begin, begun = worker._Zygote.start, []
         def start_one(self, token, fds, cpu_seconds, memory_bytes):

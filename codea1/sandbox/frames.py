@@ -17,7 +17,7 @@ from typing import NamedTuple
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
 JOB, UNITTEST, SUITE, VERDICT = b"J", b"U", b"T", b"R"  # of a check script, a unittest class, tests; what they say
-BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.child.batch
+BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.child.benchmarks
 
 LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
 MAX_WORDS = 300  # bytes of a frame that says in words what happened

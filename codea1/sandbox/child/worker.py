@@ -23,8 +23,9 @@ from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
 from typing import NamedTuple
 
+import codea1
 from codea1.sandbox import frames
-from codea1.sandbox.child import batch, candidate, script, suites, unittests
+from codea1.sandbox.child import benchmarks, candidate, script
 from codea1.sandbox.isolation import capabilities, landlock, limits, namespaces
 from codea1.sandbox.isolation.levels import Isolation
 from codea1.sandbox.isolation.scratch import Place, make_places
@@ -51,6 +52,11 @@ _PRELOAD_WHERE_FILES_ARE_CLOSED = (
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
+_SERVERS = {
+    frames.BATCH: benchmarks.serve_batch,
+    frames.UNITTEST: benchmarks.serve_unittest,
+    frames.SUITE: benchmarks.serve_suite,
+}
 _WARM_UP_LIVES = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
@@ -155,14 +161,8 @@ def _serve(sockets: int) -> None:
         return
     if sockets == _SCRIPT_SOCKETS:
         script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
-    elif first.kind == frames.BATCH:
-        batch.serve(_FIRST_SOCKET, first)
-    elif first.kind == frames.UNITTEST:
-        unittests.serve(_FIRST_SOCKET, first)
-    elif first.kind == frames.SUITE:
-        suites.serve(_FIRST_SOCKET, first)
     else:
-        candidate.serve(_FIRST_SOCKET, first)
+        _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
 
 
 class _Child(NamedTuple):
@@ -179,7 +179,7 @@ class _Zygote:
         self.children: dict[int, _Child] = {}  # by process id
         self.isolation = isolation
         # Programs do not see this package: the demo's questions and their answers are part of it.
-        package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+        package = os.path.dirname(os.path.realpath(codea1.__file__))
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
         readable, scratches = landlock.library_paths(), []
         if isolation.namespaces:

@@ -3,19 +3,18 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Literal
 
 from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host.batch_run import BatchRun, Comparison, Inputs
-from codea1.sandbox.host.call_run import CallRun
-from codea1.sandbox.host.check_run import CheckRun
-from codea1.sandbox.host.dispatcher import Dispatcher
+from codea1.sandbox.host.benchmarks import BatchRun, Comparison, Inputs, SuiteRun, UnittestRun
+from codea1.sandbox.host.calls import CallRun
+from codea1.sandbox.host.dispatcher import Dispatcher, Task
 from codea1.sandbox.host.results import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
-from codea1.sandbox.host.suite_run import SuiteRun
-from codea1.sandbox.host.unittest_run import UnittestRun
+from codea1.sandbox.host.scripts import CheckRun
 from codea1.sandbox.host.zygote import Profile
 from codea1.sandbox.isolation.levels import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported
@@ -137,8 +136,7 @@ class SandboxPool:
             call_seconds=seconds,
             limits=self.limits,
         )
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(Task(run.steps, run.lost))
 
     def run_script(self, script: str, program: str, entry_point: str, check_name: str = "check") -> Future[ScriptRun]:
         """Runs a benchmark's check script, which defines a function `check_name(candidate)`, against a program.
@@ -147,8 +145,7 @@ class SandboxPool:
         arguments and results as plain data; what an argument becomes inside the program does not come back.
         """
         run = CheckRun(script, program, entry_point, check_name, self.limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(Task(run.steps, run.lost))
 
     def run_batch(
         self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits
@@ -160,8 +157,7 @@ class SandboxPool:
         dispatcher's thread and must not take long.
         """
         run = BatchRun(program, entry_point, inputs, comparison, limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(Task(run.steps, run.lost))
 
     def run_unittest(
         self, program: str, tests: str, class_name: str = "TestCases", limits: Limits | None = None
@@ -173,8 +169,7 @@ class SandboxPool:
         Raises ValueError when that does not parse or has no class `class_name` with tests.
         """
         run = UnittestRun(program, tests, class_name, limits or self.limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(Task(run.steps, run.lost))
 
     def run_suite(
         self,
@@ -205,11 +200,9 @@ class SandboxPool:
             module=module,
             imports=imports,
             traced=traced,
-            cpu_seconds=cpu_seconds,
-            limits=self.limits,
+            limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
         )
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(Task(run.steps, run.lost))
 
     def counters(self) -> dict[str, float]:
         """How often each of `dispatcher.EVENTS` has happened since the start, and the sums of `dispatcher.SECONDS`."""

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import stat
 import struct
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import codea1
 from codea1.sandbox.child import worker
 from codea1.sandbox.isolation import capabilities
 from codea1.sandbox.isolation.levels import Isolation
@@ -46,41 +48,46 @@ class Profile:
         return FIRST_UNPRIVILEGED_UID + 4 * self.hash_seed + 2 * self.with_pytest + self.with_numpy
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    status: int  # as os.wait gives it
+    cpu_seconds: float
+    failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
+    was_asked: bool  # it was alive when `Zygote.end` killed it
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether somebody else killed the child; not itself, for programs cannot send signals."""
+        return os.waitstatus_to_exitcode(self.status) == -signal.SIGKILL and not self.was_asked
+
+    def __str__(self) -> str:
+        code = os.waitstatus_to_exitcode(self.status)
+        if self.was_asked and code == -signal.SIGKILL:
+            return "closed its socket and went on"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+
 class Child:
     """A forked child as the trainer knows it: its clock while it lives, and at last how it ended."""
 
     def __init__(self, zygote: "Zygote", token: int) -> None:
         self.zygote = zygote
         self.token = token
-        self.pid = 0  # 0 until the zygote has told
+        self.pid = 0  # 0 until the zygote has told, -1 where it could not fork
+        self.ended: Ended | None = None
         self.is_ending = False  # it was killed, or there never was one
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
         """CPU time the child has used, 0 before its process id is known."""
-        if self.pid:
+        if self.ended:
+            return self.ended.cpu_seconds
+        if self.pid > 0:
             with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
                 self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))
         return self._seen
-
-
-@dataclass(frozen=True)
-class Started:
-    """A child exists; or does not, when the zygote could not fork."""
-
-    child: Child
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A child is dead and gone."""
-
-    child: Child
-    status: int  # as os.wait gives it
-    cpu_seconds: float
-    failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
-    was_asked: bool  # it was alive when `Zygote.end` killed it
 
 
 class Zygote:
@@ -136,10 +143,10 @@ class Zygote:
             pass
         return True
 
-    def receive(self) -> Started | Ended | None:
-        """Takes one message; None where there is none, and for the report that the zygote is ready.
+    def receive(self) -> Child | None:
+        """Takes one message; returns the child that has started, ended, or could not be started.
 
-        Raises EOFError when the zygote is gone.
+        None where there is no message, and for the report that the zygote is ready. Raises EOFError when it is gone.
         """
         try:
             message, attached, _, _ = self.control.recvmsg(4096, _CREDENTIALS_SPACE)
@@ -154,18 +161,19 @@ class Zygote:
             self.failure = "" if self.ready else message.decode()
             return None
         operation, token, pid, status, cpu_seconds, was_asked = worker.REPLY.unpack_from(message)
+        child = self.children[token]
         if operation == worker.END:
-            child = self.children.pop(token)
             failure = message[worker.REPLY.size :].decode("utf-8", "replace")
+            child.ended = Ended(status, cpu_seconds, failure, was_asked)
+        elif self._has_namespaces and pid > 0:
+            # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
+            child.pid = _CREDENTIALS.unpack(attached[0][2])[0]
+        else:
+            child.pid = pid
+        if child.ended or pid < 0:
+            del self.children[token]
             child.is_ending = True
-            return Ended(child, status, cpu_seconds, failure, was_asked)
-        if pid < 0:
-            child = self.children.pop(token)
-            child.is_ending = True
-            return Started(child, ok=False)
-        # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
-        self.children[token].pid = _CREDENTIALS.unpack(attached[0][2])[0] if self._has_namespaces else pid
-        return Started(self.children[token], ok=True)
+        return child
 
     def stop(self) -> None:
         """Ends the process and with it all its children. Safe to call twice."""
@@ -214,7 +222,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env={
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": str(Path(codea1.__file__).parents[1]),
             "PYTHONHASHSEED": str(profile.hash_seed),
             "LANG": "C.UTF-8",
             "TZ": "UTC",

@@ -451,7 +451,7 @@ def test_machines_that_cannot_confine_are_refused(monkeypatch):
         SandboxPool(1)
 
 
-def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
+def test_a_zygote_that_cannot_confine_itself_says_why(monkeypatch):
     monkeypatch.setattr("codea1.sandbox.host.zygote.can_change_user", lambda uid: True)
     monkeypatch.setattr("codea1.sandbox.host.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
     with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
@@ -492,12 +492,12 @@ def test_a_shortage_of_descriptors_costs_time_and_no_verdict():
 
 
 @pytest.fixture
-def worker_module(tmp_path, monkeypatch):
+def zygote_module(tmp_path, monkeypatch):
     """Makes a module the zygotes' program, and says where it is found: its source changes how they work."""
 
     def use(source: str) -> None:
-        (tmp_path / "changed_worker.py").write_text(textwrap.dedent(source))
-        monkeypatch.setattr("codea1.sandbox.host.zygote.WORKER", "changed_worker")
+        (tmp_path / "changed_zygote.py").write_text(textwrap.dedent(source))
+        monkeypatch.setattr("codea1.sandbox.host.zygote.MODULE", "changed_zygote")
         spawn = subprocess.Popen
 
         def with_path(*arguments: object, env: dict[str, str], **options: object) -> subprocess.Popen:
@@ -508,11 +508,11 @@ def worker_module(tmp_path, monkeypatch):
     return use
 
 
-def test_forks_that_fail_are_tried_again_later(worker_module):
-    worker_module(
+def test_forks_that_fail_are_tried_again_later(zygote_module):
+    zygote_module(
         """
         import errno, os
-        from codea1.sandbox.child.worker import start
+        from codea1.sandbox.child.zygote import start
         fork, count = os.fork, 0
         def failing():
             global count
@@ -547,7 +547,7 @@ def no_room(*_: object) -> None:
 
 CANNOT_CONFINE = """
 from codea1.sandbox.isolation import limits
-from codea1.sandbox.child.worker import start
+from codea1.sandbox.child.zygote import start
 confine, count = limits.ChildLimits.confine, 0
 def broken(self, place, cpu_seconds, memory_bytes):
     {condition}: raise OSError(13, "the kernel changed its mind")
@@ -556,15 +556,15 @@ limits.ChildLimits.confine = broken
 """
 
 
-def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(worker_module):
-    worker_module(CANNOT_CONFINE.format(condition="if True"))
+def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(zygote_module):
+    zygote_module(CANNOT_CONFINE.format(condition="if True"))
     with pytest.raises(BadInput, match=r"a child could not confine itself: .*the kernel changed its mind"):
         SandboxPool(1, LIMITS, isolation="no_namespaces")
 
 
-def test_what_a_child_cannot_do_is_the_sandboxs_failure(worker_module):
+def test_what_a_child_cannot_do_is_the_sandboxs_failure(zygote_module):
     """Not the program's, and not that of a check script, which ends with the same status."""
-    worker_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
+    zygote_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
         result = pool.run_calls("def f(): return 1", [call()], reply="exact", hash_seed=1).result(30)
         assert (result.loaded, kinds(result)) == (None, ["infra"])
@@ -638,15 +638,16 @@ def test_a_suite_says_no_more_however_many_processes_it_takes(pool):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # which is the dispatcher's end
 @pytest.mark.parametrize(("bugs", "ends"), [(1, False), (4, True)])
 def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
-    count, left = dispatcher.Dispatcher._count_busy_seconds, iter(range(bugs))
-
-    def failing(self: dispatcher.Dispatcher) -> None:
-        if next(left, None) is not None:
-            raise ValueError("a bug")
-        count(self)
-
+    left = iter(range(bugs))
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(dispatcher.Dispatcher, "_count_busy_seconds", failing)
+        count = pool._dispatcher._count_busy_seconds
+
+        def failing() -> None:
+            if next(left, None) is not None:
+                raise ValueError("a bug")
+            count()
+
+        monkeypatch.setattr(pool._dispatcher, "_count_busy_seconds", failing)
         future = pool.run_calls("def f(): return 1", [call()], reply="exact")
         if ends:
             pool._dispatcher._thread.join(60)
@@ -658,11 +659,11 @@ def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
     assert "a bug" in capfd.readouterr().err
 
 
-def test_where_nobody_counts_threads_there_are_none(worker_module):
-    worker_module(
+def test_where_nobody_counts_threads_there_are_none(zygote_module):
+    zygote_module(
         """
         from codea1.sandbox.isolation import seccomp
-        from codea1.sandbox.child.worker import start
+        from codea1.sandbox.child.zygote import start
         seccomp.Filter.install_with_listener = lambda self: None
         """
     )
@@ -673,10 +674,14 @@ def test_where_nobody_counts_threads_there_are_none(worker_module):
         assert run(pool, program, [call()]).outcomes[0].payload == b"RuntimeError: can't start new thread"
 
 
-def test_questions_of_threads_are_counted(monkeypatch, worker_module):
+def test_questions_of_threads_are_counted(monkeypatch, zygote_module):
     """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
-    worker_module(
-        "from codea1.sandbox.isolation import threads\nfrom codea1.sandbox.child.worker import start\nthreads.MAX_QUESTIONS = 50"
+    zygote_module(
+        """
+        from codea1.sandbox.child.zygote import start
+        from codea1.sandbox.isolation import threads
+        threads.MAX_QUESTIONS = 50
+        """
     )
     program = """
         import threading
@@ -701,14 +706,14 @@ def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
     assert pool.counters()["gradings"] == gradings + 1
 
 
-def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_module, monkeypatch):
+def test_where_there_is_room_for_one_process_a_check_script_is_given_up(zygote_module, monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 1.0)
-    worker_module(
+    zygote_module(
         """
         import errno, os
-        from codea1.sandbox.child import worker
-        from codea1.sandbox.child.worker import start
-        begin, begun = worker._Zygote.start, []
+        from codea1.sandbox.child import zygote
+        from codea1.sandbox.child.zygote import start
+        begin, begun = zygote._Zygote.start, []
         def start_one(self, token, fds, cpu_seconds, memory_bytes):
             begun.append(token)
             if len(self.children) and len(begun) > 10:
@@ -717,7 +722,7 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_m
                 self.free_slots = free
             else:
                 begin(self, token, fds, cpu_seconds, memory_bytes)
-        worker._Zygote.start = start_one
+        zygote._Zygote.start = start_one
         """
     )
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:

@@ -6,6 +6,7 @@ Standard library only: this runs inside the sandbox.
 
 import marshal
 import opcode
+import struct
 import sys
 import time
 from _blake2 import blake2b  # hashlib would bring OpenSSL into every child
@@ -17,6 +18,7 @@ from codea1.sandbox.child.candidate import MODULE_NAME, describe, new_module, se
 from codea1.values import decode_exact, encode_canonical, encode_exact
 from codea1.values.verdict import Verdict
 
+DIGEST = struct.Struct(">16sd")  # of one value, and the CPU seconds that its call says it took
 NO_DIGEST = bytes(16)  # of a value that marshal cannot write
 MAX_VALUES = 256  # in a DIGESTS frame
 _FIRST_VALUES, _SECONDS = 8, 0.02  # the first frame comes soon, since most wrong programs fail early
@@ -48,7 +50,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
     while True:
         values, payload, error = _answers(function, rows[first : first + size])
         frames.write(fd, frames.pack(first, frames.DIGESTS, payload))
-        if not _described(fd, first, values, as_set):
+        if not _describe_doubtful(fd, first, values, as_set):
             return
         first, size = first + len(values), min(2 * size, MAX_VALUES)
         if error is not None:
@@ -57,7 +59,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
 
 
 def digest(value: object) -> bytes:
-    """16 bytes that are the same for equal values of equal types; NO_DIGEST for what is not of builtin types."""
+    """Returns 16 bytes, the same for equal values of equal types; NO_DIGEST for what is not of builtin types."""
     try:
         return blake2b(frames.marshal_piece(value), digest_size=16).digest()
     except ValueError:
@@ -65,7 +67,7 @@ def digest(value: object) -> bytes:
 
 
 def _answers(function: object, rows: Sequence[Sequence]) -> tuple[list, bytes, BaseException | None]:
-    """The values of the first of these inputs, their digests, and what the next one raised."""
+    """Returns the values of the first of these inputs, their digests, and what the next one raised."""
     values, payload = [], []
     began = mark = time.process_time()
     for arguments in rows:
@@ -73,28 +75,28 @@ def _answers(function: object, rows: Sequence[Sequence]) -> tuple[list, bytes, B
             values.append(function(*arguments))
         except BaseException as error:
             return values, b"".join(payload), error
-        told = digest(values[-1])  # which takes longer than the call where the value is large
+        digested = digest(values[-1])  # which takes longer than the call where the value is large
         now = time.process_time()
-        payload.append(frames.pack_digest(told, now - mark))
+        payload.append(DIGEST.pack(digested, now - mark))
         mark = now
         if now - began > _SECONDS:
             break
     return values, b"".join(payload), None
 
 
-def _described(fd: int, first: int, values: Sequence, as_set: bool) -> bool:
-    """Describes what is asked for; whether the child is to go on."""
+def _describe_doubtful(fd: int, first: int, values: Sequence, as_set: bool) -> bool:
+    """Describes what is asked for; returns whether the child is to go on."""
     while (request := frames.read(fd)) is not None:
         if request.kind == frames.GO_ON:
             return True
-        for index in frames.unpack_describe(request.payload):
+        for index in decode_exact(request.payload):
             description = encode_exact(_description(values[index - first], as_set))
             frames.write(fd, frames.pack(index, frames.VALUE, description))
     return False
 
 
 def _description(value: object, as_set: bool) -> tuple[str, bytes, bytes]:
-    """(type, canonical digest, exact encoding); the digest is that of the set of the value's members with `as_set`.
+    """Returns (type, canonical digest, exact encoding); with `as_set` the digest is that of the set of the members.
 
     Each is empty where the value, which may raise when it is looked at, has none.
     """
@@ -121,9 +123,9 @@ def serve_unittest(fd: int, job: frames.Frame) -> None:
     """
     program, tests, class_name = decode_exact(job.payload)
     try:
-        answer = ("", [(name, *said) for name, said in sorted(_run_class(program, tests, class_name).items())])
+        answer = ("", [(name, *outcome) for name, outcome in sorted(_run_class(program, tests, class_name).items())])
     except BaseException as error:
-        answer = (_said(error), [])
+        answer = (_words(error), [])
     frames.write(fd, frames.pack(0, frames.VERDICT, encode_exact(answer)))
 
 
@@ -144,7 +146,7 @@ def _run_class(program: str, tests: str, class_name: str) -> dict[str, tuple[str
         def note(self, test: unittest.TestCase, outcome: str, error: BaseException) -> None:
             name = getattr(test, "_testMethodName", "")
             if self.report.get(name, ("passed", ""))[0] == "passed":
-                self.report[name] = (outcome, _said(error))
+                self.report[name] = (outcome, _words(error))
 
         def addError(self, test: unittest.TestCase, err: tuple) -> None:
             self.note(test, "raised", err[1])
@@ -172,7 +174,7 @@ def _run_class(program: str, tests: str, class_name: str) -> dict[str, tuple[str
     return result.report
 
 
-def _said(error: BaseException) -> str:
+def _words(error: BaseException) -> str:
     return describe(error).decode("utf-8", "replace")
 
 
@@ -228,11 +230,11 @@ def _run_test(test: str, namespace: dict) -> None:
     exec(compile(tree, "<test>", "exec", dont_inherit=True), namespace)
     for name in functions:
         if isinstance(namespace[name](), GeneratorType | CoroutineType):
-            raise TypeError(f"{name} is a generator or a coroutine, which nobody runs")
+            raise TypeError(f"{name} is a generator or a coroutine, which nothing runs")
 
 
 def _tracer(arcs: set[tuple[int, int]]) -> Callable:
-    """A trace function that notes the program's arcs as the `coverage` library does.
+    """Makes a trace function that notes the program's arcs as the `coverage` library does.
 
     An arc is (line, next line) within one frame; it starts with minus the first line of the frame's code and ends with
     the same, by a return or an exception. Going on after a yield is no new start.

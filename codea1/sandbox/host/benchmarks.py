@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from codea1.sandbox import frames
-from codea1.sandbox.child.benchmarks import MAX_DESCRIBED_BYTES, MAX_VALUES
+from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES
 from codea1.sandbox.host.conversation import Conversation, OutOfTime, Steps, profile_of
 from codea1.sandbox.host.dispatcher import Task
 from codea1.sandbox.host.results import Arc, Limits, ScriptRun, TracedRun
@@ -44,10 +44,10 @@ class Comparison(Protocol):
     """Decides, by what a program's process says that it returned."""
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
-        """Whether the digest (see `child.benchmarks.digest`) settles that the value of an input is right."""
+        """Returns whether the digest (see `child.benchmarks.digest`) settles that the value of an input is right."""
 
     def accepts(self, index: int, value: Description) -> bool:
-        """Whether a value is right whose digest settled nothing."""
+        """Returns whether a value is right whose digest settled nothing."""
 
 
 class Inputs:
@@ -89,7 +89,7 @@ class _OneChildRun(JudgedRun):
 class BatchRun(_OneChildRun):
     """Grades a program by digests of what it returns for many inputs, compared on the trusted side.
 
-    The child waits after each frame of digests; what it is told next is to go on, or to describe some values.
+    The child waits after each frame of digests; the next request is to go on, or to describe some values.
     """
 
     max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
@@ -116,7 +116,7 @@ class BatchRun(_OneChildRun):
                 arrived = yield from conversation.receive(
                     lambda clock: min(seconds_left(clock), limit() - (clock - mark))
                 )
-            if conversation.unsent:  # an honest child has read what it was told before it says more
+            if conversation.unsent:  # an honest child reads a request before it answers
                 raise frames.ProtocolViolation
             mark = conversation.cpu_seconds()
             return frame
@@ -129,20 +129,21 @@ class BatchRun(_OneChildRun):
                     return Verdict.ERROR, f"raised {where}: {frame.payload.decode('utf-8', 'replace')}"
                 if frame.kind != frames.DIGESTS or frame.index != done or has_raised:
                     raise frames.ProtocolViolation
-                digests = frames.unpack_digests(frame.payload)
-                if done + len(digests) > inputs.count:
+                count, left_over = divmod(len(frame.payload), DIGEST.size)
+                if left_over or done + count > inputs.count:
                     raise frames.ProtocolViolation
-                has_raised = not digests
+                digests = list(DIGEST.iter_unpack(frame.payload))
+                has_raised = not count
                 doubtful = [i for i, (digest, seconds) in enumerate(digests, done) if not agrees(i, digest, seconds)]
                 if doubtful:
-                    conversation.send(frames.pack_describe(doubtful))
+                    conversation.send(frames.pack(0, frames.DESCRIBE, encode_exact(doubtful)))
                 for index in doubtful:
                     frame = yield from next_frame()
                     if frame.kind != frames.VALUE or frame.index != index:
                         raise frames.ProtocolViolation
                     if not accepts(index, Description(*decode_fields(frame.payload, str, bytes, bytes))):
                         return Verdict.FAIL, f"input {index}: another value than expected"
-                done += len(digests)
+                done += count
                 if done == inputs.count:
                     return Verdict.PASS, ""
                 conversation.send(frames.pack(0, frames.GO_ON))
@@ -174,10 +175,10 @@ class UnittestRun(_OneChildRun):
         if [name for name, _, _ in report] != self.required:
             return Verdict.ERROR, "the tests that ran are not those of the class"
         for outcome, verdict in ((_RAISED, Verdict.ERROR), (_FAILED, Verdict.FAIL)):
-            for name, said, detail in report:
-                if said == outcome:
+            for name, reported, detail in report:
+                if reported == outcome:
                     return verdict, f"{name}: {detail}"
-        if all(said == _PASSED for _, said, _ in report):
+        if all(reported == _PASSED for _, reported, _ in report):
             return Verdict.PASS, ""
         return Verdict.ERROR, "the report is none"
 

@@ -168,7 +168,7 @@ class CallRun:
         return _Stop.DONE if len(self.outcomes) == len(self.calls) else None
 
     def _limit(self) -> float:
-        """CPU seconds that what the child is at now may take."""
+        """Returns the CPU seconds that the child's present call, or loading, may take."""
         return self.call_seconds[len(self.outcomes)] if self.answered else self.limits.cpu_seconds_per_test
 
     def _interrupt(self, outcome: Outcome) -> None:

@@ -34,7 +34,7 @@ class OutOfTime(Exception):
 
 
 class Closed(Exception):
-    """The child ended, or closed its socket, before it had said all."""
+    """The child ended, or closed its socket, before it had answered all."""
 
 
 class Conversation:
@@ -68,7 +68,7 @@ class Conversation:
           memory_bytes: the child's address space.
           max_bytes: bound on all that the child may say.
           max_payload: bound on one value of it.
-          is_last_request: the child is told that it gets no more: it ends when it has answered.
+          is_last_request: the child sees the end of requests, and ends when it has answered.
           is_asked: the child waits for answers to what it says.
           end_to_other: the child's end of a socket to another child.
           others: children of the grading that do not talk to the trainer.
@@ -77,7 +77,8 @@ class Conversation:
         self.socket.setblocking(False)
         with theirs:
             sockets = [theirs, *end_to_other]
-            self.child = task.start_child(profile, sockets, kernel_cpu_limit(cpu_seconds), memory_bytes)
+            limit = kernel_cpu_limit(cpu_seconds)
+            self.child = task.dispatcher.start_child(task, profile, sockets, limit, memory_bytes)
         self.clock = 0.0  # CPU seconds of the children when frames were last looked for
         self.unsent = memoryview(b"")
         self._task = task
@@ -119,7 +120,7 @@ class Conversation:
             self._watch()
 
     def receive(self, seconds_left: Callable[[float], float]) -> Steps[Iterator[Frame]]:
-        """Waits until the child has said something; returns the frames that are there, at least one.
+        """Waits until the child has sent something; returns the frames that are there, at least one.
 
         Taking them, from the second on, may raise ProtocolViolation, too.
 
@@ -185,12 +186,13 @@ class Conversation:
                 self.send()
 
     def _watch(self) -> None:
-        self._task.watch(self.socket, for_room=bool(self.unsent))
+        dispatcher = self._task.dispatcher
+        dispatcher.watch(self.socket, lambda: dispatcher.advance(self._task), for_room=bool(self.unsent))
         self._is_watched = True
 
     def _close(self) -> None:
         if self._is_watched:
-            self._task.unwatch(self.socket)
+            self._task.dispatcher.unwatch(self.socket)
         self._is_watched, self.unsent = False, memoryview(b"")
         self.socket.close()
 

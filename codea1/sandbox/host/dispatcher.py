@@ -9,7 +9,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
 from codea1.sandbox.isolation.levels import Isolation
@@ -36,45 +36,34 @@ class ZygoteStuck(Exception):
     """A zygote has not answered a grading for long: all its gradings begin again with another."""
 
 
+class Run(Protocol):
+    """What a grading does."""
+
+    def steps(self, task: "Task") -> Generator[float, None, Any]:
+        """Makes the generator that grades, see `codea1.sandbox.host.conversation`; called anew for each attempt."""
+
+    def lost(self, why: str) -> object:
+        """Makes the result that says that the sandbox failed."""
+
+
 class Task:
     """One grading, from the queue to its future's result: its steps, and what they ask of the dispatcher."""
 
-    def __init__(self, steps: Callable[["Task"], Generator[float, None, Any]], lost: Callable[[str], object]) -> None:
-        """Makes a grading that is not queued yet.
-
-        Args:
-          steps: makes the generator that grades, see `codea1.sandbox.host.conversation`; called anew for each attempt.
-          lost: makes the result that says that the sandbox failed, and why.
-        """
+    def __init__(self, run: Run, dispatcher: "Dispatcher") -> None:
+        self.run, self.dispatcher = run, dispatcher
         self.future: Future = Future()
-        self.begin, self.lost = steps, lost
         self.steps: Generator[float, None, Any] | None = None  # of the attempt under way
         self.attempts = 0
-        self.kills = 0  # of its children, by nobody knows whom
+        self.kills = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead
         self.queued = self.began = 0.0  # monotonic times
         self.short_since = 0.0  # monotonic time since which the machine has had no room for it; 0 where it has
         self.due = 0.0  # time of the dispatcher's clock at which its steps go on at the latest
-        self.dispatcher: Dispatcher | None = None
 
     @property
     def now(self) -> float:
         """Seconds of a clock that stands still while the dispatcher does."""
         return self.dispatcher.now
-
-    def start_child(
-        self, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
-    ) -> Child:
-        """Asks for a child that owns `sockets`, with the limits that the kernel is to enforce."""
-        return self.dispatcher.start_child(self, profile, sockets, cpu_seconds, memory_bytes)
-
-    def watch(self, end: socket.socket, *, for_room: bool) -> None:
-        """Has the steps go on when there is something to read or, `for_room`, room to write."""
-        self.dispatcher.watch(end, for_room, lambda: self.dispatcher.advance(self))
-
-    def unwatch(self, end: socket.socket) -> None:
-        """Stops that."""
-        self.dispatcher.unwatch(end)
 
     def count(self, event: str) -> None:
         """Counts one of EVENTS."""
@@ -92,7 +81,7 @@ class Dispatcher:
     """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads."""
 
     def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile]) -> None:
-        """`slots` gradings run at once; the zygotes of `profiles` start right away, others when first needed."""
+        """Runs `slots` gradings at once; the zygotes of `profiles` start right away, others when first needed."""
         self.counters: dict[str, float] = dict.fromkeys(EVENTS + SECONDS, 0)
         self.failure = ""  # why a zygote last failed to work at all
         self._slots = slots
@@ -117,17 +106,18 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._main, args=(profiles,), name="codea1-sandbox", daemon=True)
         self._thread.start()
 
-    def submit(self, task: Task) -> Future:
+    def submit(self, run: Run) -> Future:
         """Queues a grading, when there is room for it. Raises RuntimeError when the dispatcher is closed or broke down.
 
         A future's callback, which runs in the dispatcher's own thread, does not wait for room.
         """
+        task = Task(run, self)
         with self._room:
             if threading.current_thread() is not self._thread:
                 self._room.wait_for(lambda: self._closing or len(self._queue) < MAX_QUEUED)
             if self._closing:
                 raise RuntimeError("the sandbox is closed") from self._error
-            task.dispatcher, task.queued = self, time.monotonic()
+            task.queued = time.monotonic()
             self._queue.append(task)
         self._wake_up()
         return task.future
@@ -149,18 +139,20 @@ class Dispatcher:
             while self._wakeup_read.recv(4096):
                 pass
 
-    # What tasks ask for.
+    # What the steps of gradings ask for.
 
     def start_child(
         self, task: Task, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
     ) -> Child:
+        """Asks for a child that owns `sockets`, with the limits that the kernel is to enforce."""
         zygote = self._zygotes.get(profile) or self._start_zygote(profile)
         child = zygote.start(sockets, cpu_seconds, memory_bytes)
         self._owners[child] = task
         task.children.add(child)
         return child
 
-    def watch(self, end: socket.socket, for_room: bool, ready: Callable[[], None]) -> None:
+    def watch(self, end: socket.socket, ready: Callable[[], None], *, for_room: bool) -> None:
+        """Calls `ready` when there is something to read from a socket or, `for_room`, room to write."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if for_room else 0)
         if end in self._selector.get_map():
             self._selector.modify(end, events, ready)
@@ -168,6 +160,7 @@ class Dispatcher:
             self._selector.register(end, events, ready)
 
     def unwatch(self, end: socket.socket) -> None:
+        """Stops that."""
         self._selector.unregister(end)
 
     # The loop.
@@ -182,8 +175,9 @@ class Dispatcher:
                     self._admit()
                     self._count_busy_seconds()
                     wait = self._advance_due()
-                    for zygote in self._zygotes.values():  # look for room for their requests, where some are unsent
-                        self.watch(zygote.control, bool(zygote.unsent), self._selector.get_key(zygote.control).data)
+                    for zygote in self._zygotes.values():
+                        if zygote.unsent:  # requests for which there was no room
+                            self.watch(zygote.control, lambda zygote=zygote: self._receive(zygote), for_room=True)
                     events = self._selector.select(wait)
                     self._tick(wait)
                     for key, _ in events:
@@ -191,7 +185,7 @@ class Dispatcher:
                             key.data()
                 except Exception:  # a bug: what was running runs again, for it may never come up again
                     self._restart()
-        except BaseException as error:  # nobody may be left waiting for a result
+        except BaseException as error:  # no future may be left without a result
             self._error = error
             raise
         finally:
@@ -208,7 +202,7 @@ class Dispatcher:
                 task.began = time.monotonic()
                 self.counters["queue_seconds"] += task.began - task.queued
                 self._active.add(task)
-                task.steps = task.begin(task)
+                task.steps = task.run.steps(task)
                 self.advance(task)
 
     def _count_busy_seconds(self) -> None:
@@ -261,12 +255,14 @@ class Dispatcher:
     def _start_zygote(self, profile: Profile) -> Zygote:
         zygote = Zygote(profile, self._isolation, _CHILDREN_PER_GRADING * self._slots)
         self._zygotes[profile] = zygote
-        self._selector.register(zygote.control, selectors.EVENT_READ, lambda: self._receive(zygote))
+        self.watch(zygote.control, lambda: self._receive(zygote), for_room=False)
         return zygote
 
     def _receive(self, zygote: Zygote) -> None:
         """Takes a message of a zygote, and goes on with the grading that it is about."""
-        zygote.flush()
+        if zygote.unsent:
+            zygote.flush()
+            self.watch(zygote.control, lambda: self._receive(zygote), for_room=bool(zygote.unsent))
         try:
             child = zygote.receive()
         except EOFError:
@@ -312,7 +308,7 @@ class Dispatcher:
             self._queue.appendleft(task)
         else:
             self.counters["infra"] += 1
-            task.future.set_result(task.lost(why))
+            task.future.set_result(task.run.lost(why))
 
     def _lose(self, zygote: Zygote) -> None:
         """Gives a zygote up and with it all its children; gradings that had one begin again."""
@@ -327,7 +323,7 @@ class Dispatcher:
             self._begin_again(task, "its zygote was lost")
 
     def _restart(self) -> None:
-        """Begins anew with new zygotes, when an exception has left nobody knows what. Raises it if that is no use."""
+        """Begins anew with new zygotes, when an exception has left an unknown state. Raises it if that is no use."""
         self._restarts += 1
         if self._restarts > _MAX_RESTARTS:
             raise

@@ -98,7 +98,9 @@ class CheckRun(JudgedRun):
         seconds, memory = self.limits.cpu_seconds_per_script, self.limits.script_memory_bytes
         script_end, program_end = socket.socketpair()
         with script_end, program_end:
-            candidate = task.start_child(self.profile_of_program, [program_end], kernel_cpu_limit(seconds), memory)
+            candidate = task.dispatcher.start_child(
+                task, self.profile_of_program, [program_end], kernel_cpu_limit(seconds), memory
+            )
             conversation = Conversation(
                 task,
                 self.profile_of_script,

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
-from codea1.sandbox.child import worker
-from codea1.sandbox.isolation import capabilities
+from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
+from codea1.sandbox.isolation import kernel
 from codea1.sandbox.isolation.levels import Isolation
 
-WORKER = worker.__name__  # the program that zygotes run
+MODULE = "codea1.sandbox.child.zygote"  # whose `start` a zygote runs
 # Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.
 FIRST_UNPRIVILEGED_UID = 61100
 _STOP_SECONDS = 5.0
@@ -39,7 +39,7 @@ class Profile:
 
     @property
     def packages(self) -> list[str]:
-        """What its zygote imports before it forks, keys of `worker.PACKAGES`."""
+        """What its zygote imports before it forks, keys of `child.zygote.PACKAGES`."""
         return ["numpy"] * self.with_numpy + ["pytest"] * self.with_pytest
 
     @property
@@ -75,13 +75,13 @@ class Child:
     def __init__(self, zygote: "Zygote", token: int) -> None:
         self.zygote = zygote
         self.token = token
-        self.pid = 0  # 0 until the zygote has told, -1 where it could not fork
+        self.pid = 0  # 0 until the zygote has reported it, -1 where it could not fork
         self.ended: Ended | None = None
         self.is_ending = False  # it was killed, or there never was one
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
-        """CPU time the child has used, 0 before its process id is known."""
+        """Returns the CPU time the child has used, 0 before its process id is known."""
         if self.ended:
             return self.ended.cpu_seconds
         if self.pid > 0:
@@ -100,7 +100,7 @@ class Zygote:
         self.profile = profile
         self.ready = False
         self._has_namespaces = isolation.namespaces
-        self.failure = ""  # why it could not work, when it said so
+        self.failure = ""  # why it could not work, as it reported
         self.children: dict[int, Child] = {}
         self._tokens = itertools.count()
         self.unsent: deque[tuple[bytes, list[socket.socket]]] = deque()  # requests for which there was no room
@@ -113,7 +113,7 @@ class Zygote:
     def start(self, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int) -> Child:
         """Asks for a child that owns `sockets`."""
         child = Child(self, next(self._tokens))
-        self._send(worker.REQUEST.pack(worker.START, child.token, cpu_seconds, memory_bytes), sockets)
+        self._send(REQUEST.pack(START, child.token, cpu_seconds, memory_bytes), sockets)
         self.children[child.token] = child
         return child
 
@@ -121,7 +121,7 @@ class Zygote:
         """Asks to kill the child, where it is not dead, and to report on it."""
         if not child.is_ending:
             child.is_ending = True
-            self._send(worker.REQUEST.pack(worker.END, child.token, 0, 0), [])
+            self._send(REQUEST.pack(END, child.token, 0, 0), [])
 
     def _send(self, request: bytes, sockets: Sequence[socket.socket]) -> None:
         """Sends a request, now or when there is room: who waited for a zygote that waits too would do so for ever."""
@@ -157,13 +157,13 @@ class Zygote:
         if not message:
             raise EOFError
         if not self.ready:
-            self.ready = message == worker.READY
+            self.ready = message == READY
             self.failure = "" if self.ready else message.decode()
             return None
-        operation, token, pid, status, cpu_seconds, was_asked = worker.REPLY.unpack_from(message)
+        operation, token, pid, status, cpu_seconds, was_asked = REPLY.unpack_from(message)
         child = self.children[token]
-        if operation == worker.END:
-            failure = message[worker.REPLY.size :].decode("utf-8", "replace")
+        if operation == END:
+            failure = message[REPLY.size :].decode("utf-8", "replace")
             child.ended = Ended(status, cpu_seconds, failure, was_asked)
         elif self._has_namespaces and pid > 0:
             # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
@@ -189,18 +189,18 @@ class Zygote:
 
 
 def can_change_user(uid: int) -> bool:
-    """Whether this process may become such a user, and that one could still read the Python that this one runs."""
+    """Returns whether this process may become such a user, who could still read the Python that this one runs."""
     library, packages = Path(os.__file__).parent, Path(sys.prefix)
     return (
         os.getuid() == 0
-        and capabilities.holds(capabilities.SETUID, capabilities.SETGID)
+        and kernel.holds(kernel.SETUID, kernel.SETGID)
         and _is_mapped(uid)
         and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
     )
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether a user exists as far as this process's user namespace goes: that of some containers has root alone."""
+    """Returns whether a user exists in this process's user namespace: that of some containers has root alone."""
     for kind in ("uid", "gid"):
         ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
         if not any(first <= uid < first + count for first, _, count in ranges):
@@ -209,13 +209,13 @@ def _is_mapped(uid: int) -> bool:
 
 
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
-    """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
+    """Starts a fresh interpreter: a fork could deadlock a trainer with threads, and would show children its memory."""
     uid = str(profile.uid) if can_change_user(profile.uid) else "-"
     arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
     libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return subprocess.Popen(
         # Without `site`, which would run what the .pth files of installed packages say: they are memory to every fork.
-        [sys.executable, "-S", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments, *libraries],
+        [sys.executable, "-S", "-P", "-B", "-c", f"from {MODULE} import start; start()", *arguments, *libraries],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

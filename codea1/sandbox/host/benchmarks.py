@@ -15,8 +15,8 @@ from typing import Protocol
 
 from codea1.sandbox import frames
 from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES
-from codea1.sandbox.host.conversation import Conversation, OutOfTime, Steps, profile_of
-from codea1.sandbox.host.dispatcher import Task
+from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
+from codea1.sandbox.host.dispatcher import Task, Waiting
 from codea1.sandbox.host.results import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.scripts import ENDED, JudgedRun, known_verdict
 from codea1.sandbox.host.zygote import Profile
@@ -71,7 +71,7 @@ class _OneChildRun(JudgedRun):
         super().__init__(limits)
         self.profile, self.request = profile, request
 
-    def steps(self, task: Task) -> Steps[ScriptRun]:
+    def steps(self, task: Task) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         conversation = Conversation(
             task,
@@ -99,7 +99,9 @@ class BatchRun(_OneChildRun):
         super().__init__(profile_of(program), frames.pack(0, frames.BATCH, job), limits)
         self.inputs, self.comparison = inputs, comparison
 
-    def report(self, conversation: Conversation, seconds_left: Callable[[float], float]) -> Steps[tuple[Verdict, str]]:
+    def report(
+        self, conversation: Conversation, seconds_left: Callable[[float], float]
+    ) -> Waiting[tuple[Verdict, str]]:
         """Receives digests, and descriptions of the values that these do not settle, until the verdict is clear."""
         inputs, agrees, accepts = self.inputs, self.comparison.agrees, self.comparison.accepts
         done = 0  # inputs whose values are right
@@ -110,7 +112,7 @@ class BatchRun(_OneChildRun):
         def limit() -> float:
             return max(inputs.seconds[done : done + MAX_VALUES], default=0.0) + _SLACK_SECONDS
 
-        def next_frame() -> Steps[frames.Frame]:
+        def next_frame() -> Waiting[frames.Frame]:
             nonlocal arrived, mark
             while (frame := next(arrived, None)) is None:
                 arrived = yield from conversation.receive(
@@ -195,7 +197,7 @@ class SuiteRun(_OneChildRun):
         super().__init__(profile, frames.pack(0, frames.SUITE, job), limits)
         self.lines = program.count("\n") + 1
 
-    def steps(self, task: Task) -> Steps[TracedRun]:
+    def steps(self, task: Task) -> Waiting[TracedRun]:
         """Grades, from the beginning."""
         self.arcs: frozenset[Arc] = frozenset()
         run = yield from super().steps(task)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from codea1.sandbox import frames
-from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, Steps, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Task
+from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
+from codea1.sandbox.host.dispatcher import Task, Waiting
 from codea1.sandbox.host.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
 
 _KINDS: dict[bytes, OutcomeKind] = {
@@ -53,7 +53,7 @@ class CallRun:
         self.program, self.reply, self.hash_seed = program, reply, hash_seed
         self.calls = [frames.pack_call(i, call.entry_point, call.arguments) for i, call in enumerate(calls)]
 
-    def steps(self, task: Task) -> Steps[ProgramRun]:
+    def steps(self, task: Task) -> Waiting[ProgramRun]:
         """Grades, from the beginning."""
         self.outcomes: list[Outcome] = []
         self.loaded = False
@@ -74,7 +74,7 @@ class CallRun:
         """Returns the result that says the sandbox failed."""
         return ProgramRun(None, why, [Outcome("infra", why.encode())] * len(self.calls), 0.0)
 
-    def _ask_child(self, task: Task) -> Steps[None]:
+    def _ask_child(self, task: Task) -> Waiting[None]:
         """Has a new child load the program and answer the calls that have no outcome, as many of them as it can."""
         rest = self.calls[len(self.outcomes) :]
         left = max(0, self.limits.output_bytes - sum(len(outcome.payload) for outcome in self.outcomes))
@@ -115,7 +115,7 @@ class CallRun:
                 task.count("timeouts")
                 self._interrupt(Outcome("timeout", _TOO_LONG, used))
 
-    def _take_answers(self, task: Task, conversation: Conversation) -> Steps[_Stop]:
+    def _take_answers(self, task: Task, conversation: Conversation) -> Waiting[_Stop]:
         """Takes what a child answers, until there is a reason to end it."""
         self.answered = False  # the program frame, by this child
         self.mark = 0.0  # the child's CPU clock when it last answered

@@ -8,16 +8,12 @@ them take no thread.
 import math
 import re
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import TypeVar
 
 from codea1.sandbox.frames import Frame, FrameBuffer
-from codea1.sandbox.host.dispatcher import Task, ZygoteStuck
+from codea1.sandbox.host.dispatcher import Task, Waiting, ZygoteStuck
 from codea1.sandbox.host.zygote import Child, Profile
-
-T = TypeVar("T")
-Steps = Generator[float, None, T]
 
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
 # Most gradings are over by then, and their sockets are read once, after the child's end. The others' are watched.
@@ -97,9 +93,9 @@ class Conversation:
 
     def cpu_seconds(self) -> float:
         """Returns the CPU time that the children have used."""
-        return sum(child.cpu_seconds() for child in self._children)
+        return sum(child.ended.cpu_seconds if child.ended else child.cpu_seconds() for child in self._children)
 
-    def started(self) -> Steps[None]:
+    def started(self) -> Waiting[None]:
         """Waits until all children exist."""
         yield from self._await_zygote(lambda: all(child.pid for child in self._children))
         self._watch_at = min(self._watch_at, self._task.now + _WATCH_SECONDS)
@@ -119,7 +115,7 @@ class Conversation:
         if self.unsent or self._is_watched:
             self._watch()
 
-    def receive(self, seconds_left: Callable[[float], float]) -> Steps[Iterator[Frame]]:
+    def receive(self, seconds_left: Callable[[float], float]) -> Waiting[Iterator[Frame]]:
         """Waits until the child has sent something; returns the frames that are there, at least one.
 
         Taking them, from the second on, may raise ProtocolViolation, too.
@@ -156,7 +152,7 @@ class Conversation:
             yield close_at - self._task.now
         raise Closed
 
-    def end(self) -> Steps[None]:
+    def end(self) -> Waiting[None]:
         """Kills the children that are not dead, and waits until all are."""
         self._close()
         for child in self._children:
@@ -176,7 +172,7 @@ class Conversation:
             self._received.feed(piece)
             yield from self._received.frames()
 
-    def _await_zygote(self, has_answered: Callable[[], bool]) -> Steps[None]:
+    def _await_zygote(self, has_answered: Callable[[], bool]) -> Waiting[None]:
         deadline = self._task.now + _ZYGOTE_SECONDS
         while not has_answered():
             if self._task.now > deadline:

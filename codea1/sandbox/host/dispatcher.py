@@ -9,10 +9,13 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
 from codea1.sandbox.isolation.levels import Isolation
+
+T = TypeVar("T")
+Waiting = Generator[float, None, T]  # yields the seconds for which it can wait, and returns a T
 
 EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "restarts", "infra")
 # Summed over gradings: waiting for a slot, holding one. Of the clock: with at least one grading under way.
@@ -39,7 +42,7 @@ class ZygoteStuck(Exception):
 class Run(Protocol):
     """What a grading does."""
 
-    def steps(self, task: "Task") -> Generator[float, None, Any]:
+    def steps(self, task: "Task") -> Waiting[Any]:
         """Makes the generator that grades, see `codea1.sandbox.host.conversation`; called anew for each attempt."""
 
     def lost(self, why: str) -> object:
@@ -52,7 +55,7 @@ class Task:
     def __init__(self, run: Run, dispatcher: "Dispatcher") -> None:
         self.run, self.dispatcher = run, dispatcher
         self.future: Future = Future()
-        self.steps: Generator[float, None, Any] | None = None  # of the attempt under way
+        self.steps: Waiting[Any] | None = None  # of the attempt under way
         self.attempts = 0
         self.kills = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead

@@ -9,12 +9,11 @@ from codea1.sandbox.host.conversation import (
     Closed,
     Conversation,
     OutOfTime,
-    Steps,
     kernel_cpu_limit,
     profile_of,
     wall_limit,
 )
-from codea1.sandbox.host.dispatcher import Task
+from codea1.sandbox.host.dispatcher import Task, Waiting
 from codea1.sandbox.host.results import Limits, ScriptRun
 from codea1.sandbox.host.zygote import Child
 from codea1.values import decode_fields, encode_exact
@@ -32,7 +31,9 @@ class JudgedRun:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
-    def report(self, conversation: Conversation, seconds_left: Callable[[float], float]) -> Steps[tuple[Verdict, str]]:
+    def report(
+        self, conversation: Conversation, seconds_left: Callable[[float], float]
+    ) -> Waiting[tuple[Verdict, str]]:
         """Receives what leads to a verdict, and returns it with what there is to say about it: here, one frame.
 
         May raise ValueError or ProtocolViolation for what honest children never send.
@@ -47,7 +48,7 @@ class JudgedRun:
 
     def judge(
         self, task: Task, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
-    ) -> Steps[ScriptRun]:
+    ) -> Waiting[ScriptRun]:
         """Awaits the report, ends all children, and returns the verdict.
 
         `children` has, by the detail of a verdict that means that a child ended early, its name and the child.
@@ -93,7 +94,7 @@ class CheckRun(JudgedRun):
         self.profile_of_program, self.profile_of_script = profile_of(program), profile_of(script)
         self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point, check_name)))
 
-    def steps(self, task: Task) -> Steps[ScriptRun]:
+    def steps(self, task: Task) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         seconds, memory = self.limits.cpu_seconds_per_script, self.limits.script_memory_bytes
         script_end, program_end = socket.socketpair()

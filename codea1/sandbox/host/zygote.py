@@ -81,9 +81,7 @@ class Child:
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
-        """Returns the CPU time the child has used, 0 before its process id is known."""
-        if self.ended:
-            return self.ended.cpu_seconds
+        """Returns the CPU time that the child, which lives, has used; 0 before its process id is known."""
         if self.pid > 0:
             with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
                 self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))

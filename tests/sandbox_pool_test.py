@@ -363,6 +363,7 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
         killed: set[int] = set()
         for zygote in (zygote_first, False):
             fresh = new_grading_processes(pool, killed)
+            time.sleep(0.3)  # a child that is killed before it is confined is the sandbox's failure
             if zygote:
                 kill_zygotes(pool)
             else:

@@ -120,11 +120,11 @@ def other_checkout(folder: str) -> Measure:
 
 def open_pool() -> Pool:
     """The same pool with its confinement taken out."""
-    zygote.WORKER = "bench.sandbox_open_worker"
+    module, zygote.MODULE = zygote.MODULE, "bench.sandbox_open_zygote"
     try:
         return Pool(Isolation.NO_NAMESPACES)
     finally:
-        zygote.WORKER = zygote.worker.__name__
+        zygote.MODULE = module
 
 
 def whole_load(pool: Pool) -> Callable[[int], tuple[float, float]]:

@@ -24,7 +24,7 @@ from codea1.evaluation.evalplus_inputs import deserialised
 from codea1.evaluation.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.batch_run import Description
+from codea1.sandbox.host.benchmarks import Description
 from codea1.sandbox.host.pool import SandboxPool, ScriptRun
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from codea1.sandbox.child.batch import digest
-from codea1.sandbox.host.batch_run import Description, Inputs
+from codea1.sandbox.child.benchmarks import digest
+from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
 from codea1.values import decode_exact, encode_exact
 from codea1.values.exact import Members, Pairs

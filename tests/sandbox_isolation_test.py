@@ -18,11 +18,11 @@ import pytest
 
 from codea1.game.tests import Call, Test
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.batch_run import Description, Inputs
+from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.sandbox.isolation import seccomp, syscalls
-from codea1.sandbox.isolation.landlock import library_paths
+from codea1.sandbox.isolation.files import library_paths
 from codea1.sandbox.isolation.levels import Isolation
 from codea1.sandbox.isolation.threads import MAX_THREADS
 from codea1.values import decode_exact, encode_exact
@@ -456,7 +456,8 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
     """As in a container without capabilities, or in one that an ordinary user started."""
     program = """
         import ctypes, os, struct, sys
-        from codea1.sandbox import capabilities, zygote
+        from codea1.sandbox.host import zygote
+        from codea1.sandbox.isolation import kernel
         libc = ctypes.CDLL(None)
         if sys.argv[1] == "--only-root":
             uid = os.getuid()
@@ -465,7 +466,7 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
                 with open(f"/proc/self/{name}", "w") as file: file.write(text)
         else:
             for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: for what it starts
-            capabilities.keep_only()
+            kernel.keep_only()
         from codea1.sandbox.host.pool import SandboxPool
         with SandboxPool(1, isolation="auto") as pool:
             print(pool.run_calls("x = 1", [], reply="exact").result().loaded, zygote.can_change_user(1234))

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
+from codea1.sandbox.host.benchmarks import required_tests
 from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
-from codea1.sandbox.host.unittest_run import required_tests
 from codea1.values.verdict import Verdict
 
 

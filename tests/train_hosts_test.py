@@ -203,7 +203,7 @@ def test_a_sandbox_that_judges_nothing_is_told_once_and_ends_every_host(config_f
     assert (code, other_code) == (BAD_INPUT_EXIT_CODE,) * 2, told
     assert re.findall("^error: .*", told, re.MULTILINE) == [
         "error: all 8 programs of step 2 failed for a reason that is not theirs: gone; "
-        "`python -m codea1.sandbox` tells what works on this machine."
+        "`python -m codea1.tools.sandbox` tells what works on this machine."
     ]
     assert "error:" not in other_told
     assert "stopped after step 1, which is saved: the same command goes on from there" in out

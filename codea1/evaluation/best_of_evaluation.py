@@ -11,8 +11,7 @@ from codea1.evaluation.evaluation_folder import BEST_OF_N, EvaluationFolder
 from codea1.evaluation.session import Evaluation
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import run
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.judged import LOST, require_judged
+from codea1.sandbox.host.grading import LOST, Grader, require_judged
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 

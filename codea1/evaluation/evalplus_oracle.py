@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from codea1.sandbox.child.batch import NO_DIGEST
-from codea1.sandbox.host.batch_run import Description
+from codea1.sandbox.child.benchmarks import NO_DIGEST
+from codea1.sandbox.host.benchmarks import Description
 from codea1.values import contains_nan, decode_exact
 
 FLOAT_ATOL = 1e-6  # where floats are expected and the problem names no tolerance

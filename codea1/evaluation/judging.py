@@ -10,7 +10,7 @@ from codea1.evaluation.attempts import Attempt
 from codea1.evaluation.code_benchmark import CodeBenchmark
 from codea1.evaluation.evaluation_folder import EvaluationFolder
 from codea1.evaluation.pass_at_k import pass_at_k
-from codea1.sandbox.host.judged import require_judged, why_lost, why_unjudged
+from codea1.sandbox.host.grading import require_judged, why_lost, why_unjudged
 from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 

@@ -18,7 +18,7 @@ from codea1.models import huggingface
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.judged import LOST, require_judged, why_lost
+from codea1.sandbox.host.grading import LOST, require_judged, why_lost
 from codea1.sandbox.host.pool import SandboxPool
 
 FILES = ("suites", "results")  # of the folder of an evaluation: answers by task and round, scores by task

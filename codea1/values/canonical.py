@@ -15,7 +15,7 @@ from codea1.values.plain import RECORDS, Encoder, NotPlainData, check_record, co
 
 
 def encode_canonical(value: object) -> bytes:
-    """Bytes that are equal for two plain values exactly when the values are equal under ``==``.
+    """Returns bytes that are equal for two plain values exactly when the values are equal under ``==``.
 
     A value with NaN inside has an encoding too, but it must not be compared: see `contains_nan`.
     Raises NotPlainData, or TooLarge beyond MAX_BYTES, MAX_DEPTH, MAX_NODES or MAX_INT_BITS.
@@ -24,7 +24,7 @@ def encode_canonical(value: object) -> bytes:
 
 
 def canonical_of(exact: bytes) -> bytes | None:
-    """The canonical bytes of an exact encoding, in time linear in it; None for what nothing can be equal to.
+    """Returns the canonical bytes of an exact encoding, in time linear in it; None for what nothing can be equal to.
 
     That is what holds a NaN, and what no `encode_exact` wrote or no `encode_canonical` can write.
     """

@@ -24,7 +24,7 @@ from codea1.values.plain import (
 
 
 def encode_exact(value: object, max_bytes: int = MAX_BYTES) -> bytes:
-    """Type-exact, decodable bytes of `value`. Dicts keep their order, sets are sorted by their members' encodings.
+    """Returns type-exact, decodable bytes of `value`. Dicts keep their order, sets are sorted by encodings.
 
     namedtuples become tuples, subclasses their base, numpy scalars Python scalars.
     Raises NotPlainData, or TooLarge beyond `max_bytes`, MAX_DEPTH, MAX_NODES or MAX_INT_BITS, soon after the walk has
@@ -42,7 +42,7 @@ class Pairs(list):
 
 
 def decode_exact(data: bytes, *, hashed: bool = True) -> object:
-    """The value `encode_exact` encoded, types and all. Raises ValueError for anything that is not such an encoding.
+    """Returns the value `encode_exact` encoded, types and all. Raises ValueError for what is not such an encoding.
 
     Building a set or dict takes time quadratic in members that were chosen for that. Without `hashed` none is built:
     there are `Members` and `Pairs` instead, whose members nothing has compared.
@@ -60,7 +60,7 @@ def decode_exact(data: bytes, *, hashed: bool = True) -> object:
 
 
 def decode_fields(data: bytes, *types: type) -> tuple:
-    """The tuple that `data` holds, whose members are of exactly these types. Raises ValueError for anything else.
+    """Returns the tuple that `data` holds, of exactly these types. Raises ValueError for anything else.
 
     For what an untrusted process claims: no set or dict is built.
     """

@@ -30,7 +30,7 @@ class NotLiteral(Exception):
 
 
 def parse_source(source: str) -> ast.Module:
-    """The syntax tree of `source`. Raises NotLiteral for what is not Python or larger than MAX_SOURCE_BYTES."""
+    """Returns the syntax tree of `source`. Raises NotLiteral for what is not Python or larger than MAX_SOURCE_BYTES."""
     try:
         if len(source.encode("utf-8")) > MAX_SOURCE_BYTES:
             raise NotLiteral(f"longer than {MAX_SOURCE_BYTES} bytes")
@@ -49,12 +49,12 @@ class Budget:
 
 
 def literal_value(node: ast.expr, budget: Budget) -> object:
-    """The value of one operand. Raises NotLiteral when it is not a literal or breaks a limit."""
+    """Returns the value of one operand. Raises NotLiteral when it is not a literal or breaks a limit."""
     return _guarded(lambda reader: reader.value(node), budget)
 
 
 def call_arguments(call: ast.Call, budget: Budget) -> tuple[tuple, dict[str, object]]:
-    """The positional and keyword arguments of a call whose operands are all literals, ``*`` and ``**`` included.
+    """Returns the positional and keyword arguments of a call whose operands are literals, ``*`` and ``**`` included.
 
     Raises NotLiteral as `literal_value` does, and for a keyword given twice.
     """
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def _dotted(node: ast.expr) -> str:
-    """A name, with its module where it has one; empty for everything else."""
+    """Returns a name, with its module where it has one; empty for everything else."""
     match node:
         case ast.Name(id=name):
             return name
@@ -261,7 +261,7 @@ def _check_int_growth(op: ast.operator, left: int, right: int) -> None:
 
 
 def _weight(value: object) -> int:
-    """What a full walk over the value and its encoding take, shared parts counted each time they appear."""
+    """Returns what a full walk over the value and its encoding take, shared parts counted each time they appear."""
     if isinstance(value, (str, bytes, bytearray)):
         return _WEIGHT + len(value)
     if isinstance(value, int):

@@ -26,7 +26,7 @@ class TooLarge(NotPlainData):
 
 
 def contains_nan(value: object) -> bool:
-    """Whether a NaN (float, complex or Decimal) is anywhere inside the plain value, so that ``==`` cannot judge it."""
+    """Returns whether a NaN (float, complex or Decimal) is inside the plain value, so that ``==`` cannot judge it."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, (float, complex)):
@@ -69,7 +69,7 @@ _DICT_KEYS = type({}.keys())
 
 
 def _plain(value: object) -> object:
-    """`value`, of a type no encoder knows, as the plain data it equals. Raises NotPlainData."""
+    """Returns `value`, of a type no encoder knows, as the plain data it equals. Raises NotPlainData."""
     kind = type(value)
     if kind in _AS_DICT:
         return dict(dict.items(value))

@@ -165,8 +165,8 @@ class Attacker:
     def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
         self.pool = SandboxPool(2, LIMITS, level)
         self.neighbourhood = neighbourhood
-        for source in ("import numpy", "x = 1"):  # so that all its zygotes are there
-            self.pool.run_calls(source, [], reply="canonical").result()
+        for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there
+            self.pool.run_calls(source, [], reply="canonical", hash_seed=seed).result()
         self.grader = Grader(self.pool)
         self.processes = descendants(self.pool)
 

@@ -45,14 +45,14 @@ def seed_randomness(seed: int) -> None:
 
 
 def new_module(name: str) -> dict:
-    """The namespace of a fresh module registered under `name`."""
+    """Makes a fresh module registered under `name`; returns its namespace."""
     module = ModuleType(name)
     sys.modules[name] = module
     return module.__dict__
 
 
 def describe(error: BaseException) -> bytes:
-    """``Type: message``, short, for an exception that may lie or raise when it is looked at."""
+    """Returns ``Type: message``, short, for an exception that may lie or raise when it is looked at."""
     name = message = ""
     try:
         name = type.__dict__["__name__"].__get__(type(error))
@@ -73,9 +73,9 @@ class _Answers:
         self.large: list[list | tuple] = []  # values too large to send at once
 
     def to(self, frame: frames.Frame) -> tuple[bytes, bytes]:
-        """The kind and payload that answer a frame."""
+        """Returns the kind and payload that answer a frame."""
         if frame.kind == frames.FETCH:
-            return self.piece(*frames.unpack_fetch(frame.payload))
+            return self.piece(*decode_exact(frame.payload))
         entry_point, arguments = frames.unpack_call(frame.payload)
         try:
             positional, keywords = decode_exact(arguments)
@@ -87,6 +87,10 @@ class _Answers:
         return self.encoded(value)
 
     def piece(self, number: int, start: int, marshalled: bool) -> tuple[bytes, bytes]:
+        """Encodes PIECE_ITEMS items, from `start`, of a value too large to send at once.
+
+        They go in the exact encoding or, to be compared as bytes and never read, as `marshal_piece` writes them.
+        """
         piece = self.large[number][start : start + frames.PIECE_ITEMS]
         try:
             return frames.VALUE, frames.marshal_piece(piece) if marshalled else encode_exact(piece)

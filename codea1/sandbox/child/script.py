@@ -93,7 +93,7 @@ class Candidate:
         self.lost: CandidateLost | None = None  # a script may catch it, and is wrong from then on
 
     def load(self, program: str) -> str:
-        """Sends the program; "" or what loading it raised."""
+        """Sends the program; returns "" or what loading it raised."""
         request = frames.pack_program(program, frames.Reply.IN_PIECES, seed=0, output_bytes=_ALL_ANSWERS)
         answer = self._exchange(request)
         return "" if answer.kind == frames.LOADED else answer.payload.decode("utf-8", "replace") or "nothing it says"
@@ -120,15 +120,15 @@ class Candidate:
         return self.lost
 
     def decoded(self, payload: bytes, *types: type) -> Any:
-        """What the program says it returned; a tuple of exactly these types, where there are some."""
+        """Decodes what the program claims it returned; a tuple of exactly these types, where there are some."""
         try:
             return decode_fields(payload, *types) if types else decode_exact(payload)
         except ValueError:
             raise self.broken() from None
 
     def piece(self, number: int, start: int, *, marshalled: bool) -> bytes | None:
-        """A piece of a large value; None when it cannot be had that way."""
-        answer = self._numbered(frames.pack_fetch(self._requests, number, start, marshalled=marshalled))
+        """Fetches a piece of a large value; None when it cannot be had that way."""
+        answer = self._numbered(frames.pack(self._requests, frames.FETCH, encode_exact((number, start, marshalled))))
         return answer.payload if answer.kind == frames.VALUE else None
 
     def _numbered(self, request: bytes) -> frames.Frame:
@@ -154,7 +154,7 @@ class Candidate:
 
 
 def _raised(text: str) -> CandidateRaised:
-    """The exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
+    """Makes the exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
     base = getattr(builtins, text.partition(":")[0], None)
     kind: type[CandidateRaised] = CandidateRaised
     if isinstance(base, type) and issubclass(base, Exception) and not issubclass(base, _ENDS_LOOPS):
@@ -175,7 +175,7 @@ def serve(job_fd: int, job: frames.Frame, candidate_fd: int) -> None:
 
 
 def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> tuple[Verdict, str]:
-    """The verdict and what there is to say about it; "candidate ..." and "script ..." tell whose doing it is."""
+    """Returns the verdict and words on it; "candidate ..." and "script ..." tell whose doing it is."""
     raised: BaseException | None = None
     try:
         load_error = candidate.load(program)

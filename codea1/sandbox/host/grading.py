@@ -1,7 +1,10 @@
-"""Verdicts: what the ground truth answers, and whether a program answers the same.
+"""Verdicts: what the ground truth answers, whether a program answers the same, and whether it was judged at all.
 
 Verdicts are decided here, in the trusted process, from values. A process that runs a candidate gets calls and never an
 expected value; equality is equality of canonical bytes.
+
+A sandbox that fails now and then costs samples, which are masked. One that always fails would otherwise look like
+programs that are all wrong, or like steps from which nothing is learned: then the run must stop and somebody look.
 """
 
 import sys
@@ -11,9 +14,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Steps, every, run
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer, Promise, answer_calls
-from codea1.sandbox.host.judged import LOST, why_lost
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer, answer_calls
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.results import Call, Outcome, ProgramRun, ScriptRun, Test
@@ -22,6 +25,14 @@ from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
 MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per test
+_CALLS_PER_RUN = (
+    64  # of a ground truth: most solutions' suites fit; more, and one process would keep all others waiting
+)
+
+LOST = "the sandbox failed"
+# A script that raises something else may do so over what a program returned.
+_CANNOT_RUN = ("script exited", "script was killed", "script raised ImportError", "script raised ModuleNotFoundError")
+MIN_PROGRAMS = 4  # fewer may all be lost by chance
 
 _VERDICTS = {
     "error": Verdict.ERROR,
@@ -58,18 +69,14 @@ class Grader:
         self._lock = threading.Lock()
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
-        """What a ground truth answers to each call, and whether the answer is usable: see `answer_calls`."""
+        """Asks a ground truth what it answers to each call, and whether that is usable: see `answer_calls`."""
         source = digest(program)
-        futures: list[Future[GroundTruthAnswer]] = []
-        fresh: list[Promise] = []
-        for call in calls:
-            key = digest("answer", source, call.entry_point, call.arguments)
-            future, is_new = self._memo.claim("answer", key, _answer_size)
-            futures.append(future)
-            if is_new:
-                fresh.append(Promise(call, future))
-        answer_calls(self._pool, program, fresh)
-        return run(self._noted(calls, futures))
+        keys = [digest("answer", source, call.entry_point, call.arguments) for call in calls]
+        claims = [self._memo.claim("answer", key, _answer_size) for key in keys]
+        fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
+        for start in range(0, len(fresh), _CALLS_PER_RUN):
+            run(self._answered(program, fresh[start : start + _CALLS_PER_RUN]))
+        return run(self._timed(calls, [future for future, _ in claims]))
 
     def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values.
@@ -114,7 +121,18 @@ class Grader:
     def _checked(self, program: str, script: str, entry_point: str) -> Steps[ScriptRun]:
         return (yield self._pool.run_script(script, program, entry_point))
 
-    def _noted(
+    def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Steps[None]:
+        """Sees to it that futures get their answers, or the exception of the pool."""
+        try:
+            answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
+        except BaseException as error:
+            for _, future in promised:
+                future.set_exception(error)
+            return
+        for (_, future), answer in zip(promised, answers, strict=True):
+            future.set_result(answer)
+
+    def _timed(
         self, calls: Sequence[Call], futures: Sequence[Future[GroundTruthAnswer]]
     ) -> Steps[list[GroundTruthAnswer]]:
         """Awaits the answers, and remembers how long each took."""
@@ -132,7 +150,7 @@ class Grader:
         return max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
 
     def _canonical(self, test: Test, test_digest: bytes) -> bytes:
-        """Canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
+        """Returns canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
         key = b"canonical" + test_digest
         known = self._memo.get(key)
         if known is None:
@@ -176,3 +194,34 @@ def _check_size(run: ScriptRun) -> int | None:
 
 def _call_key(test: Test) -> tuple[str, bytes]:
     return test.call.entry_point, test.call.arguments
+
+
+def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:
+    """Returns why the sandbox failed on a program, by the verdicts and details of its tests; empty where it did not."""
+    lost = [detail for verdict, detail in zip(verdicts, details, strict=True) if verdict is Verdict.INFRA]
+    return next(filter(None, lost), LOST) if lost else ""
+
+
+def why_unjudged(run: ScriptRun) -> str:
+    """Returns why a check script said nothing about a program: it could not run, or the sandbox failed; else ""."""
+    if run.verdict is Verdict.ERROR and run.detail.startswith(_CANNOT_RUN):
+        return run.detail
+    return why_lost([run.verdict], [run.detail])
+
+
+def require_judged(reasons: Sequence[str], what: str) -> None:
+    """Raises BadInput where none of a few programs or more was judged, for a reason that is not theirs.
+
+    Several hosts decide by the reasons of all of them, inside of `Hosts.agreed`.
+
+    Args:
+      reasons: why each program that was run was not judged; empty where it was.
+      what: the programs, in the plural.
+    """
+    if len(reasons) < MIN_PROGRAMS or "" in reasons:
+        return
+    ((reason, _),) = Counter(reasons).most_common(1)
+    raise BadInput(
+        f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.tools.sandbox` "
+        "tells what works on this machine."
+    )

@@ -42,7 +42,7 @@ class Memo:
             else:
                 self.misses[kind] += 1
                 self._under_way[key] = fresh = Future()
-                fresh.set_running_or_notify_cancel()  # others may wait for it: nobody can cancel it
+                fresh.set_running_or_notify_cancel()  # others may wait for it: it cannot be cancelled
         if known is not None:
             future.set_result(known[0])
         if future is not None:

@@ -3,23 +3,23 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Literal
-
-from ml_collections import ConfigDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host.batch_run import BatchRun, Comparison, Inputs
-from codea1.sandbox.host.call_run import CallRun
-from codea1.sandbox.host.check_run import CheckRun
+from codea1.sandbox.host.benchmarks import BatchRun, Comparison, Inputs, SuiteRun, UnittestRun
+from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
 from codea1.sandbox.host.results import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
-from codea1.sandbox.host.suite_run import SuiteRun
-from codea1.sandbox.host.unittest_run import UnittestRun
+from codea1.sandbox.host.scripts import CheckRun
 from codea1.sandbox.host.zygote import Profile
 from codea1.sandbox.isolation.levels import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported
 from codea1.values.verdict import Verdict
+
+if TYPE_CHECKING:  # or the sandbox would need a package, and the user of another Python could not run it
+    from ml_collections import ConfigDict
 
 __all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
 
@@ -35,7 +35,7 @@ class SandboxPool:
     """
 
     def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
-        """Starts the workers, and runs programs of each kind to see that they work.
+        """Starts the zygotes, and runs programs of each kind to see that they work.
 
         Args:
           slots: gradings at once; 0 takes one per CPU core this process may use.
@@ -63,7 +63,7 @@ class SandboxPool:
         raise BadInput(_refused(levels[-1], self.refusals[levels[0]]))
 
     @classmethod
-    def of_config(cls, config: ConfigDict) -> "SandboxPool":
+    def of_config(cls, config: "ConfigDict") -> "SandboxPool":
         """Starts the sandbox that `config.sandbox` asks for. Raises BadInput: this machine lacks a layer it needs."""
         asked = config.sandbox
         limits = Limits(
@@ -88,7 +88,7 @@ class SandboxPool:
         self.close()
         if program.loaded is False:
             return f"user {Profile(False, 0).uid} cannot read Python's library: {program.load_error}"
-        return self._dispatcher.failure or script.detail or "its worker process does not start"
+        return self._dispatcher.failure or script.detail or "its zygote does not start"
 
     def __enter__(self) -> "SandboxPool":
         return self
@@ -103,7 +103,7 @@ class SandboxPool:
     @property
     def isolation_note(self) -> str:
         """A sentence for people: how far programs are isolated and, where that is not fully, why."""
-        threads = "" if self.has_threads else " Programs cannot start threads: this kernel has nobody count them."
+        threads = "" if self.has_threads else " Programs cannot start threads: this kernel cannot limit their number."
         if not self.refusals:
             return f"Sandbox isolation: {self.isolation}.{threads}"
         (level, why), *_ = self.refusals.items()
@@ -129,16 +129,16 @@ class SandboxPool:
         """
         most = self.limits.cpu_seconds_per_test
         seconds = [most] * len(calls) if call_seconds is None else [min(limit, most) for limit in call_seconds]
-        run = CallRun(
-            program,
-            list(calls),
-            reply=Reply[reply.upper()],
-            hash_seed=hash_seed,
-            call_seconds=seconds,
-            limits=self.limits,
+        return self._dispatcher.submit(
+            CallRun(
+                program,
+                list(calls),
+                reply=Reply[reply.upper()],
+                hash_seed=hash_seed,
+                call_seconds=seconds,
+                limits=self.limits,
+            )
         )
-        self._dispatcher.submit(run)
-        return run.future
 
     def run_script(self, script: str, program: str, entry_point: str, check_name: str = "check") -> Future[ScriptRun]:
         """Runs a benchmark's check script, which defines a function `check_name(candidate)`, against a program.
@@ -146,9 +146,7 @@ class SandboxPool:
         Script and program live in separate processes. The script's `candidate` calls the program's `entry_point` with
         arguments and results as plain data; what an argument becomes inside the program does not come back.
         """
-        run = CheckRun(script, program, entry_point, check_name, self.limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(CheckRun(script, program, entry_point, check_name, self.limits))
 
     def run_batch(
         self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits
@@ -159,9 +157,7 @@ class SandboxPool:
         `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `comparison` is called in the
         dispatcher's thread and must not take long.
         """
-        run = BatchRun(program, entry_point, inputs, comparison, limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, comparison, limits))
 
     def run_unittest(
         self, program: str, tests: str, class_name: str = "TestCases", limits: Limits | None = None
@@ -172,9 +168,7 @@ class SandboxPool:
         tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
         Raises ValueError when that does not parse or has no class `class_name` with tests.
         """
-        run = UnittestRun(program, tests, class_name, limits or self.limits)
-        self._dispatcher.submit(run)
-        return run.future
+        return self._dispatcher.submit(UnittestRun(program, tests, class_name, limits or self.limits))
 
     def run_suite(
         self,
@@ -188,7 +182,7 @@ class SandboxPool:
     ) -> Future[TracedRun]:
         """Runs tests, each an own Python source, to the first that does not pass, in one process with the program.
 
-        What such a shared process lets tests do is said in `SuiteRun`: never pay a policy by this.
+        What such a shared process allows is said in `codea1.sandbox.host.benchmarks`: never pay a policy by this.
 
         Args:
           program: Python source.
@@ -199,20 +193,19 @@ class SandboxPool:
           traced: whether to note the program's arcs, which slows it down.
           cpu_seconds: CPU limit of everything.
         """
-        run = SuiteRun(
-            program,
-            tests,
-            module=module,
-            imports=imports,
-            traced=traced,
-            cpu_seconds=cpu_seconds,
-            limits=self.limits,
+        return self._dispatcher.submit(
+            SuiteRun(
+                program,
+                tests,
+                module=module,
+                imports=imports,
+                traced=traced,
+                limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
+            )
         )
-        self._dispatcher.submit(run)
-        return run.future
 
     def counters(self) -> dict[str, float]:
-        """How often each of `dispatcher.EVENTS` has happened since the start, and the sums of `dispatcher.SECONDS`."""
+        """Returns how often each of `dispatcher.EVENTS` has happened, and the sums of `dispatcher.SECONDS`."""
         return dict(self._dispatcher.counters)
 
 
@@ -222,5 +215,5 @@ def _refused(level: Isolation, why: str) -> str:
         return refusal
     return (
         f"{refusal} To run with less isolation than {level.value!r}, choose the strongest there is with "
-        f"--config.sandbox.isolation={AUTO}; `python -m codea1.sandbox` tells what is missing."
+        f"--config.sandbox.isolation={AUTO}; `python -m codea1.tools.sandbox` tells what is missing."
     )

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import stat
 import struct
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codea1.sandbox.child import worker
-from codea1.sandbox.isolation import capabilities
+import codea1
+from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
+from codea1.sandbox.isolation import kernel
 from codea1.sandbox.isolation.levels import Isolation
 
-WORKER = worker.__name__  # the program that zygotes run
+MODULE = "codea1.sandbox.child.zygote"  # whose `start` a zygote runs
 # Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.
 FIRST_UNPRIVILEGED_UID = 61100
 _STOP_SECONDS = 5.0
@@ -37,7 +39,7 @@ class Profile:
 
     @property
     def packages(self) -> list[str]:
-        """What its zygote imports before it forks, keys of `worker.PACKAGES`."""
+        """What its zygote imports before it forks, keys of `child.zygote.PACKAGES`."""
         return ["numpy"] * self.with_numpy + ["pytest"] * self.with_pytest
 
     @property
@@ -46,41 +48,44 @@ class Profile:
         return FIRST_UNPRIVILEGED_UID + 4 * self.hash_seed + 2 * self.with_pytest + self.with_numpy
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    status: int  # as os.wait gives it
+    cpu_seconds: float
+    failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
+    was_asked: bool  # it was alive when `Zygote.end` killed it
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether somebody else killed the child; not itself, for programs cannot send signals."""
+        return os.waitstatus_to_exitcode(self.status) == -signal.SIGKILL and not self.was_asked
+
+    def __str__(self) -> str:
+        code = os.waitstatus_to_exitcode(self.status)
+        if self.was_asked and code == -signal.SIGKILL:
+            return "closed its socket and went on"
+        return f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+
+
 class Child:
     """A forked child as the trainer knows it: its clock while it lives, and at last how it ended."""
 
     def __init__(self, zygote: "Zygote", token: int) -> None:
         self.zygote = zygote
         self.token = token
-        self.pid = 0  # 0 until the zygote has told
+        self.pid = 0  # 0 until the zygote has reported it, -1 where it could not fork
+        self.ended: Ended | None = None
         self.is_ending = False  # it was killed, or there never was one
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
-        """CPU time the child has used, 0 before its process id is known."""
-        if self.pid:
+        """Returns the CPU time that the child, which lives, has used; 0 before its process id is known."""
+        if self.pid > 0:
             with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
                 self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))
         return self._seen
-
-
-@dataclass(frozen=True)
-class Started:
-    """A child exists; or does not, when the zygote could not fork."""
-
-    child: Child
-    ok: bool
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A child is dead and gone."""
-
-    child: Child
-    status: int  # as os.wait gives it
-    cpu_seconds: float
-    failure: str  # why it could not confine itself, so that it ran nothing; "" where it could
-    was_asked: bool  # it was alive when `Zygote.end` killed it
 
 
 class Zygote:
@@ -93,7 +98,7 @@ class Zygote:
         self.profile = profile
         self.ready = False
         self._has_namespaces = isolation.namespaces
-        self.failure = ""  # why it could not work, when it said so
+        self.failure = ""  # why it could not work, as it reported
         self.children: dict[int, Child] = {}
         self._tokens = itertools.count()
         self.unsent: deque[tuple[bytes, list[socket.socket]]] = deque()  # requests for which there was no room
@@ -106,7 +111,7 @@ class Zygote:
     def start(self, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int) -> Child:
         """Asks for a child that owns `sockets`."""
         child = Child(self, next(self._tokens))
-        self._send(worker.REQUEST.pack(worker.START, child.token, cpu_seconds, memory_bytes), sockets)
+        self._send(REQUEST.pack(START, child.token, cpu_seconds, memory_bytes), sockets)
         self.children[child.token] = child
         return child
 
@@ -114,7 +119,7 @@ class Zygote:
         """Asks to kill the child, where it is not dead, and to report on it."""
         if not child.is_ending:
             child.is_ending = True
-            self._send(worker.REQUEST.pack(worker.END, child.token, 0, 0), [])
+            self._send(REQUEST.pack(END, child.token, 0, 0), [])
 
     def _send(self, request: bytes, sockets: Sequence[socket.socket]) -> None:
         """Sends a request, now or when there is room: who waited for a zygote that waits too would do so for ever."""
@@ -136,10 +141,10 @@ class Zygote:
             pass
         return True
 
-    def receive(self) -> Started | Ended | None:
-        """Takes one message; None where there is none, and for the report that the zygote is ready.
+    def receive(self) -> Child | None:
+        """Takes one message; returns the child that has started, ended, or could not be started.
 
-        Raises EOFError when the zygote is gone.
+        None where there is no message, and for the report that the zygote is ready. Raises EOFError when it is gone.
         """
         try:
             message, attached, _, _ = self.control.recvmsg(4096, _CREDENTIALS_SPACE)
@@ -150,22 +155,23 @@ class Zygote:
         if not message:
             raise EOFError
         if not self.ready:
-            self.ready = message == worker.READY
+            self.ready = message == READY
             self.failure = "" if self.ready else message.decode()
             return None
-        operation, token, pid, status, cpu_seconds, was_asked = worker.REPLY.unpack_from(message)
-        if operation == worker.END:
-            child = self.children.pop(token)
-            failure = message[worker.REPLY.size :].decode("utf-8", "replace")
+        operation, token, pid, status, cpu_seconds, was_asked = REPLY.unpack_from(message)
+        child = self.children[token]
+        if operation == END:
+            failure = message[REPLY.size :].decode("utf-8", "replace")
+            child.ended = Ended(status, cpu_seconds, failure, was_asked)
+        elif self._has_namespaces and pid > 0:
+            # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
+            child.pid = _CREDENTIALS.unpack(attached[0][2])[0]
+        else:
+            child.pid = pid
+        if child.ended or pid < 0:
+            del self.children[token]
             child.is_ending = True
-            return Ended(child, status, cpu_seconds, failure, was_asked)
-        if pid < 0:
-            child = self.children.pop(token)
-            child.is_ending = True
-            return Started(child, ok=False)
-        # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
-        self.children[token].pid = _CREDENTIALS.unpack(attached[0][2])[0] if self._has_namespaces else pid
-        return Started(self.children[token], ok=True)
+        return child
 
     def stop(self) -> None:
         """Ends the process and with it all its children. Safe to call twice."""
@@ -181,18 +187,18 @@ class Zygote:
 
 
 def can_change_user(uid: int) -> bool:
-    """Whether this process may become such a user, and that one could still read the Python that this one runs."""
+    """Returns whether this process may become such a user, who could still read the Python that this one runs."""
     library, packages = Path(os.__file__).parent, Path(sys.prefix)
     return (
         os.getuid() == 0
-        and capabilities.holds(capabilities.SETUID, capabilities.SETGID)
+        and kernel.holds(kernel.SETUID, kernel.SETGID)
         and _is_mapped(uid)
         and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
     )
 
 
 def _is_mapped(uid: int) -> bool:
-    """Whether a user exists as far as this process's user namespace goes: that of some containers has root alone."""
+    """Returns whether a user exists in this process's user namespace: that of some containers has root alone."""
     for kind in ("uid", "gid"):
         ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
         if not any(first <= uid < first + count for first, _, count in ranges):
@@ -201,20 +207,20 @@ def _is_mapped(uid: int) -> bool:
 
 
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
-    """A fresh interpreter: not a fork, which a trainer with threads could not survive nor keep its memory from."""
+    """Starts a fresh interpreter: a fork could deadlock a trainer with threads, and would show children its memory."""
     uid = str(profile.uid) if can_change_user(profile.uid) else "-"
     arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
     libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return subprocess.Popen(
         # Without `site`, which would run what the .pth files of installed packages say: they are memory to every fork.
-        [sys.executable, "-S", "-P", "-B", "-c", f"from {WORKER} import start; start()", *arguments, *libraries],
+        [sys.executable, "-S", "-P", "-B", "-c", f"from {MODULE} import start; start()", *arguments, *libraries],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env={
-            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYTHONPATH": str(Path(codea1.__file__).parents[1]),
             "PYTHONHASHSEED": str(profile.hash_seed),
             "LANG": "C.UTF-8",
             "TZ": "UTC",

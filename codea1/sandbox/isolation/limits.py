@@ -3,21 +3,18 @@
 Standard library only: this runs inside the sandbox.
 """
 
-import ctypes
 import errno
 import os
 import resource
 import signal
 import sys
 
-from codea1.sandbox.isolation import capabilities, namespaces, seccomp
+from codea1.sandbox.isolation import kernel, namespaces, seccomp
+from codea1.sandbox.isolation.files import Place
 from codea1.sandbox.isolation.levels import Isolation
-from codea1.sandbox.isolation.scratch import Place
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _MAX_FDS = 64
 _MAX_FILE_BYTES = 1 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prefer_as_victim() -> None:
@@ -38,7 +35,7 @@ def require_descriptors(count: int) -> None:
 
 def die_with_parent() -> None:
     """Has the kernel kill this process when its parent dies. Changing the user undoes this."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
@@ -53,14 +50,24 @@ def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
     Raises:
       OSError: the operating system refuses; then nothing untrusted may run.
     """
-    kept = (capabilities.SYS_ADMIN, capabilities.DAC_OVERRIDE) if isolation.namespaces else ()
-    capabilities.keep_only(*kept)  # to give children process namespaces, and to empty any folder they leave
+    kept = (kernel.SYS_ADMIN, kernel.DAC_OVERRIDE) if isolation.namespaces else ()
+    kernel.keep_only(*kept)  # to give children process namespaces, and to empty any folder they leave
     # Not dumpable: no process of the same user can open this one's memory, or its children's, under /proc.
-    _prctl(_PR_SET_DUMPABLE, 0)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     die_with_parent()
-    _limit_resources(isolation, max_fds)
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: min(_MAX_FILE_BYTES, namespaces.SCRATCH_BYTES) if isolation.has_scratch else 0,
+        resource.RLIMIT_NOFILE: max_fds,
+        resource.RLIMIT_STACK: 8 << 20,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 64,
+    }
+    for kind, value in limits.items():
+        resource.setrlimit(kind, (value, value))
     os.chdir("/")
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     listener = seccomp.Filter(seccomp.zygote_filter(isolation, asks=True)).install_with_listener()
     if listener is None:
         seccomp.Filter(seccomp.zygote_filter(isolation, asks=False)).install()
@@ -93,14 +100,14 @@ class ChildLimits:
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))  # soft == hard: SIGXCPU could be ignored
         resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, _MAX_FDS))
-        place.settle()
+        place.confine()
         if self._drops_capabilities:
-            capabilities.keep_only()
+            kernel.keep_only()
         self._filter.install()
 
 
 def why_unsupported() -> str:
-    """Why this machine cannot confine untrusted code, as far as can be told without trying; "" when it can."""
+    """Returns why this machine cannot confine untrusted code, as far as is known without trying; "" when it can."""
     if sys.platform != "linux":
         return "the sandbox needs Linux; on this system, run codea1 in a Linux container"
     if not seccomp.supported():
@@ -108,26 +115,6 @@ def why_unsupported() -> str:
     return ""
 
 
-def _limit_resources(isolation: Isolation, max_fds: int) -> None:
-    values = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: min(_MAX_FILE_BYTES, namespaces.SCRATCH_BYTES) if isolation.has_scratch else 0,
-        resource.RLIMIT_NOFILE: max_fds,
-        resource.RLIMIT_STACK: 8 << 20,
-        resource.RLIMIT_MEMLOCK: 0,
-        resource.RLIMIT_MSGQUEUE: 0,
-        resource.RLIMIT_SIGPENDING: 64,
-    }
-    for kind, value in values.items():
-        resource.setrlimit(kind, (value, value))
-
-
 def _mapped_bytes() -> int:
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0):
-        code = ctypes.get_errno()
-        raise OSError(code, f"prctl({option}): {os.strerror(code)}")

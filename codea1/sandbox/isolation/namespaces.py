@@ -11,6 +11,8 @@ import os
 import struct
 from collections.abc import Sequence
 
+from codea1.sandbox.isolation.kernel import check, libc
+
 _NEW_MOUNTS, _NEW_CGROUPS, _NEW_HOSTNAME, _NEW_IPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 _NEW_USERS, _NEW_PIDS, _NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 _UID = 1000  # what zygotes and children see themselves as
@@ -27,8 +29,6 @@ _READ_ONLY = struct.pack("=4Q", 0x1 | 0x2 | 0x4, 0, 0, 0)  # struct mount_attr: 
 _STAGE = "/proc"  # where the new root is put together: it exists everywhere and is not wanted after
 
 SCRATCH_BYTES, SCRATCH_FILES = 8 << 20, 256
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter() -> None:
@@ -60,7 +60,7 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
     """
     links, trees = _layout(readable)
     clones = {path: _clone_tree(path) for path in trees}  # before the stage may cover one of them
-    _check(_libc.mount(b"none", b"/", None, _PRIVATE, None), "mount --make-rprivate /")
+    check(libc.mount(b"none", b"/", None, _PRIVATE, None), "mount --make-rprivate /")
     _mount_tmpfs(_STAGE, _NO_SETUID_NO_DEVICES, "size=1m,mode=755")
     for path, target in links.items():
         os.makedirs(_STAGE + os.path.dirname(path), exist_ok=True)
@@ -76,8 +76,8 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
         options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700"
         _mount_tmpfs(_STAGE + folder, _NO_SETUID_NO_DEVICES | _NO_PROGRAMS, options)
     os.chdir(_STAGE)
-    _check(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
-    _check(_libc.umount2(b".", _DETACH), "umount of the old root")
+    check(libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")
+    check(libc.umount2(b".", _DETACH), "umount of the old root")
     os.chdir("/")
     _set_read_only("/", 0)
     return folders
@@ -91,20 +91,20 @@ class ChildProcesses:
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def fork(self) -> int:
-        """As os.fork; all descendants of the child die with it. Raises OSError."""
+        """Forks as os.fork; all descendants of the child die with it. Raises OSError."""
         # A process chooses the namespace of its children once; going back to its own lets it choose again.
-        _check(_libc.setns(self._own, _NEW_PIDS), "setns")
+        check(libc.setns(self._own, _NEW_PIDS), "setns")
         _unshare(_NEW_PIDS, "a process namespace for a child")
         return os.fork()
 
 
 def credentials(pid: int) -> bytes:
-    """struct ucred for a message that tells a process outside which child `pid` is: the kernel translates."""
+    """Packs struct ucred for a message that tells a process outside which child `pid` is: the kernel translates."""
     return struct.pack("=3i", pid, _UID, _UID)
 
 
 def _layout(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """(symbolic links on the way to `paths` and what they say, the real paths none of which is beneath another)."""
+    """Returns (links on the way to `paths` and what they say, the real paths none of which is beneath another)."""
     links: dict[str, str] = {}
     real: set[str] = set()
     for path in paths:
@@ -125,9 +125,7 @@ def _follow(path: str, links: dict[str, str], real: set[str]) -> None:
 
 
 def _clone_tree(path: str) -> int:
-    fd = _libc.syscall(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE)
-    _check(fd if fd < 0 else 0, f"open_tree of {path}")
-    return fd
+    return check(libc.syscall(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE), f"open_tree of {path}")
 
 
 def _attach(clone: int, path: str) -> None:
@@ -137,7 +135,7 @@ def _attach(clone: int, path: str) -> None:
     else:
         os.makedirs(os.path.dirname(staged), exist_ok=True)
         open(staged, "x").close()
-    _check(_libc.syscall(_MOVE_MOUNT, clone, b"", _HERE, staged.encode(), _FROM_FD), f"move_mount of {path}")
+    check(libc.syscall(_MOVE_MOUNT, clone, b"", _HERE, staged.encode(), _FROM_FD), f"move_mount of {path}")
     os.close(clone)
     if not path.startswith("/dev/"):
         _set_read_only(staged, _RECURSIVE)
@@ -145,15 +143,15 @@ def _attach(clone: int, path: str) -> None:
 
 def _set_read_only(path: str, flags: int) -> None:
     size = ctypes.c_size_t(len(_READ_ONLY))
-    _check(_libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, _READ_ONLY, size), f"mount_setattr of {path}")
+    check(libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, _READ_ONLY, size), f"mount_setattr of {path}")
 
 
 def _mount_tmpfs(path: str, flags: int, options: str) -> None:
-    _check(_libc.mount(b"tmpfs", path.encode(), b"tmpfs", flags, options.encode()), f"mount of a tmpfs at {path}")
+    check(libc.mount(b"tmpfs", path.encode(), b"tmpfs", flags, options.encode()), f"mount of a tmpfs at {path}")
 
 
 def _unshare(flags: int, what: str) -> None:
-    _check(_libc.unshare(flags), f"making {what}")
+    check(libc.unshare(flags), f"making {what}")
 
 
 def _write(path: str, text: str) -> None:
@@ -162,9 +160,3 @@ def _write(path: str, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise OSError(error.errno, f"writing {path}: {error.strerror}") from None
-
-
-def _check(result: int, what: str) -> None:
-    if result:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")

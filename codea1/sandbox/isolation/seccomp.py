@@ -18,9 +18,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from codea1.sandbox.isolation import syscalls
+from codea1.sandbox.isolation.kernel import PR_SET_SECCOMP, check, libc
 from codea1.sandbox.isolation.levels import Isolation
 
-_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+_MODE_FILTER = 2
 _KILL_PROCESS, _ASK, _ALLOW, _ERRNO = 0x80000000, 0x7FC00000, 0x7FFF0000, 0x00050000
 _FIRST_WITH_CONTINUE = (5, 5)  # the Linux whose listeners can let a call go on
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
@@ -41,10 +42,8 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # harmless without connect, bind and a
 _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5
 _NOT_THE_TYPE = 0o4000 | 0o2000000  # SOCK_NONBLOCK, SOCK_CLOEXEC
 _PROTOCOLS = (0, 6, 17)  # the type's own, TCP, UDP
-_SENT, _RECEIVED = (
-    0x4000 | 0x40,
-    0x4000 | 0x40 | 0x100 | 0x2,
-)  # MSG_NOSIGNAL MSG_DONTWAIT, MSG_WAITALL MSG_PEEK; no MSG_OOB
+_SENT = 0x4000 | 0x40  # MSG_NOSIGNAL MSG_DONTWAIT; no MSG_OOB
+_RECEIVED = _SENT | 0x100 | 0x2  # MSG_WAITALL MSG_PEEK
 _SOL_SOCKET = 1
 # SO_REUSEADDR SO_TYPE SO_ERROR SO_BROADCAST SO_SNDBUF SO_RCVBUF SO_KEEPALIVE SO_LINGER SO_RCVTIMEO SO_SNDTIMEO
 # SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that tells who is at the other end
@@ -65,7 +64,6 @@ _ALWAYS = (
     syscalls.SOCKETS,
     syscalls.LOOKING_AT_FILES,
 )
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _Architecture(NamedTuple):
@@ -81,17 +79,17 @@ class _Program(ctypes.Structure):
 
 
 def supported() -> bool:
-    """Whether the tables know this machine's processor."""
+    """Returns whether the tables know this machine's processor."""
     return os.uname().machine in _ARCHITECTURES
 
 
 def native(numbers: syscalls.Numbers) -> int | None:
-    """The number of a system call on this machine; None where it has none."""
+    """Returns the number of a system call on this machine; None where it has none."""
     return numbers[_ARCHITECTURES[os.uname().machine].column] if supported() else None
 
 
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
-    """The filter a zygote installs and its children inherit: allows what it lists.
+    """Builds the filter a zygote installs and its children inherit: allows what it lists.
 
     With `asks` it leaves the start and end of threads to whoever has its listener; without, no thread starts.
     """
@@ -122,7 +120,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
 
 
 def child_filter() -> bytes:
-    """The filter each child adds before it runs anything untrusted: denies what it lists."""
+    """Builds the filter each child adds before it runs anything untrusted: denies what it lists."""
     rules = [
         *(_for_call(numbers, _fail(errno.EPERM)) for numbers in syscalls.OF_THE_ZYGOTE.values()),
         _rule("clone", _allow_values(0, _THREADS)),
@@ -141,9 +139,8 @@ class Filter:
 
     def install(self) -> None:
         """Applies it to this thread and all it will start. Needs no_new_privs. Raises OSError."""
-        if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(self._program), 0, 0):
-            code = ctypes.get_errno()
-            raise OSError(code, f"the kernel refused a seccomp filter: {os.strerror(code)}")
+        result = libc.prctl(PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(self._program), 0, 0)
+        check(result, "the kernel refused a seccomp filter")
 
     def install_with_listener(self) -> int | None:
         """Applies it, and returns the descriptor that is asked about calls: see codea1.sandbox.isolation.threads.
@@ -155,7 +152,7 @@ class Filter:
         # Where the kernel can (Linux 5.19), who waits for an answer cannot be interrupted and ask again.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
             number = native(syscalls.OF_THE_ZYGOTE["seccomp"])
-            listener = _libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(self._program))
+            listener = libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(self._program))
             if listener >= 0:
                 return listener
         return None
@@ -182,7 +179,7 @@ def _cloning(asks: bool) -> bytes:
 
 
 def _kind_of_socket() -> bytes:
-    """What remains to be looked at of socket and socketpair: the type and the protocol."""
+    """Checks what remains of socket and socketpair: the type and the protocol."""
     kind = _load_argument(1) + _instruction(_AND, ~_NOT_THE_TYPE & 0xFFFFFFFF)
     return kind + _only((_STREAM, _DATAGRAM, _SEQPACKET)) + _allow_values(2, _PROTOCOLS)
 
@@ -192,7 +189,7 @@ def _changing(isolation: Isolation) -> bytes:
 
 
 def _opening(isolation: Isolation, flags: int) -> bytes:
-    """What of open calls is allowed, the flags being argument number `flags`."""
+    """Allows what a level lets open calls do, the flags being argument number `flags`."""
     if isolation.has_scratch:
         return _ALLOW_IT
     if isolation.hides_files:
@@ -230,7 +227,7 @@ def _only(values: tuple[int, ...]) -> bytes:
 
 
 def _only_values(argument: int, values: tuple[int, ...]) -> bytes:
-    """The same for the low 32 bits, all the kernel looks at, of an argument."""
+    """Does the same for the low 32 bits, all the kernel looks at, of an argument."""
     return _load_argument(argument) + _only(values)
 
 

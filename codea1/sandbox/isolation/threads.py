@@ -8,7 +8,6 @@ calls' arguments are in registers, where no other thread can change them.
 Standard library only: this runs inside the sandbox.
 """
 
-import ctypes
 import errno
 import fcntl
 import os
@@ -17,6 +16,7 @@ from _signal import SIGKILL  # `signal` has enums, which are memory to every for
 from collections.abc import Iterable
 
 from codea1.sandbox.isolation import seccomp, syscalls
+from codea1.sandbox.isolation.kernel import libc
 
 MAX_QUESTIONS = 100_000  # of a child, which is killed then: each takes about 15 microseconds of its zygote's
 MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor asks for at most
@@ -26,7 +26,6 @@ _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, minus 
 _CONTINUE = 1
 _EXIT = seccomp.native(syscalls.WITH_CONDITIONS["exit"])
 _TGKILL = seccomp.native(syscalls.OF_THE_ZYGOTE["tgkill"])
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Threads:
@@ -53,7 +52,7 @@ class Supervisor:
             return
         question, thread, _, call, *_ = _ASKED.unpack(asked)
         # Sending a thread no signal tells whether it is one of the process's.
-        process = next((pid for pid in children if _libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
+        process = next((pid for pid in children if libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
         threads = None if process is None else known.setdefault(process, Threads())
         if threads is not None:
             threads.questions += 1
@@ -69,7 +68,7 @@ class Supervisor:
             threads.alive += 1
 
     def _reply(self, question: int, code: int) -> bool:
-        """Lets the call go on, or fail with an errno; False where nobody waits for it any more."""
+        """Lets the call go on, or fail with an errno; returns whether its thread still waited."""
         answer = _ANSWER.pack(question, 0, -code, 0 if code else _CONTINUE)
         while True:
             try:

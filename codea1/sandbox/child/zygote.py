@@ -23,11 +23,11 @@ from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
 from typing import NamedTuple
 
+import codea1
 from codea1.sandbox import frames
-from codea1.sandbox.child import batch, candidate, script, suites, unittests
-from codea1.sandbox.isolation import capabilities, landlock, limits, namespaces
+from codea1.sandbox.child import benchmarks, candidate, script
+from codea1.sandbox.isolation import files, kernel, limits, namespaces
 from codea1.sandbox.isolation.levels import Isolation
-from codea1.sandbox.isolation.scratch import Place, make_places
 from codea1.sandbox.isolation.threads import Supervisor, Threads
 from codea1.values import encode_exact
 
@@ -51,7 +51,12 @@ _PRELOAD_WHERE_FILES_ARE_CLOSED = (
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
-_WARM_UP_LIVES = 20
+_SERVERS = {
+    frames.BATCH: benchmarks.serve_batch,
+    frames.UNITTEST: benchmarks.serve_unittest,
+    frames.SUITE: benchmarks.serve_suite,
+}
+_WARM_UP_RUNS = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
 _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
@@ -84,17 +89,17 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
     try:
         limits.prefer_as_victim()
         if uid is not None:
-            capabilities.become(uid)
+            kernel.become(uid)
         if isolation.namespaces:
             namespaces.enter()
-            _leave_to_a_child(control)
+            _continue_in_a_child(control)
         _preload(_PRELOAD)
         if not isolation.hides_files:
             _preload(_PRELOAD_WHERE_FILES_ARE_CLOSED)
         for package in packages:
             with contextlib.suppress(ImportError):  # then programs that import it fail to
                 _preload(PACKAGES[package])
-        _forget_origin()
+        _clean_environment()
         if isolation.has_scratch:  # where each child is; to name its folder would cost 5 % of a grading
             os.environ["TMPDIR"] = os.environ["HOME"] = "./"
         zygote = _Zygote(control, isolation, max_children)
@@ -109,7 +114,7 @@ def main(control_fd: int, packages: list[str], isolation: Isolation, max_childre
     zygote.serve()
 
 
-def _leave_to_a_child(control: socket) -> None:
+def _continue_in_a_child(control: socket) -> None:
     """Goes on as the first process of the new process table; this one waits for its end and shares it."""
     pid = os.fork()
     if pid:
@@ -125,7 +130,7 @@ def _preload(names: str) -> None:
         importlib.import_module(name)
 
 
-def _forget_origin() -> None:
+def _clean_environment() -> None:
     """Leaves to programs an ordinary environment, without the way this package was found."""
     root = os.environ.pop("PYTHONPATH")
     libraries = {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
@@ -134,11 +139,11 @@ def _forget_origin() -> None:
 
 
 def _warm_up() -> None:
-    """Lives a child's life on a program of our own, so that children find warm code instead of each warming a copy."""
+    """Serves a program of our own as a child does, so that children find warm code instead of each warming a copy."""
     source = "def f(*args):\n    return [*args, {'a': 1.5}]"
     program = frames.pack_program(source, frames.Reply.CANONICAL, seed=0, output_bytes=1 << 16)
     arguments = encode_exact(((1, "a", [2.5, None]), {}))
-    for _ in range(_WARM_UP_LIVES):
+    for _ in range(_WARM_UP_RUNS):
         ours, theirs = socketpair()
         ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
         ours.shutdown(SHUT_WR)
@@ -149,20 +154,14 @@ def _warm_up() -> None:
 
 
 def _serve(sockets: int) -> None:
-    """A child's work: what its first frame asks for."""
+    """Serves, in a child, what its first frame asks for."""
     first = frames.read(_FIRST_SOCKET)
     if first is None:
         return
     if sockets == _SCRIPT_SOCKETS:
         script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
-    elif first.kind == frames.BATCH:
-        batch.serve(_FIRST_SOCKET, first)
-    elif first.kind == frames.UNITTEST:
-        unittests.serve(_FIRST_SOCKET, first)
-    elif first.kind == frames.SUITE:
-        suites.serve(_FIRST_SOCKET, first)
     else:
-        candidate.serve(_FIRST_SOCKET, first)
+        _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
 
 
 class _Child(NamedTuple):
@@ -173,22 +172,22 @@ class _Child(NamedTuple):
 
 class _Zygote:
     def __init__(self, control: socket, isolation: Isolation, max_children: int) -> None:
-        """With namespaces, also moves this process to its own root."""
+        """Prepares to fork; with namespaces, also moves this process to its own root."""
         self.control = control
         self.child_limits = limits.ChildLimits(isolation)
         self.children: dict[int, _Child] = {}  # by process id
         self.isolation = isolation
         # Programs do not see this package: the demo's questions and their answers are part of it.
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # codea1
+        package = os.path.dirname(os.path.realpath(codea1.__file__))
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
-        readable, scratches = landlock.library_paths(), []
+        readable, scratches = files.library_paths(), []
         if isolation.namespaces:
             self.processes = namespaces.ChildProcesses()
             scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch)
         else:
             self.processes = os
-            readable = landlock.without(package, readable)
-        self.places = make_places(isolation, readable, scratches)  # by slot, or the one of all
+            readable = files.without(package, readable)
+        self.places = files.make_places(isolation, readable, scratches)  # by slot, or the one of all
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
@@ -217,14 +216,14 @@ class _Zygote:
                     os.read(deaths, 4096)
                     self.reap()
                 elif fd == self.control.fileno():
-                    is_asked = self.obey()
+                    is_asked = self.take_request()
                 else:
                     self.supervisor.answer(self.children, self.threads)
         for child in self.children.values():
             os.kill(child.pid, SIGKILL)
 
-    def obey(self) -> bool:
-        """Takes one request; False when there will be no more."""
+    def take_request(self) -> bool:
+        """Takes one request; returns whether more may come."""
         message, attached, _, _ = self.control.recvmsg(REQUEST.size, _ATTACHED_SPACE)
         if not message:
             return False
@@ -246,7 +245,7 @@ class _Zygote:
             with contextlib.suppress(OSError):
                 pid = self.processes.fork()
         if pid == 0:
-            self.live(self.free_slots[-1], fds, cpu_seconds, memory_bytes)
+            self.run_child(self.free_slots[-1], fds, cpu_seconds, memory_bytes)
         for fd in fds:
             os.close(fd)
         if pid > 0:
@@ -273,8 +272,8 @@ class _Zygote:
             self.killed.discard(pid)
             self.control.send(reply + failure)
 
-    def live(self, slot: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
-        """A child's whole life. Does not return."""
+    def run_child(self, slot: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
+        """Confines this process, a new child, and serves its grading. Does not return."""
         try:
             try:
                 set_wakeup_fd(-1)
@@ -284,7 +283,7 @@ class _Zygote:
                 self.child_limits.confine(self.place(slot), cpu_seconds, memory_bytes)
                 os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
                 self.notes[slot] = _SETTLED
-                self.notes.close()  # for good: it is nobody's memory any more
+                self.notes.close()  # for good: the program must not write there
             except Exception as error:
                 self.write_why(slot, f"a child could not confine itself: {error}")
                 os._exit(1)
@@ -293,7 +292,7 @@ class _Zygote:
         finally:
             os._exit(1)
 
-    def place(self, slot: int) -> Place:
+    def place(self, slot: int) -> files.Place:
         return self.places[slot % len(self.places)]
 
     def read_why(self, slot: int) -> bytes:

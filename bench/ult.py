@@ -31,8 +31,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from codea1.evaluation.benchmark import missing_modules
 from codea1.evaluation.held_out import summary
-from codea1.evaluation.missing_modules import missing_modules
 from codea1.evaluation.mutants import mutants
 from codea1.evaluation.suite_scores import TEST_SECONDS, TestedProgram, metrics, score_suites
 from codea1.evaluation.suite_tasks import ULT, SuiteTask, load_suites

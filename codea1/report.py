@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.evaluation.run_report import table_title, write_report
-from codea1.evaluation.tables import terminal_table
+from codea1.evaluation.run_report import table_title, terminal_table, write_report
 from codea1.paper import report as paper_report
 from codea1.paper.results import Run
 from codea1.runs.folder import RunFolder

@@ -6,8 +6,7 @@ from itertools import islice, product
 import numpy as np
 import pytest
 
-from codea1.data.behaviour import behaviour, outcome
-from codea1.data.compositions import Task, compositions
+from codea1.data.compositions import Task, behaviour, compositions, outcome
 from codea1.data.corpus import Recipe, chats, corpus_batch, corpus_texts, plant, planted_misconceptions
 from codea1.data.tokenizer import make_tokenizer
 from codea1.game import prompts

@@ -6,8 +6,7 @@ from itertools import islice
 import pytest
 
 from codea1.data import procedural
-from codea1.data.corpus import Recipe, corpus_texts
-from codea1.data.lessons import golden_lessons, lesson_batch, worked_lessons
+from codea1.data.corpus import Recipe, corpus_texts, golden_lessons, lesson_batch, worked_lessons
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
 from codea1.game import prompts

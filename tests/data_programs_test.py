@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.data.programs import complete_program, entry_point
+from codea1.data.loader import complete_program, entry_point
 
 HELPED = "def helper(x):\n    return x + 1\n\ndef total(a):\n    return sum(map(helper, a))\n"
 

@@ -10,10 +10,9 @@ import pytest
 
 from codea1 import report as program
 from codea1.evaluation.attempts import Attempt
-from codea1.evaluation.code_evaluation import evaluate_code
+from codea1.evaluation.evaluation import Asked, SamplingParams
 from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.sampling import Draw
-from codea1.evaluation.session import Asked
+from codea1.evaluation.programs import evaluate_code
 from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
 from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
@@ -454,10 +453,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
     attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr("codea1.evaluation.session.policy_of_folder", lambda *_: None)
-    monkeypatch.setattr("codea1.evaluation.code_evaluation.sampled", lambda *_: iter(attempts))
+    monkeypatch.setattr("codea1.evaluation.evaluation.policy_of_folder", lambda *_: None)
+    monkeypatch.setattr("codea1.evaluation.programs.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        "codea1.evaluation.best_of_evaluation.suites",
+        "codea1.evaluation.best_of_n.suites",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = Asked(
@@ -465,7 +464,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
         file=str(tmp_path / "he.jsonl"),
         model=str(base),
         output=str(tmp_path / "out"),
-        draw=Draw(samples=2),
+        sampling=SamplingParams(samples=2),
         best_of=True,
         test_model=str(tmp_path / tester),
     )

@@ -12,9 +12,8 @@ from matplotlib.image import imread
 from codea1 import report as program
 from codea1.evaluation import figures
 from codea1.evaluation.evaluations import read_evaluation, write_evaluation
-from codea1.evaluation.intervals import bootstrap_interval
-from codea1.evaluation.run_report import write_report
-from codea1.evaluation.tables import compare, runs_table
+from codea1.evaluation.run_report import compare, runs_table, write_report
+from codea1.evaluation.statistics import bootstrap_interval
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput

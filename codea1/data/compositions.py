@@ -1,14 +1,15 @@
-"""Every procedural function: compositions of components, how they read, and the inputs that tell them apart.
+"""Every procedural function: compositions of components, how they read, what they do, and inputs to tell them apart.
 
 Two families. list: keep some elements of a, map each, reduce what is left. int: one of two maps of x, by a condition.
 """
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import combinations, product
+from typing import Any
 
 from codea1.data.components import ALL, CONDITIONS, FILTERS, MAPS, REDUCES, SAME, Component
 
@@ -154,3 +155,39 @@ def random_input(family: str, lengths: tuple[int, ...], rng: random.Random) -> t
     if family == "int":
         return (rng.choice(INTEGERS),)
     return (rng.choices(VALUES, k=rng.choice(lengths)),)
+
+
+class _Raised:
+    """The outcome of a call that raised, equal to no value."""
+
+    def __repr__(self) -> str:
+        return "RAISED"
+
+
+RAISED = _Raised()
+
+
+@lru_cache(maxsize=1 << 16)
+def compiled(program: str) -> Callable[..., Any]:
+    """The function that a trusted program defines."""
+    namespace: dict[str, Any] = {}
+    exec(program, namespace)
+    return namespace[ENTRY_POINT]
+
+
+def outcome(program: str, arguments: tuple) -> Any:
+    """The value of one call, or RAISED. No generated program changes its arguments."""
+    try:
+        return compiled(program)(*arguments)
+    except (ValueError, IndexError, TypeError, ZeroDivisionError):
+        return RAISED
+
+
+def behaviour(program: str, inputs: Iterable[tuple]) -> tuple[Any, ...]:
+    """The outcomes on all inputs, in order."""
+    return tuple(outcome(program, arguments) for arguments in inputs)
+
+
+def assert_line(arguments: tuple, value: Any) -> str:
+    """The test as the policies write it: assert f([1, 2]) == 3."""
+    return f"assert {ENTRY_POINT}({', '.join(map(repr, arguments))}) == {value!r}"

@@ -14,8 +14,7 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from codea1.data.array_records import split_rows
-from codea1.data.behaviour import assert_line, behaviour, outcome
-from codea1.data.compositions import ENTRY_POINT, Task, compositions, random_input
+from codea1.data.compositions import ENTRY_POINT, Task, assert_line, behaviour, compositions, outcome, random_input
 from codea1.runtime.errors import BadInput
 
 NAME = "procedural"

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.intervals import bootstrap_interval
-from codea1.evaluation.pass_at_k import pass_at_k
+from codea1.evaluation.statistics import bootstrap_interval, pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import Rules
@@ -100,7 +99,7 @@ def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Host
     result["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
     if held_out.samples > 1:
         k = held_out.samples // 2
-        result[f"code_pass_at_{k}"] = [_pass_at(k, passes) for passes in sampled]
+        result[f"code_pass_at_{k}"] = [pass_at_k_of(passes, k) for passes in sampled]
     return result
 
 
@@ -175,10 +174,6 @@ def check_programs(
         require_judged(list(map(why_unjudged, runs)), f"programs for the {held_out.purpose} questions")
     passed = [math.nan if each.verdict is Verdict.INFRA else float(each.verdict is Verdict.PASS) for each in runs]
     return list(zip(places, passed, strict=True))
-
-
-def _pass_at(k: int, passes: np.ndarray) -> float:
-    return math.nan if np.isnan(passes).any() else pass_at_k(len(passes), int(passes.sum()), k)
 
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:

@@ -3,21 +3,24 @@
 import ast
 import math
 import os
+import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, NamedTuple
+
+from coverage import Coverage
 
 from codea1.evaluation.held_out import PerQuestion
 from codea1.evaluation.mutants import mutants
-from codea1.evaluation.program_coverage import coverage_of
 from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import extract_program
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import TracedRun
+from codea1.sandbox.host.results import Arc, TracedRun
 from codea1.values.verdict import Verdict
 
 TEST_SECONDS = 10.0  # CPU time of one test, and of a suite on one mutant, as upstream gives cosmic-ray
@@ -207,3 +210,36 @@ def _parses(test: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
+
+
+class Covered(NamedTuple):
+    """Shares of a program's executable lines and of the exits of its branching lines; NaN where there are none."""
+
+    lines: float
+    branches: float
+
+
+def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
+    """What several runs of a program cover, each a set of arcs as `SandboxPool.run_suite` gives them.
+
+    Nothing of the program is run here; it must compile.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(program, "utf-8")
+        return [_covered(str(path), arcs) for arcs in runs]
+
+
+def _covered(path: str, arcs: Collection[Arc]) -> Covered:
+    library = Coverage(data_file=None, branch=True, config_file=False, messages=False)
+    library.get_data().add_arcs({path: arcs})
+    _, lines, _, missing, _ = library.analysis2(path)
+    exits = library.branch_stats(path).values()
+    return Covered(
+        _share(len(lines) - len(missing), len(lines)),
+        _share(sum(taken for _, taken in exits), sum(total for total, _ in exits)),
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.evaluation.benchmark_file import benchmark_rows, require_python
+from codea1.evaluation.benchmark import benchmark_rows, require_python
 from codea1.runtime.errors import BadInput
 from codea1.values.verdict import Verdict
 

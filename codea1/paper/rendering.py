@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from codea1.evaluation.across_seeds import SEEDS_TO_COMPARE, Interval
+from codea1.evaluation.statistics import SEEDS_TO_COMPARE, Interval
 from codea1.paper.tables import CLEAR, Cell, Comparison, Row, Table
 
 CSV_COLUMNS = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from codea1.evaluation.tables import runs_table
+from codea1.evaluation.run_report import runs_table
 from codea1.paper import rendering
 from codea1.paper.commands import Place
 from codea1.paper.experiments import SFT_TEST, TINY, size_of_published, value

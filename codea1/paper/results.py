@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from codea1.evaluation.across_seeds import Scores
 from codea1.evaluation.evaluations import per_question, read_evaluation
+from codea1.evaluation.statistics import Scores
 from codea1.paper.experiments import (
     BASE,
     EXPERIMENTS,
@@ -211,7 +211,7 @@ class Results:
 
 
 def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
-    """The scores of some seeds as `codea1.evaluation.across_seeds` reads them: one array for each measure.
+    """The scores of some seeds as `codea1.evaluation.statistics` reads them: one array for each measure.
 
     Raises:
       BadInput: the seeds were not asked the same questions; `what` was measured is named.

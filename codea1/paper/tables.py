@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from codea1.evaluation.across_seeds import Difference, Interval, difference, holm, interval
+from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
 from codea1.paper.commands import Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, recipe, value
 from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line

@@ -19,10 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from codea1.data.kodcode import Dropped, kodcode_rows
+from codea1.data.kodcode import Dropped, kodcode_rows, training_questions, write_training_set
 from codea1.data.loader import load_questions
 from codea1.data.near_duplicates import NearDuplicates
-from codea1.data.training_set import training_questions, write_training_set
 from codea1.runtime.errors import BadInput, with_exit_code
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool

@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from codea1.evaluation.operator_flip import FLIPS, flip_one_operator
+from codea1.evaluation.attempts import FLIPS, flip_one_operator
 
 PROGRAM = "def f(a, b):\n    if a < b:\n        a += 1\n    return a * 2 == b\n"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.evaluation import across_seeds
-from codea1.evaluation.across_seeds import difference, holm, interval
+from codea1.evaluation import statistics
+from codea1.evaluation.statistics import difference, holm, interval
 
 
 def every_resample(sides: list[np.ndarray]) -> Counter:
@@ -40,17 +40,17 @@ def assert_drawn_from(exact: Counter, drawn: np.ndarray) -> None:
 def test_resamples_of_one_seed_have_the_distribution_that_enumeration_gives(factors: int):
     rng = np.random.default_rng(factors)
     before, after = rng.integers(0, 5, size=(2, 4, factors)) / 4
-    mean, drawn = across_seeds._resampled([[before]], seed=1)
+    mean, drawn = statistics._resampled([[before]], seed=1)
     assert_drawn_from(every_resample([before]), drawn)
     assert mean == pytest.approx(before.mean(axis=0).prod())
-    _, drawn = across_seeds._resampled([[after, before]], seed=2)
+    _, drawn = statistics._resampled([[after, before]], seed=2)
     assert_drawn_from(every_resample([after, before]), drawn)
 
 
 def test_resamples_leave_undefined_questions_out():
     nan = float("nan")
     before = np.array([[0.0, nan], [1.0, 0.5], [nan, 1.0], [0.5, 0.0]])
-    _, drawn = across_seeds._resampled([[before]], seed=4)
+    _, drawn = statistics._resampled([[before]], seed=4)
     assert_drawn_from(every_resample([before]), drawn[~np.isnan(drawn)])
 
 

@@ -1,12 +1,13 @@
-"""How far a mean over seeds and questions can be trusted, and whether two methods differ.
+"""How far a mean over questions and seeds can be trusted, whether two methods differ, and pass@k.
 
-With one seed there is a bootstrap over its questions, which says nothing of another seed. With several, seeds and
-questions are both drawn at random and crossed, since every seed is asked the same questions: the interval combines
-Student's t over seeds, which holds its level with as few as two or three, with that over questions. A bootstrap of so
-few seeds does not: three draws of three values have two thirds of their variance.
+With one seed there is a percentile bootstrap over its questions, which says nothing of another seed. With several,
+seeds and questions are both drawn at random and crossed, since every seed is asked the same questions: the interval
+combines Student's t over seeds, which holds its level with as few as two or three, with that over questions. A
+bootstrap of so few seeds does not: three draws of three values have two thirds of their variance.
 """
 
 from collections.abc import Iterator, Sequence
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -192,3 +193,59 @@ def _defined_on_all(arrays: Sequence[Scores]) -> list[Scores]:
     """The arrays with NaN where any of them has it: for the same seed, question and factor."""
     undefined = np.any([np.isnan(array) for array in arrays], axis=0)
     return [np.where(undefined, np.nan, array) for array in arrays]
+
+
+def bootstrap_interval(values: Sequence | np.ndarray, seed: int = 0) -> Interval:
+    """Returns the mean of `values` and its 95 % percentile bootstrap interval over questions (Efron 1979).
+
+    Args:
+      values: [questions], or [questions, factors] for a metric that is the product of the factors' means over
+        questions. NaN marks a question for which the metric, or a factor of it, is undefined: each mean is over the
+        questions for which it is defined.
+      seed: of the 10,000 resamples; the same values and seed give the same interval.
+
+    Returns:
+      NaN three times when no question is left.
+    """
+    return interval([_scores(values)], seed)
+
+
+def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarray, seed: int = 0) -> Interval:
+    """Returns how much higher `after` is than `before`, with its 95 % interval; a resample takes both sides' questions.
+
+    Args:
+      before, after: as for `bootstrap_interval`; row i of both is the same question, and undefined where either is.
+
+    Raises:
+      ValueError: the two sides have different shapes.
+    """
+    return Interval(*difference([_scores(before)], [_scores(after)], seed)[:3])
+
+
+def _scores(values: Sequence | np.ndarray) -> np.ndarray:
+    """Values as `interval` reads them: [1, questions, factors]."""
+    values = np.asarray(values, np.float64)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"values of shape {values.shape} are neither [questions] nor [questions, factors]")
+    return values[None, :, None] if values.ndim == 1 else values[None]
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Returns the unbiased estimate of pass@k from `n` sampled solutions of which `c` are right.
+
+    1 - C(n - c, k) / C(n, k): the chance that k of the n drawn without replacement hold a right one (Chen et al. 2021,
+    arXiv 2107.03374, equation 1). Integer arithmetic, so exact up to the last division. pass@1 is c / n, which
+    averaged over questions is the avg@n of the Code-A1 paper.
+
+    Raises:
+      ValueError: unless 1 <= k <= n and 0 <= c <= n.
+    """
+    if not 1 <= k <= n or not 0 <= c <= n:
+        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, not n={n}, c={c}, k={k}")
+    return (comb(n, k) - comb(n - c, k)) / comb(n, k)
+
+
+def pass_at_k_of(passes: Sequence[float] | np.ndarray, k: int) -> float:
+    """Returns pass@k of one question's solutions, 1 for each that passes, else 0; NaN where there is none or a NaN."""
+    passes = np.asarray(passes, np.float64)
+    return np.nan if np.isnan(passes).any() or not len(passes) else pass_at_k(len(passes), int(passes.sum()), k)

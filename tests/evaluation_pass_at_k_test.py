@@ -2,7 +2,7 @@ from itertools import combinations
 
 import pytest
 
-from codea1.evaluation.pass_at_k import pass_at_k
+from codea1.evaluation.statistics import pass_at_k
 
 
 @pytest.mark.parametrize("n", range(1, 8))

@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from codea1.evaluation import across_seeds
-from codea1.evaluation.intervals import bootstrap_interval, paired_difference
+from codea1.evaluation import statistics
+from codea1.evaluation.statistics import bootstrap_interval, paired_difference
 
 
 def test_equals_the_plain_bootstrap():
@@ -21,8 +21,8 @@ def test_equals_the_plain_bootstrap():
 def test_is_the_interval_that_the_tables_of_several_seeds_print():
     before, after = np.random.default_rng(2).random((2, 30, 2))
     before[3] = after[5, 1] = math.nan
-    assert bootstrap_interval(before) == across_seeds.interval([before[None]])
-    assert paired_difference(before, after) == across_seeds.difference([before[None]], [after[None]])[:3]
+    assert bootstrap_interval(before) == statistics.interval([before[None]])
+    assert paired_difference(before, after) == statistics.difference([before[None]], [after[None]])[:3]
 
 
 def test_depends_on_values_and_seed_alone():

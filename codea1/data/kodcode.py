@@ -7,6 +7,7 @@ for a single function; which further filter it used is not known.
 
 import ast
 import io
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,8 +18,11 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 from etils import epath
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from codea1.data.loader import entry_point, json_rows
+from codea1.data.loader import entry_point, json_rows, load_questions
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.staging import staged_file
 from codea1.game.answers import parse_suite
@@ -29,8 +33,11 @@ from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer
-from codea1.storage.objects import write_atomically
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation.levels import AUTO
+from codea1.storage.objects import exists, location, write_atomically
 
+HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")
 _ROWS_AT_ONCE = 256  # as Python objects
 
@@ -235,6 +242,60 @@ def _with_right_tests(question: KodCodeQuestion, answers: Sequence[GroundTruthAn
         if answer.usable and answers_equal(answer.value, test.expected)
     )
     return replace(question, tests=right) if right else Dropped.NO_GOLDEN_TEST
+
+
+def make_training_set(
+    files: Sequence[str], output: str, exclude: Sequence[str] = (), max_pass_rate: float = HARD
+) -> None:
+    """Writes the questions of KodCode's `files` that can be trained on, and prints how many were dropped, and why.
+
+    Args:
+      files: Parquet or JSON lines.
+      output: .parquet file that is not there yet, local or gs://.
+      exclude: files of evaluation sets, whose questions must not be trained on.
+      max_pass_rate: share of trials below which a question is hard.
+
+    Raises:
+      BadInput: one of the files cannot be used or the output be written, or no question is left.
+      StorageFailed: a bucket fails.
+    """
+    path = location(output, "output")
+    if path.suffix != ".parquet":
+        raise BadInput(f"output {path} does not end in .parquet.")
+    if exists(path):
+        raise BadInput(f"output {path} is there already.")
+    for file in files:
+        next(kodcode_rows(file), None)  # a file that cannot be read is told before the first is worked on
+    evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
+    read: set[str] = set()
+    with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
+        progress.console.print(pool.isolation_note)
+        task = progress.add_task("rows", total=None)
+        rows = itertools.chain.from_iterable(map(kodcode_rows, files))
+        kept, dropped = training_questions(
+            _unrepeated(rows, read), evaluations, Grader(pool), max_pass_rate, lambda: progress.advance(task)
+        )
+    table, left = Table("", "questions", "left", box=None), len(read)
+    table.add_row("rows read", "", f"{left:,}")
+    for reason in Dropped:
+        left -= dropped[reason]
+        table.add_row(f"dropped: {reason.value}", f"{dropped[reason]:,}", f"{left:,}")
+    tests = sum(len(question.tests) for question in kept)
+    table.add_row(f"kept, with {tests:,} golden tests", f"{len(kept):,}", f"{left:,}")
+    Console().print(table)
+    if not kept:
+        raise BadInput("no question is left, so nothing was written.")
+    write_training_set(path, kept)
+    print(f"wrote {path}")
+
+
+def _unrepeated(rows: Rows, read: set[str]) -> Rows:
+    """Yields rows, whose ids it adds to `read`. Raises BadInput where one comes twice."""
+    for where, row in rows:
+        if (id := str(row.get("question_id"))) in read:
+            raise BadInput(f"{where}: question {id} comes twice.")
+        read.add(id)
+        yield where, row
 
 
 def write_training_set(path: epath.Path, questions: Sequence[KodCodeQuestion]) -> None:

@@ -12,13 +12,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerBase, Qwen2Tokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
+from typing import TYPE_CHECKING
 
 from codea1.game.prompts import ROLES, Message
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from transformers import PreTrainedTokenizerBase
 
 # What describes a tokenizer. Folders that transformers 5 wrote have the first three, older ones some of the others.
 _FILES = (
@@ -61,7 +62,7 @@ _CLAUSE = re.compile(
 class ChatTokenizer:
     """Text to tokens and back, as chat models read and write it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
         self._tokenizer = tokenizer
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id
@@ -112,6 +113,8 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
     """
+    from transformers import AutoTokenizer
+
     folder = ModelFolder(folder)
     names = folder.names()
     if not names:
@@ -152,6 +155,9 @@ def make_tokenizer(texts: Iterable[str], vocab_size: int) -> ChatTokenizer:
     Raises:
       BadInput: not even bytes, integers and roles fit.
     """
+    from transformers import AddedToken, Qwen2Tokenizer
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     tokenizer = Qwen2Tokenizer(
         vocab={byte: index for index, byte in enumerate(bytes_to_unicode().values())},
         merges=[],

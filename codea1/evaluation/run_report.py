@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -133,6 +134,20 @@ def _shown(interval: Interval | None, sign: str = "") -> str:
         return "-"
     mean, low, high = (f"{100 * value:{sign}.1f}" for value in interval)
     return f"{mean} [{low}, {high}]"
+
+
+def report_run(path: str) -> None:
+    """Writes the report of a run folder and prints its table.
+
+    Raises:
+      BadInput: the folder is no run, or a file in it is damaged.
+      StorageFailed: a file cannot be read or written.
+    """
+    folder = RunFolder.existing(path)
+    comparisons = write_report(folder)
+    title = table_title(folder)
+    Console().print(terminal_table(comparisons, title) if comparisons else title)
+    print(f"wrote {folder.report}")
 
 
 def write_report(folder: RunFolder) -> list[Comparison]:

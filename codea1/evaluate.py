@@ -10,24 +10,20 @@ The first asks the questions of the run's own config. The next three ask a bench
 docs/benchmarks.md, the last one of the Test LLM, see docs/benchmarks_tests.md. What they do is kept in
 evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where one was cut off, and the
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
+
+What evaluates is imported once the flags are known to be right: it brings JAX, which takes seconds.
 """
 
 from collections.abc import Sequence
 
 from absl import flags
-from rich.console import Console
 
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.benchmark import require_file
 from codea1.evaluation.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.evaluation.evaluation import Asked, SamplingParams
-from codea1.evaluation.evaluations import evaluation_table, write_evaluation
-from codea1.evaluation.held_out import HeldOut, evaluate, summary
-from codea1.evaluation.programs import evaluate_code
 from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS
-from codea1.evaluation.suites import evaluate_suites
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
-from codea1.runtime.hosts import Hosts
-from codea1.training.opened_run import opened_run
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -68,6 +64,8 @@ def main() -> None:
         raise BadInput("--benchmark is missing: it names what is asked.")
     _refuse_idle_flags()
     if BENCHMARK.value is None:
+        from codea1.training.opened_run import evaluate_run
+
         evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
         return
     if not RUN.value and not OUTPUT.value:
@@ -76,32 +74,16 @@ def main() -> None:
         raise BadInput("--completions are judged by one host: start it on one, without --num_processes.")
     if BEST_OF.value and not (TEST_MODEL.value or RUN.value):
         raise BadInput("--best_of needs a Test LLM: give --test_model.")
+    where_from = WHERE_FROM | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
+    require_file(FILE.value, BENCHMARK.value, where_from[BENCHMARK.value])
     if BENCHMARK.value in SUITE_BENCHMARKS:
+        from codea1.evaluation.suites import evaluate_suites
+
         evaluate_suites(_asked(default_temperature=0.0), HOSTS())
     else:
+        from codea1.evaluation.programs import evaluate_code
+
         evaluate_code(_asked(default_temperature=SamplingParams.temperature), HOSTS())
-
-
-def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
-    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
-
-    Args:
-      step: "last", "best" or a number.
-      split: "validation" or "test".
-
-    Raises BadInput: there is no such run or step, or what its config names cannot be used.
-    """
-    with opened_run(run, [step], hosts) as opened:
-        (number,) = opened.steps
-        opened.take(number)
-        config, parts = opened.config, opened.parts
-        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
-        measured = evaluate(asked, parts.players, opened.grader, hosts)
-    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
-    hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))
-    if hosts.is_main:
-        title = f"step {number}, {evaluation['questions']} questions of the {split} split"
-        Console().print(evaluation_table(evaluation, title))
 
 
 def _refuse_idle_flags() -> None:

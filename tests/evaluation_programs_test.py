@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import best_of_n, evaluation, programs
+from codea1.evaluation.asked import Asked, SamplingParams
 from codea1.evaluation.attempts import Attempt, kept_attempts
 from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
 from codea1.evaluation.code_benchmarks import CheckScripts
 from codea1.evaluation.evalplus import EvalPlus
-from codea1.evaluation.evaluation import Asked, EvaluationFolder, SamplingParams
+from codea1.evaluation.evaluation import EvaluationFolder
 from codea1.evaluation.programs import FILES, evaluate_code
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import evaluation, suites
-from codea1.evaluation.evaluation import Asked, SamplingParams
+from codea1.evaluation.asked import Asked, SamplingParams
 from codea1.evaluation.suites import evaluate_suites
 from codea1.game.methods import METHODS
 from codea1.runtime.errors import BadInput

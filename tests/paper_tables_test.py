@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codea1.evaluation.asked import Asked, SamplingParams
 from codea1.evaluation.attempts import Attempt
-from codea1.evaluation.evaluation import Asked, SamplingParams
 from codea1.evaluation.evaluations import write_evaluation
 from codea1.evaluation.programs import evaluate_code
 from codea1.paper import rendering, results

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.evaluation.evaluation import Asked, SamplingParams
+from codea1.evaluation.asked import Asked, SamplingParams
 from codea1.evaluation.programs import evaluate_code
 from codea1.export import export
 from codea1.models import huggingface

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from codea1.evaluation.asked import SamplingParams
 from codea1.evaluation.benchmark import CodeBenchmark, benchmark_rows
-from codea1.evaluation.evaluation import EvaluationFolder, Key, SamplingParams
+from codea1.evaluation.evaluation import EvaluationFolder, Key
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
 from codea1.players.policy import Policy

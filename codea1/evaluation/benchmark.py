@@ -40,6 +40,12 @@ def benchmark_rows(path: str, where_from: str = "") -> Iterator[tuple[str, Row]]
         raise MissingFile(f"{error} {where_from}".rstrip()) from None
 
 
+def require_file(path: str, name: str, where_from: str) -> None:
+    """Raises BadInput where no file was given for the benchmark `name`."""
+    if not path:
+        raise BadInput(f"--file is missing: it names the data of {name}. {where_from}")
+
+
 def require_text(row: Row, names: Sequence[str], where: str) -> None:
     """Raises BadInput unless each of these fields holds text."""
     for name in names:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
 from codea1.data.loader import load_questions
-from codea1.evaluation.benchmark import CodeBenchmark
+from codea1.evaluation.benchmark import CodeBenchmark, require_file
 from codea1.evaluation.bigcodebench import WHERE_FROM as BIGCODEBENCH_FROM
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
 from codea1.evaluation.evalplus import WHERE_FROM as EVALPLUS_FROM
@@ -51,8 +51,7 @@ def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool) -> C
     Raises:
       BadInput: no such file, which tells where to get it, or it names the file and row of what is wrong.
     """
-    if not path:
-        raise BadInput(f"--file is missing: it names the data of {name}. {WHERE_FROM[name]}")
+    require_file(path, name, WHERE_FROM[name])
     if name in _BIGCODEBENCH:
         return BigCodeBench(name, load_tasks(path), pool)
     if semantics == "evalplus":

@@ -8,7 +8,7 @@ all of it is scored and published.
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from codea1.config import config_of, default_config
+from codea1.evaluation.asked import Asked
 from codea1.evaluation.evaluations import evaluation_table, write_evaluation
 from codea1.evaluation.held_out import PerQuestion, summary
 from codea1.game.methods import game_rules
@@ -39,40 +40,6 @@ _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config an
 
 Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's id and a round
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How answers are sampled."""
-
-    samples: int = 32  # programs per question
-    temperature: float = 0.7
-    top_p: float = 0.95
-    seed: int = 0
-
-    def options(self, purpose: str) -> dict[str, Any]:
-        """Returns the arguments of `Policy.generate` besides the requests."""
-        return {"seed": self.seed, "purpose": purpose, "temperature": self.temperature, "top_p": self.top_p}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the user wants to know; texts are empty where nothing was given."""
-
-    benchmark: str
-    file: str
-    run: str = ""
-    step: str = "last"  # of the run
-    model: str = ""
-    completions: str = ""
-    output: str = ""
-    semantics: str = "evalplus"
-    sampling: SamplingParams = field(default_factory=SamplingParams)
-    lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `codea1.players.policy`
-    best_of: bool = False
-    test_model: str = ""
-    num_tests: int = 8
-    in_rounds: bool = True  # suites: a test a round, as the benchmarks ask, not all asserts at once, as the game does
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,11 @@ from typing import Any
 
 from codea1.config import config_of
 from codea1.evaluation import best_of_n
+from codea1.evaluation.asked import Asked
 from codea1.evaluation.attempts import TRUTHS, Attempt, attempts_of_file, attempts_of_truth, kept_attempts, sampled
 from codea1.evaluation.benchmark import CodeBenchmark
 from codea1.evaluation.code_benchmarks import load_benchmark
-from codea1.evaluation.evaluation import (
-    Asked,
-    Evaluation,
-    EvaluationFolder,
-    Judged,
-    digest,
-    require_models,
-    sandbox,
-)
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, digest, require_models, sandbox
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.methods import METHODS
 from codea1.game.question import Question

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.evaluation.benchmark import benchmark_rows, require_python
+from codea1.evaluation.benchmark import benchmark_rows, require_file, require_python
 from codea1.runtime.errors import BadInput
 from codea1.values.verdict import Verdict
 
@@ -45,8 +45,7 @@ class SuiteBenchmark:
           BadInput: names the file and the row where it is not there, is not JSON, lacks a field, repeats a task or has
             a program that does not compile.
         """
-        if not path:
-            raise BadInput(f"--file is missing: it names the data of {self.name}. {self.where_from}")
+        require_file(path, self.name, self.where_from)
         tasks: dict[str, SuiteTask] = {}
         for where, row in benchmark_rows(path, self.where_from):
             try:

@@ -7,17 +7,9 @@ from functools import partial
 from typing import Any
 
 from codea1.config import config_of
+from codea1.evaluation.asked import Asked
 from codea1.evaluation.benchmark import missing_modules
-from codea1.evaluation.evaluation import (
-    Asked,
-    Evaluation,
-    EvaluationFolder,
-    Judged,
-    Key,
-    digest,
-    require_models,
-    sandbox,
-)
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, digest, require_models, sandbox
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
 from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS, SuiteBenchmark, SuiteTask, load_suites
 from codea1.game.answers import parse_suite

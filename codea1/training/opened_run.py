@@ -1,12 +1,15 @@
-"""A run opened for its saved players to answer once more: assembled, with a checkpoint at hand and a sandbox."""
+"""A run opened for its saved players to answer once more: assembled, with checkpoints and a sandbox; and measured."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ml_collections import ConfigDict
+from rich.console import Console
 
 from codea1.config import config_of
+from codea1.evaluation.evaluations import evaluation_table, write_evaluation
+from codea1.evaluation.held_out import HeldOut, evaluate, summary
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -65,3 +68,25 @@ def _steps(checkpoints: Checkpoints, folder: RunFolder, names: Sequence[str]) ->
     if not found:
         raise BadInput(f"{folder.checkpoints} has no complete step.")
     return sorted(found)
+
+
+def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
+    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
+
+    Args:
+      step: "last", "best" or a number.
+      split: "validation" or "test".
+
+    Raises BadInput: there is no such run or step, or what its config names cannot be used.
+    """
+    with opened_run(run, [step], hosts) as opened:
+        (number,) = opened.steps
+        opened.take(number)
+        config, parts = opened.config, opened.parts
+        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
+        measured = evaluate(asked, parts.players, opened.grader, hosts)
+    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
+    hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))
+    if hosts.is_main:
+        title = f"step {number}, {evaluation['questions']} questions of the {split} split"
+        Console().print(evaluation_table(evaluation, title))

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from codea1.data.loader import entry_point, json_rows, load_questions
+from codea1.data.loader import entry_point, json_rows, load_questions, parquet_rows
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.staging import staged_file
 from codea1.game.answers import parse_suite
@@ -30,7 +30,7 @@ from codea1.game.ground_truth import answers_equal
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.game.tests import Test
-from codea1.runtime.errors import BadInput, MissingFile
+from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
@@ -39,7 +39,6 @@ from codea1.storage.objects import exists, location, write_atomically
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")
-_ROWS_AT_ONCE = 256  # as Python objects
 
 
 class Dropped(StrEnum):
@@ -69,34 +68,18 @@ class KodCodeQuestion:
 
 
 def kodcode_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
+    """Yields the rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
 
     Raises:
       BadInput: no such file, another kind of file, or a column that is missing.
       StorageFailed: a bucket fails.
     """
     local = staged_file(path, None)
-    if path.endswith(".jsonl"):
-        yield from json_rows(path, local)
-        return
-    try:
-        with pyarrow.parquet.ParquetFile(local) as file:
-            for name in COLUMNS:
-                if name not in file.schema_arrow.names:
-                    raise BadInput(f"{path} has no column {name!r}, so it is no file of KodCode-V1.")
-            number = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(COLUMNS)):
-                for row in batch.to_pylist():
-                    yield f"{path}, row {number}", row
-                    number += 1
-    except FileNotFoundError:
-        raise MissingFile(f"data file {path} does not exist.") from None
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
+    yield from json_rows(path, local) if path.endswith(".jsonl") else parquet_rows(path, local, COLUMNS)
 
 
 def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCodeQuestion | Dropped:
-    """A row as a question, or why it cannot be one.
+    """Returns a row as a question, or why it cannot be one.
 
     Args:
       row: with COLUMNS.
@@ -126,7 +109,7 @@ def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCod
 
 
 def asserts_of(pytest_file: str, function_name: str) -> tuple[Test, ...]:
-    """What the test functions of a file assert about calls of a function with plain data, each call once.
+    """Returns what the test functions of a file assert about calls of a function with plain data, each call once.
 
     A name that is assigned before stands for its value, as in suites of the Test LLM; what needs more running than
     that, such as loops, fixtures and parametrised tests, is left out.
@@ -171,7 +154,7 @@ Counts = Counter[Dropped]
 def training_questions(
     rows: Rows, evaluations: NearDuplicates, grader: Grader, max_pass_rate: float, seen: Callable[[], None]
 ) -> tuple[list[KodCodeQuestion], Counts]:
-    """The questions that are kept, with the tests that their solutions pass, in the order of the rows.
+    """Returns the questions that are kept, with the tests that their solutions pass, in the order of the rows.
 
     Every solution answers its tests' calls twice, in two processes with different hash seeds; a test is kept where both
     give the value that it states.
@@ -307,6 +290,7 @@ def write_training_set(path: epath.Path, questions: Sequence[KodCodeQuestion]) -
 
 def _row(question: KodCodeQuestion) -> dict[str, Any]:
     problem = f"{question.question.rstrip()}\n\nThe function is declared as `{question.declaration}`."
+    imports = (node for node in ast.parse(question.solution).body if isinstance(node, ast.Import | ast.ImportFrom))
     asked = Question(question.id, None, problem, question.question, question.solution, question.function_name)
     return {
         "prompt": code_messages(_TEMPLATES, asked),
@@ -319,11 +303,6 @@ def _row(question: KodCodeQuestion) -> dict[str, Any]:
             "question_id": question.id,
             "function_name": question.function_name,
             "function_declaration": question.declaration,
-            "imports": _imports(question.solution),
+            "imports": "\n".join(map(ast.unparse, imports)),
         },
     }
-
-
-def _imports(program: str) -> str:
-    imports = [node for node in ast.parse(program).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return "\n".join(ast.unparse(node) for node in imports)

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from codea1.data.loader import entry_point, json_rows, load_questions, parquet_rows
+from codea1.data.loader import entry_point, json_rows, load_questions, parquet_rows, parsed
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.staging import staged_file
 from codea1.game.answers import parse_suite
@@ -114,17 +114,14 @@ def asserts_of(pytest_file: str, function_name: str) -> tuple[Test, ...]:
     A name that is assigned before stands for its value, as in suites of the Test LLM; what needs more running than
     that, such as loops, fixtures and parametrised tests, is left out.
     """
-    try:
-        module = ast.parse(pytest_file)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+    module = parsed(pytest_file)
     tests: dict[tuple[str, bytes], Test] = {}
-    for node in module.body:
+    for node in module.body if module else ():
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
             body = "\n".join(ast.unparse(statement) for statement in node.body)
-            for parsed in parse_suite(f"```python\n{body}\n```", function_name).asserts:
-                if parsed.test is not None:
-                    tests.setdefault(parsed.test.identity, parsed.test)
+            for stated in parse_suite(f"```python\n{body}\n```", function_name).asserts:
+                if stated.test is not None:
+                    tests.setdefault(stated.test.identity, stated.test)
     return tuple(tests.values())
 
 

@@ -201,11 +201,11 @@ def complete_program(problem: str, code: str) -> tuple[str, str | None]:
     Raises:
       ValueError: the ground truth does not parse or defines no function, alone and after the problem.
     """
-    whole = _parse(code)
+    whole = parsed(code)
     if _functions(whole):
         return code, None
     program = problem + code
-    functions = _functions(_parse(program))
+    functions = _functions(parsed(program))
     if functions:
         begun = [function.name for function in functions if function.lineno <= len(problem.splitlines())]
         return program, begun[-1] if begun else None
@@ -228,7 +228,7 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
     Raises:
       ValueError: the check script does not parse or defines no check, or the program does not define the function.
     """
-    defined = [function.name for function in _functions(_parse(program))]
+    defined = [function.name for function in _functions(parsed(program))]
     names = [completed] if completed else []
     if check_script is not None:
         parameter = _CHECK.search(check_script)
@@ -244,7 +244,7 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
 
 def _called_by_check(check_script: str) -> list[str]:
     """The names that check calls and that are not the script's own functions."""
-    own = {function.name: function for function in _functions(_parse(check_script))}
+    own = {function.name: function for function in _functions(parsed(check_script))}
     check = own.get("check")
     if check is None:
         raise ValueError("its test does not parse as Python")
@@ -260,7 +260,8 @@ def _functions(tree: ast.Module | None) -> list[ast.FunctionDef | ast.AsyncFunct
     return [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
-def _parse(source: str) -> ast.Module | None:
+def parsed(source: str) -> ast.Module | None:
+    """Returns the syntax tree of a program; None of what is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in docstrings
         try:

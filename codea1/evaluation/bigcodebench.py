@@ -6,11 +6,11 @@ measured. Tasks use some 70 libraries, which whoever measures installs beside co
 
 import ast
 import itertools
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from codea1.data.loader import parsed
 from codea1.evaluation.benchmark import (
     CodeBenchmark,
     benchmark_rows,
@@ -128,19 +128,10 @@ def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
     runs = ((start, length) for length in range(len(lines), 0, -1) for start in range(len(lines) - length + 1))
     for start, length in itertools.islice(runs, _MAX_PARSES):
         text = "\n".join(lines[start : start + length])
-        tree = _parsed(text)
+        tree = parsed(text)
         if tree is not None:
             return text, tree
     return "", ast.Module([], [])
-
-
-def _parsed(source: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:

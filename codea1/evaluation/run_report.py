@@ -161,7 +161,9 @@ def write_report(folder: RunFolder) -> list[Comparison]:
     parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
     parts.append(markdown_table(comparisons) if comparisons else "")
     if rows:
-        parts += ["## Curves", f"![Curves of the run]({folder.figure.name})", _missing(rows)]
+        parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
+        if missing := figures.missing_series(rows):
+            parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
         write_atomically(folder.figure, figures.draw(rows, f"{folder.path.name}: {rows[-1]['step']} steps"))
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
     return comparisons
@@ -193,8 +195,3 @@ def _summary(folder: RunFolder, rows: Sequence[Mapping[str, Any]]) -> str:
     if len(speed):
         lines.append(f"- Tokens per second: {np.median(speed):,.0f} (median)")
     return "\n".join(lines)
-
-
-def _missing(rows: Sequence[Mapping[str, Any]]) -> str:
-    missing = figures.missing_series(rows)
-    return f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}." if missing else ""

@@ -1,6 +1,5 @@
 """What suites are worth that were written for programs: whether they hold, what they run, which mutants they kill."""
 
-import ast
 import math
 import os
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from coverage import Coverage
 
+from codea1.data.loader import parsed
 from codea1.evaluation.held_out import PerQuestion
 from codea1.evaluation.mutants import mutants
 from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
@@ -80,7 +80,7 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
     """
     tests = [dedent(extract_program(text).source) for text in suite[: benchmark.num_tests]]
     with _PARSER:
-        imports, parses = benchmark.imports_of(task.program, *tests), [_parses(test) for test in tests]
+        imports, parses = benchmark.imports_of(task.program, *tests), [parsed(test) is not None for test in tests]
     tested = TestedProgram(benchmark, task, imports, pool)
     runs = tested.alone(tests)
     right = [test for test, run in zip(tests, runs, strict=True) if run.verdict is Verdict.PASS]
@@ -202,14 +202,6 @@ def _coverage(benchmark: SuiteBenchmark, task: SuiteTask, runs: Sequence[TracedR
     covering = [run.arcs for run in runs if run.verdict in benchmark.covering]
     firsts = {k: frozenset().union(*covering[:k]) for k in _coverage_at(benchmark)}
     return {str(k): [*each] for k, each in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
-
-
-def _parses(test: str) -> bool:
-    try:
-        ast.parse(test)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
 
 
 class Covered(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from codea1.data.loader import parsed
 from codea1.evaluation.benchmark import benchmark_rows, require_file, require_python
 from codea1.runtime.errors import BadInput
 from codea1.values.verdict import Verdict
@@ -69,7 +70,8 @@ class SuiteBenchmark:
 
     def imports_of(self, *sources: str) -> str:
         """The import statements for those of the names at hand that the sources use: some are slow to import."""
-        used = {name for source in sources for name in _names(source)}
+        nodes = (node for tree in map(parsed, sources) if tree for node in ast.walk(tree))
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
         return "\n".join(statement for name, statement in self.imports.items() if name in used)
 
 
@@ -97,13 +99,6 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
     if missing := [task.id for task in tasks if task.id not in suites]:
         raise BadInput(f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}.")
     return suites
-
-
-def _names(source: str) -> set[str]:
-    try:
-        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
 
 
 _MODULES = ("os", "re", "math", "numpy", "pandas", "pytest", "random", "string", "warnings", "datetime", "traceback")

@@ -72,7 +72,7 @@ def planted_misconceptions() -> list[Misconception]:
 def corpus_batch(
     seed: int, step: int, batch_size: int, tokenizer: ChatTokenizer, length: int, recipe: Recipe
 ) -> list[Document]:
-    """One batch of chats, a pure function of its arguments.
+    """Returns one batch of chats, a pure function of its arguments.
 
     Args:
       seed: of the corpus.
@@ -97,13 +97,13 @@ def corpus_batch(
 
 
 def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
-    """The contents of the messages of some chats, for a tokenizer to be made of."""
+    """Yields the contents of the messages of some chats, for a tokenizer to be made of."""
     for chat in islice(chats(f"texts/{seed}", Recipe()), num_chats):
         yield from (message["content"] for message in chat)
 
 
 def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[list[Message]]:
-    """Chats without end: problem, program unless the suite is a black box's, "test", suite.
+    """Yields chats without end: problem, program unless the suite is a black box's, "test", suite.
 
     They are of `tasks`, or of any training task.
     """
@@ -150,14 +150,14 @@ def _suite(task: Task, program: str, rng: random.Random, recipe: Recipe) -> list
 
 
 def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
-    """A test with its working in a comment: a policy this small answers better in two steps than in one."""
+    """Returns a test with its working in a comment: a policy this small answers better in two steps than in one."""
     name = task.signature[-2]
     working = outcome(task.working(), arguments)
     return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
 
 
 def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
-    """Different random inputs, at most so many."""
+    """Returns different random inputs, at most so many."""
     if task.composition.family == "int":
         return [(x,) for x in rng.sample(INTEGERS, min(number, len(INTEGERS)))]
     inputs: list[tuple] = []
@@ -169,7 +169,7 @@ def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
 
 
 def _general(template: str) -> str:
-    """A component's text with c for its constant."""
+    """Returns a component's text with c for its constant."""
     return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)")
 
 
@@ -200,7 +200,7 @@ def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, nu
 
 
 def lesson_batch(chats: Iterator[Chat], batch_size: int, tokenizer: ChatTokenizer, length: int) -> list[Document]:
-    """The next chats that fit: token ids, and 1 for each of the last message with what ends it, else 0.
+    """Returns the next chats that fit: token ids, and 1 for each of the last message with what ends it, else 0.
 
     Raises BadInput: hardly any chat is that short.
     """

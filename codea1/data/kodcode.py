@@ -183,7 +183,7 @@ def training_questions(
 def _candidates(
     rows: Rows, evaluations: NearDuplicates, max_pass_rate: float, counts: Counts, seen: Callable[[], None]
 ) -> Iterator[KodCodeQuestion]:
-    """The rows that are dropped by what they say are counted; the others are yielded."""
+    """Yields the rows that may be kept, and counts those that are dropped by what they say."""
     asked: set[str] = set()
     for where, row in rows:
         question = read_row(row, where, max_pass_rate)
@@ -204,7 +204,7 @@ def _candidates(
 def _answered(
     questions: Iterator[KodCodeQuestion], grader: Grader
 ) -> Iterator[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]]:
-    """Each question with what its solution answers, a few questions ahead."""
+    """Yields each question with what its solution answers, a few questions ahead."""
     running: deque[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]] = deque()
     for question in questions:
         running.append((question, grader.ground_truth(question.solution, [test.call for test in question.tests])))
@@ -245,7 +245,7 @@ def make_training_set(
     if exists(path):
         raise BadInput(f"output {path} is there already.")
     for file in files:
-        next(kodcode_rows(file), None)  # a file that cannot be read is told before the first is worked on
+        next(kodcode_rows(file), None)  # a file that cannot be read is reported before the first is worked on
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     read: set[str] = set()
     with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:

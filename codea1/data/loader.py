@@ -243,7 +243,7 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
 
 
 def _called_by_check(check_script: str) -> list[str]:
-    """The names that check calls and that are not the script's own functions."""
+    """Returns the names that check calls and that are not the script's own functions."""
     own = {function.name: function for function in _functions(parsed(check_script))}
     check = own.get("check")
     if check is None:

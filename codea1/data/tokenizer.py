@@ -71,11 +71,11 @@ class ChatTokenizer:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a piece of text, with nothing added."""
+        """Returns the tokens of a piece of text, with nothing added."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a chat up to and including the head of the assistant's next message."""
+        """Returns the tokens of a chat up to and including the head of the assistant's next message."""
         return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]
 
     def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
@@ -91,11 +91,11 @@ class ChatTokenizer:
         return ids, mask
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens, special tokens left out."""
+        """Returns the text of tokens, special tokens left out."""
         return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def transcript(self, ids: Sequence[int]) -> str:
-        """The text of tokens as a chat is written down, special tokens included."""
+        """Returns the text of tokens as a chat is written down, special tokens included."""
         return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -108,7 +108,7 @@ class ChatTokenizer:
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
-    """The tokenizer in a model's folder, local or behind a URL.
+    """Returns the tokenizer in a model's folder, local or behind a URL.
 
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
@@ -143,7 +143,7 @@ def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:
 
 
 def make_tokenizer(texts: Iterable[str], vocab_size: int) -> ChatTokenizer:
-    """A tokenizer of bytes, the integers up to 99, lines of roles, and the most frequent clauses of the texts.
+    """Returns a tokenizer of bytes, the integers up to 99, lines of roles, and the most frequent clauses of the texts.
 
     A message has the same tokens wherever it stands in a chat, and alone: a program has those of the Code LLM's answer
     in the Test LLM's prompt, too.

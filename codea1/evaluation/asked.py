@@ -1,4 +1,4 @@
-"""What the user of an evaluation asks for; without JAX, so that a mistake in it is told at once."""
+"""What the user of an evaluation asks for; without JAX, so that a mistake in it is reported at once."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -27,7 +27,7 @@ def benchmark_rows(path: str, where_from: str = "") -> Iterator[tuple[str, Row]]
     A .parquet file is read as one; any other is JSON Lines, or one JSON array, whatever it is called.
 
     Args:
-      where_from: a sentence on where to get the file, told where it is missing.
+      where_from: a sentence on where to get the file, for the message where it is missing.
 
     Raises:
       StorageFailed: the bucket fails.

@@ -155,7 +155,7 @@ def _judged(
 
 
 def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> dict[str, float]:
-    """Whether the chosen program of each question passes; NaN where it was not judged."""
+    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged."""
     counts: dict[str, dict[int, int]] = defaultdict(dict)
     for (id, index), row in folder.rows("choices").items():
         counts[id][index] = row["passed"]

@@ -90,7 +90,7 @@ class BigCodeBench(CodeBenchmark):
 
 
 def load_tasks(path: str) -> list[dict[str, Any]]:
-    """The rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
+    """Returns the rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
     rows = []
     for where, row in benchmark_rows(path, WHERE_FROM):
         require_text(row, _FIELDS, where)
@@ -106,7 +106,7 @@ def load_tasks(path: str) -> list[dict[str, Any]]:
 
 
 def _stub(row: Mapping[str, Any]) -> str:
-    """The imports and the signature that a task gives, without a body."""
+    """Returns the imports and the signature that a task gives, without a body."""
     return f"{row['code_prompt']}\n    pass\n"
 
 
@@ -135,7 +135,7 @@ def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
 
 
 def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:
-    """The sources of the imports, and then of the definitions that are reached from the entry point."""
+    """Yields the sources of the imports, and then of the definitions that are reached from the entry point."""
     definitions: dict[str, ast.stmt] = {}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -49,7 +49,7 @@ def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool) -> C
         official Code-A1 data.
 
     Raises:
-      BadInput: no such file, which tells where to get it, or it names the file and row of what is wrong.
+      BadInput: no such file, with where to get it, or names the file and row of what is wrong.
     """
     require_file(path, name, WHERE_FROM[name])
     if name in _BIGCODEBENCH:

@@ -122,7 +122,7 @@ def _judged_by(
 
 
 def load_problems(name: str, path: str) -> list[Problem]:
-    """The problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
+    """Returns the problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
 
     Raises BadInput: names the file and row of what is missing or malformed.
     """
@@ -165,7 +165,7 @@ _INPUTS = re.compile(r"^ +inputs = (.*)$", re.MULTILINE)
 
 
 def _of_script(question: Question, path: str) -> Problem:
-    """The inputs and the tolerance that are written in a check script; it does not tell base from plus."""
+    """Returns the inputs and the tolerance that are written in a check script; it does not tell base from plus."""
     script = question.check_script or ""
     inputs, atol = _INPUTS.search(script), _ASSERTION.search(script) or _ROOT.search(script)
     try:

@@ -242,7 +242,7 @@ class Evaluation:
         return RunFolder.open(asked.output, {"evaluated": evaluated})
 
     def _file(self, name: str) -> str:
-        """What an evaluation is called in evaluations/."""
+        """Returns what an evaluation is called in evaluations/."""
         return f"{name}_step_{self.step:06d}"
 
     def _content_of_step(self) -> str:

@@ -77,7 +77,7 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
 
 
 def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
-    """The evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
+    """Returns the evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
 
     `question_ids` are those of every list in `measured`, by which evaluations are compared.
     """
@@ -177,7 +177,7 @@ def check_programs(
 
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
-    """One suite for each of the first mutants of each question, with the mutant it was asked to break."""
+    """Returns one suite for each of the first mutants of each question, with the mutant it was asked to break."""
     requests, asked = [], {}
     for question in held_out.questions:
         for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
@@ -196,7 +196,7 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
 ) -> Steps[tuple[Scores, str]]:
-    """What one suite is worth, and why the sandbox failed on it; empty where it did not.
+    """Returns what one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
     """

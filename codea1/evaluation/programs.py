@@ -74,7 +74,7 @@ def _settings(evaluation: Evaluation, given: Sequence[Attempt] | None) -> dict[s
 
 
 def _broken(evaluation: Evaluation, benchmark: CodeBenchmark) -> dict[str, str]:
-    """The questions that are left out, with the reasons. Raises BadInput where those are all."""
+    """Returns the questions that are left out, with the reasons. Raises BadInput where those are all."""
     with evaluation.shown("ground truths", len(benchmark.questions)) as advance:
         broken = broken_questions(benchmark, advance)
     for id, reason in broken.items():

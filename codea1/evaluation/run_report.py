@@ -103,7 +103,7 @@ def runs_table(folders: Iterable[RunFolder]) -> str:
 
 
 def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
-    """The shortest end of a path that ends no other of `paths`."""
+    """Returns the shortest end of a path that ends no other of `paths`."""
     ends = (path.parts[-length:] for length in range(1, len(path.parts)))
     alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)
     return next(alone, str(path))

@@ -87,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
-    """The first side's metric, less that of the second where there is one."""
+    """Returns the first side's metric, less that of the second where there is one."""
     parts = [_defined_on_all(arrays) for arrays in zip(*sides, strict=True)]
     if any(np.isnan(arrays[0]).all(axis=1).any() for arrays in parts):
         return Difference(np.nan, np.nan, np.nan, np.nan)
@@ -117,7 +117,7 @@ def _one_linearised(array: Scores) -> np.ndarray:
 
 
 def _crossed(parts: Sequence[np.ndarray]) -> Difference:
-    """The mean over seeds of the mean of parts, each [seeds, its questions], with seeds and questions crossed.
+    """Returns the mean over seeds of the mean of parts, each [seeds, its questions], with seeds and questions crossed.
 
     The squares of both half-widths are added (Howe 1974, JASA 69:610): t over seeds times the standard error that the
     spread of seeds gives, in which their interaction with questions is, and t over questions times that of the
@@ -144,7 +144,7 @@ def _half_width(terms: Sequence[tuple[float, int]], p_value: float) -> float:
 
 
 def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
-    """The p-value at which the interval just reaches 0, by halving where it lies."""
+    """Returns the p-value at which the interval just reaches 0, by halving where it lies."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -153,7 +153,7 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
 
 
 def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float, np.ndarray]:
-    """The statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
+    """Returns the statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
     rng = np.random.default_rng(seed)
     observed, drawn = 0.0, np.zeros(RESAMPLES)
     for arrays in parts:
@@ -165,13 +165,13 @@ def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float,
 
 
 def _signed(shares: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
+    """Returns the first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
     first, *rest = (_means(shares, array).prod(axis=-1) for array in arrays)
     return first - rest[0] if rest else first
 
 
 def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
+    """Returns each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
     undefined = np.isnan(array)
     means = shares @ np.where(undefined, 0.0, array)
     if not undefined.any():
@@ -181,7 +181,7 @@ def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Each question's share in each resample, [resamples, questions], block by block."""
+    """Yields each question's share in each resample, [resamples, questions], block by block."""
     at_once = max(1, _COUNTS_AT_ONCE // questions)
     for start in range(0, RESAMPLES, at_once):
         size = min(at_once, RESAMPLES - start)
@@ -190,7 +190,7 @@ def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.nd
 
 
 def _defined_on_all(arrays: Sequence[Scores]) -> list[Scores]:
-    """The arrays with NaN where any of them has it: for the same seed, question and factor."""
+    """Returns the arrays with NaN where any of them has it: for the same seed, question and factor."""
     undefined = np.any([np.isnan(array) for array in arrays], axis=0)
     return [np.where(undefined, np.nan, array) for array in arrays]
 

@@ -51,7 +51,7 @@ class SuiteScore:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "SuiteScore":
-        """What `row` gave, also after a way through JSON that writes NaN as null."""
+        """Returns what `row` gave, also after a way through JSON that writes NaN as null."""
         coverage = {k: [math.nan if share is None else share for share in both] for k, both in row["coverage"].items()}
         return cls(**{**row, "verdicts": [Verdict(verdict) for verdict in row["verdicts"]], "coverage": coverage})
 
@@ -101,7 +101,7 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
 
 
 def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuestion:
-    """Every metric of some suites, one value per suite in their order; NaN where the sandbox failed.
+    """Returns every metric of some suites, one value per suite in their order; NaN where the sandbox failed.
 
     With K the benchmark's number of tests: `pass_at_K` is the share of the K tests that hold on the program, missing
     ones included, so that its mean is upstream's sum of correct tests over N K; `pass_at_1` looks at the first test.
@@ -143,7 +143,7 @@ class TestedProgram:
         self.seconds = 0.0  # CPU time so far
 
     def alone(self, tests: Sequence[str]) -> list[TracedRun]:
-        """Each test on the program in a process of its own, traced."""
+        """Runs each test on the program in a process of its own, traced."""
         runs = self._run([(self._task.program, [test]) for test in tests], TEST_SECONDS, traced=True)
         must_read = self._benchmark.must_read.format(entry_point=self._task.entry_point)
         return [
@@ -212,7 +212,7 @@ class Covered(NamedTuple):
 
 
 def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
-    """What several runs of a program cover, each a set of arcs as `SandboxPool.run_suite` gives them.
+    """Returns what several runs of a program cover, each a set of arcs as `SandboxPool.run_suite` gives them.
 
     Nothing of the program is run here; it must compile.
     """

@@ -33,13 +33,13 @@ class SuiteBenchmark:
     num_tests: int  # K: of a suite as many count, from its beginning
     module: str  # under which tests may import the program
     imports: Mapping[str, str]  # names that the program and the tests have at hand, and the statement for each
-    must_read: str  # what a test says when it calls the program, {entry_point} filled in; "" where nobody asks
+    must_read: str  # what a test says when it calls the program, {entry_point} filled in; "" where anything goes
     covering: frozenset[Verdict]  # tests with these verdicts count towards coverage
     call: str  # how a test begins, {entry_point} filled in: for prompts
     task: Callable[[Mapping[str, Any]], SuiteTask]  # from a row. Raises KeyError where a field is missing
 
     def load(self, path: str) -> list[SuiteTask]:
-        """The tasks of a file; see `benchmark_rows`.
+        """Returns the tasks of a file; see `benchmark_rows`.
 
         Raises:
           StorageFailed: the bucket fails.
@@ -65,7 +65,7 @@ class SuiteBenchmark:
         return list(tasks.values())
 
     def whole(self, task: SuiteTask) -> str:
-        """A task's program below the imports of what it has at hand."""
+        """Returns a task's program below the imports of what it has at hand."""
         return f"{self.imports_of(task.program)}\n{task.program}"
 
     def imports_of(self, *sources: str) -> str:
@@ -76,7 +76,7 @@ class SuiteBenchmark:
 
 
 def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
-    """Suites that somebody wrote, {"task_id": ..., "tests": [source, ...]} each, by task.
+    """Loads given suites, {"task_id": ..., "tests": [source, ...]} each, by task.
 
     Rows are as in a benchmark's file. `test_list` and `task_num` are understood too: a file of ULT brings suites along,
     and TestEval's own scripts write such.

@@ -85,7 +85,7 @@ def _settings(evaluation: Evaluation, given: Suites | None) -> dict[str, Any]:
 def _written(
     evaluation: Evaluation, benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask], folder: EvaluationFolder | None
 ) -> Suites:
-    """What the Test LLM writes, or wrote before this was cut off."""
+    """Returns what the Test LLM writes, or wrote before this was cut off."""
     asked = evaluation.asked
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:

@@ -58,7 +58,7 @@ def figures(results: Results, tables: Sequence[Table]) -> Iterator[tuple[str, Fi
 
 
 def _curves(results: Results, size: str, experiments: Sequence[str], curves: Sequence[Curve]) -> Figure | None:
-    """A panel for each curve, a line for each experiment: the mean over seeds, and all seeds between its bounds."""
+    """Draws a panel for each curve, a line for each experiment: the mean over seeds, between the bounds of all."""
     runs = {name: list(results.runs(size, name).values()) for name in experiments}
     present = [curve for curve in curves if any(_points(run, curve.metric) for of in runs.values() for run in of)]
     if not present:
@@ -89,7 +89,7 @@ def _points(run: Run, metric: str) -> dict[int, float]:
 
 
 def _alpha(table: Table) -> Figure:
-    """Every column over alpha, with intervals; the published numbers are hollow."""
+    """Draws every column over alpha, with intervals; the published numbers are hollow."""
     own = recipe(table.size).alpha
     alphas = [float(EXPERIMENTS[row.key].settings.get("game.alpha", own)) for row in table.rows]
     title = f"{table.size}: alpha, the weight of validity; bars: 95 % intervals"
@@ -99,7 +99,7 @@ def _alpha(table: Table) -> Figure:
 
 
 def _groups(table: Table) -> Figure:
-    """A panel for each column, a point for each row with its interval; the published numbers are hollow."""
+    """Draws a panel for each column, a point for each row with its interval; the published numbers are hollow."""
     places = range(len(table.rows))
     figure = _cells(table, f"{table.size}: {table.layout.title}; bars: 95 % intervals", places, line="none", xlabel="")
     for axes in figure.axes:
@@ -109,7 +109,7 @@ def _groups(table: Table) -> Figure:
 
 
 def _cells(table: Table, title: str, places: Sequence[float], line: str, xlabel: str) -> Figure:
-    """A panel for each column, with what stands in its rows at the places given."""
+    """Draws a panel for each column, with what stands in its rows at the places given."""
     figure = _canvas(len(table.columns), title)
     for number, (axes, column) in enumerate(zip(figure.axes, table.columns, strict=True)):
         cells = [(place, row.cells[number]) for place, row in zip(places, table.rows, strict=True)]
@@ -132,7 +132,7 @@ def _rows_with_ours(table: Table) -> int:
 
 
 def _canvas(panels: int, title: str) -> Figure:
-    """A figure with empty panels, four side by side."""
+    """Returns a figure with empty panels, four side by side."""
     lines = -(-panels // 4)
     figure = Figure(figsize=(16.4, 3.0 * lines + 0.9), dpi=110, layout="constrained")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
@@ -143,7 +143,7 @@ def _canvas(panels: int, title: str) -> Figure:
 
 
 def _legend(figure: Figure) -> None:
-    """One legend for all panels, below them."""
+    """Draws one legend for all panels, below them."""
     found = {}
     for axes in figure.axes:
         found |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}

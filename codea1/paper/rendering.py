@@ -95,7 +95,7 @@ def _what_is_shown(table: Table) -> str:
 
 
 def _signs(table: Table) -> Iterable[str]:
-    """What LaTeX's star and dagger mean."""
+    """Yields what LaTeX's star and dagger mean."""
     if count := _compared(table):
         yield (
             f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count}), on "
@@ -124,13 +124,13 @@ def _notes(table: Table) -> Iterable[str]:
 
 
 def _compared(table: Table) -> str:
-    """How many comparisons of a table have a p-value, as words; empty where none has."""
+    """Returns how many comparisons of a table have a p-value, as words; empty where none has."""
     count = sum(not math.isnan(each.p_holm) for each in table.comparisons)
     return f"{count} comparison{'s' if count > 1 else ''}" if count else ""
 
 
 def _missing(table: Table) -> dict[tuple[str, ...], int]:
-    """A number for each list of commands that fills missing cells."""
+    """Returns a number for each list of commands that fills missing cells."""
     lists = dict.fromkeys(cell.commands for row in table.rows for cell in row.cells if cell.commands)
     return {commands: number for number, commands in enumerate(lists, start=1)}
 

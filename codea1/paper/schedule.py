@@ -51,7 +51,7 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
 
 
 def _read(given: str, workdir: str) -> tuple[ConfigDict, Place]:
-    """Reads the config as every job will, so that a mistake in it is told before anything runs."""
+    """Reads the config as every job will, so that a mistake in it is reported before anything runs."""
     path, _, argument = given.partition(":")
     arguments = dict(part.split("=", 1) for part in argument.split(",") if "=" in part)
     planned = sorted(arguments.keys() & {"seed", "method", "sft"})
@@ -105,7 +105,7 @@ class Schedule:
         Args:
           folder: `place.workdir`, on a disk.
           python: the interpreter that runs the jobs.
-          steps: of each training run, for the times that are told.
+          steps: of each training run, for the estimated times.
           at_once: how many jobs run at the same time.
         """
         self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
@@ -201,7 +201,7 @@ class Schedule:
                 self._failures[each.job.name] = f"exit code {code}: {said} (all in {each.log})"
 
     def _seconds_taken(self, job: Job) -> float | None:
-        """How long a job took; None where it is not done, or was another command then."""
+        """Returns how long a job took; None where it is not done, or was another command then."""
         try:
             marker = json.loads((self._folder / _DONE / f"{job.name}.json").read_text())
             return float(marker["seconds"]) if marker["command"] == job.command else None
@@ -209,7 +209,7 @@ class Schedule:
             return None
 
     def _time_left(self) -> str:
-        """What is left by the estimates, corrected by how those of the same kind turned out."""
+        """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
         taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
         spent = {each.job: each.seconds for each in self._running}
         left = 0.0

@@ -127,7 +127,7 @@ class _Filling:
         return Cell(interval(scores), tuple(by_seed), number)
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
-        """One cell's comparison with that of another row."""
+        """Returns one cell's comparison with that of another row."""
         if column.is_curve:
             return None
         before, after = (self._scores(each, column) for each in (against, line))
@@ -158,7 +158,7 @@ class _Filling:
         yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
-        """What makes the model folder of a Test LLM that chooses among samples; Base is one already."""
+        """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
         if tester in ("", BASE):
             return
         seed = EXPERIMENTS[tester].seeds[0]
@@ -196,7 +196,7 @@ class _Filling:
                 yield f"{line.title} starts from {', '.join(found)}, over the same seeds."
 
     def _notes(self) -> Iterator[str]:
-        """What a reader must know of the runs: how they were asked, how long, and in what else they differ."""
+        """Yields what a reader must know of the runs: how they were asked, how long, and in what else they differ."""
         if self._size == TINY and "golden" in [line.experiment for line in self._layout.lines]:
             yield (
                 "The dataset's tests are five random inputs, never the empty list: of the 576 near misses of the "
@@ -223,7 +223,7 @@ class _Filling:
 
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with p-values that are adjusted for all comparisons in them."""
+    """Returns the rows with p-values that are adjusted for all comparisons in them."""
     found = [comparison.difference.p_value for row in rows for cell in row.cells for comparison in cell.comparisons]
     p_values = iter(holm([p_value for p_value in found if not math.isnan(p_value)]))
 

@@ -1,6 +1,7 @@
-"""How every program starts and ends: flags read, hosts joined, what went wrong told in one sentence.
+"""How every program starts and ends: flags read, hosts joined, what went wrong printed in one sentence.
 
-JAX is imported where hosts are joined, not before: a wrong flag is told at once, and what needs no device starts so.
+JAX is imported where hosts are joined, not before: a wrong flag is reported at once, and what needs no device does
+without.
 """
 
 import importlib.util
@@ -117,7 +118,7 @@ def _set_up_jax() -> None:
 
 
 def _own_flags() -> Iterator[str]:
-    """What --help says of the flags of this project, and not of the libraries'."""
+    """Yields what --help says of the flags of this project, and not of the libraries'."""
     for module in flags.FLAGS.flags_by_module_dict():
         if "codea1" in module:
             yield flags.FLAGS.module_help(module)
@@ -189,7 +190,7 @@ def _end_for_late_hosts(seconds: float) -> NoReturn:
 
 
 def config_name() -> str:
-    """The config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
+    """Returns the config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
     path, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
     stem = os.path.basename(path).removesuffix(".py")
     return f"{stem}:{arg}" if arg else stem

@@ -4,7 +4,7 @@
   python -m codea1.tools.cross_play runs/tiny/code_a1 --steps=10,50,100 --split=test
 
 Prints a matrix: down the steps of the Code LLM, across those of the Test LLM, in each cell the share of programs that a
-right test fails. Read along a row it tells how much better at breaking the same programs the Test LLM became; down a
+right test fails. Along a row stands how much better at breaking the same programs the Test LLM became; down a
 column, how much harder to break for the same Test LLM the programs. Kept as evaluations/cross_play_SPLIT.json. A run
 keeps its last two checkpoints and the best; --config.checkpoint.keep_last=100 keeps what this needs.
 """

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
-    """The run's config; a model that is to be the Test LLM plays in it and needs no checkpoint."""
+    """Returns the run's config; a model that is to be the Test LLM plays in it and needs no checkpoint."""
     config = copy.deepcopy(config_of(folder))
     method = METHODS[config.method]
     if not test_model:
@@ -92,7 +92,7 @@ def _tests(opened: OpenedRun, hosts: Hosts) -> Iterator[tuple[Question, list[Tes
 
 
 def _right_tests(record: QuestionRecord) -> list[Test]:
-    """What the file has of a question, in the order of solutions and as they are written in their suites."""
+    """Returns what the file has of a question, in the order of solutions and as they are written in their suites."""
     tests = (test for solution in record.solutions for suite in solution.suites for test in suite.tests)
     return writable({record.signature.key(test.call): test for test in tests}.values())
 

@@ -7,7 +7,7 @@
     --dry_run
 
 The command given again goes on where it was: what is done is kept, and a run that was cut off is continued. A job that
-fails is told and left; the others go on, but for those that read what it was to write, and the exit code is 1.
+fails is reported and left; the others go on, but for those that read what it was to write, and the exit code is 1.
 --at_once runs some side by side, for one run does not fill two cores; an accelerator belongs to one process. With
 --dry_run the commands are printed, in their order, and nothing runs.
 """

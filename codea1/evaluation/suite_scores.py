@@ -81,7 +81,7 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
     tests = [dedent(extract_program(text).source) for text in suite[: benchmark.num_tests]]
     with _PARSER:
         imports, parses = benchmark.imports_of(task.program, *tests), [parsed(test) is not None for test in tests]
-    tested = TestedProgram(benchmark, task, imports, pool)
+    tested = SuiteRuns(benchmark, task, imports, pool)
     runs = tested.alone(tests)
     right = [test for test, run in zip(tests, runs, strict=True) if run.verdict is Verdict.PASS]
     on_mutants, lost = tested.on_mutants(right) if right else ([], False)
@@ -133,8 +133,8 @@ def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuest
     return {**known, "mul": [list(pair) for pair in factors]}
 
 
-class TestedProgram:
-    """One task's program with whatever tests are run on it."""
+class SuiteRuns:
+    """The runs of tests on one task's program and its mutants."""
 
     def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: SandboxPool) -> None:
         self._benchmark, self._task, self._imports, self._pool = benchmark, task, imports, pool

@@ -59,15 +59,15 @@ class EvalPlus(CodeBenchmark):
         self._lists = Memo(math.inf)  # it is needed for every program
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
-        return run(self._judgement(question, program))
+        def steps() -> Steps[ScriptRun]:
+            ran = yield from self._on_list(question, program, "base")
+            if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
+                ran = yield from self._on_list(question, program, "plus")
+            return ran
 
-    def _judgement(self, question: Question, program: str) -> Steps[ScriptRun]:
-        ran = yield from self._ran(question, program, "base")
-        if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
-            ran = yield from self._ran(question, program, "plus")
-        return ran
+        return run(steps())
 
-    def _ran(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
+    def _on_list(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
         judged = yield self._judged(question, which)
         if judged.failure:
             return judged.failure
@@ -79,16 +79,24 @@ class EvalPlus(CodeBenchmark):
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
-        return run(self._answered(question, which), promised) if is_new else promised
+        return run(self._recorded(question, which), promised) if is_new else promised
 
-    def _answered(self, question: Question, which: str) -> "Steps[_Judged]":
+    def _recorded(self, question: Question, which: str) -> "Steps[_Judged]":
         problem = self._problems[question.id]
         rows = problem.base if which == "base" else problem.plus
         recorder = Recorder(problem.atol)
         as_set = self.name == "mbppplus" and question.entry_point in SETS
         inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
         ran = yield self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
-        return _judged_by(self.name, problem, rows, recorder, as_set, ran)
+        expected = [recorder.expected.get(i, Expected(b"", 0.0)) for i in range(len(rows))]
+        seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
+        limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
+        failure = None
+        if ran.verdict is not Verdict.PASS:
+            verdict = Verdict.INFRA if ran.verdict is Verdict.INFRA else Verdict.INVALID
+            failure = ScriptRun(verdict, f"its own solution {ran.verdict.value}: {ran.detail}", 0.0)
+        oracle = Oracle(DATASETS[self.name], question.entry_point, problem.atol, rows, expected)
+        return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
 
 
 @dataclass(frozen=True)
@@ -104,21 +112,6 @@ class _Judged:
     def is_lost(self) -> bool:
         """Whether it was the sandbox that failed."""
         return self.failure is not None and self.failure.verdict is Verdict.INFRA
-
-
-def _judged_by(
-    name: str, problem: Problem, rows: Sequence[Sequence], recorder: Recorder, as_set: bool, run: ScriptRun
-) -> _Judged:
-    expected = [recorder.expected.get(i, Expected(b"", 0.0)) for i in range(len(rows))]
-    seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
-    limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
-    question = problem.question
-    failure = None
-    if run.verdict is not Verdict.PASS:
-        verdict = Verdict.INFRA if run.verdict is Verdict.INFRA else Verdict.INVALID
-        failure = ScriptRun(verdict, f"its own solution {run.verdict.value}: {run.detail}", 0.0)
-    oracle = Oracle(DATASETS[name], question.entry_point, problem.atol, rows, expected)
-    return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
 
 
 def load_problems(name: str, path: str) -> list[Problem]:

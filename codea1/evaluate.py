@@ -10,32 +10,20 @@ The first asks the questions of the run's own config. The next three ask a bench
 docs/benchmarks.md, the last one of the Test LLM, see docs/benchmarks_tests.md. What they do is kept in
 evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where one was cut off, and the
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
+
+What evaluates is imported once the flags are known to be right: it brings JAX, which takes seconds.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from absl import flags
-from rich.console import Console
 
-from codea1.config import config_of
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.benchmark import require_file
 from codea1.evaluation.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.evaluation.code_evaluation import evaluate_code
-from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.held_out import HeldOut, evaluate, summary
-from codea1.evaluation.sampling import Draw
-from codea1.evaluation.session import Asked
-from codea1.evaluation.suite_evaluation import evaluate_suites
 from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS
-from codea1.evaluation.tables import evaluation_table
-from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
-from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.setup import assemble
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -51,12 +39,12 @@ BENCHMARK = flags.DEFINE_enum(
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
 OUTPUT = flags.DEFINE_string("output", None, "folder for the results, local or gs://; else the run's")
-SAMPLES = flags.DEFINE_integer("samples", Draw.samples, "n: programs drawn for each question", lower_bound=1)
+SAMPLES = flags.DEFINE_integer("samples", SamplingParams.samples, "n: programs drawn for each question", lower_bound=1)
 TEMPERATURE = flags.DEFINE_float(
-    "temperature", None, f"else {Draw.temperature}, and 0 where tests are asked for", lower_bound=0.0
+    "temperature", None, f"else {SamplingParams.temperature}, and 0 where tests are asked for", lower_bound=0.0
 )
-TOP_P = flags.DEFINE_float("top_p", Draw.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
-SEED = flags.DEFINE_integer("seed", Draw.seed, "of all draws", lower_bound=0)
+TOP_P = flags.DEFINE_float("top_p", SamplingParams.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
+SEED = flags.DEFINE_integer("seed", SamplingParams.seed, "of all draws", lower_bound=0)
 MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the run's own, or 4096", lower_bound=0)
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
@@ -76,6 +64,8 @@ def main() -> None:
         raise BadInput("--benchmark is missing: it names what is asked.")
     _refuse_idle_flags()
     if BENCHMARK.value is None:
+        from codea1.training.opened_run import evaluate_run
+
         evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
         return
     if not RUN.value and not OUTPUT.value:
@@ -84,44 +74,16 @@ def main() -> None:
         raise BadInput("--completions are judged by one host: start it on one, without --num_processes.")
     if BEST_OF.value and not (TEST_MODEL.value or RUN.value):
         raise BadInput("--best_of needs a Test LLM: give --test_model.")
+    where_from = WHERE_FROM | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
+    require_file(FILE.value, BENCHMARK.value, where_from[BENCHMARK.value])
     if BENCHMARK.value in SUITE_BENCHMARKS:
-        evaluate_suites(_asked(default_temperature=0.0), ROUNDS.value, HOSTS())
+        from codea1.evaluation.suites import evaluate_suites
+
+        evaluate_suites(_asked(default_temperature=0.0), HOSTS())
     else:
-        evaluate_code(_asked(default_temperature=Draw.temperature), HOSTS())
+        from codea1.evaluation.programs import evaluate_code
 
-
-def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
-    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
-
-    Args:
-      step: "last", "best" or a number.
-      split: "validation" or "test".
-
-    Raises BadInput: there is no such run or step, or what its config names cannot be used.
-    """
-    with hosts.agreed():
-        folder = RunFolder.existing(run)
-        config = config_of(folder)
-        parts = assemble(config)
-        hosts.require_same("the questions", repr((parts.validation, parts.test)).encode())
-    with hosts.agreed():
-        checkpoints = Checkpoints.reader(folder.checkpoints)
-    number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
-    with hosts.agreed():
-        pool = SandboxPool.of_config(config)
-    with pool as sandbox:
-        parts.restore(checkpoints, number)
-        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
-        measured = evaluate(asked, parts.players, Grader(sandbox), hosts)
-    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
-    hosts.of_main(lambda: _publish(folder, evaluation, number, split))
-
-
-def _publish(folder: RunFolder, evaluation: Mapping[str, Any], step: int, split: str) -> None:
-    write_evaluation(folder, f"{split}_step_{step:06d}", evaluation)
-    Console().print(
-        evaluation_table(evaluation, f"step {step}, {evaluation['questions']} questions of the {split} split")
-    )
+        evaluate_code(_asked(default_temperature=SamplingParams.temperature), HOSTS())
 
 
 def _refuse_idle_flags() -> None:
@@ -158,11 +120,12 @@ def _asked(default_temperature: float) -> Asked:
         benchmark=BENCHMARK.value,
         file=FILE.value,
         semantics=SEMANTICS_FLAG.value,
-        draw=Draw(SAMPLES.value, temperature, TOP_P.value, SEED.value),
+        sampling=SamplingParams(SAMPLES.value, temperature, TOP_P.value, SEED.value),
         lengths=(MAX_PROMPT_LENGTH.value, MAX_RESPONSE_LENGTH.value, SLOTS.value),
         best_of=BEST_OF.value,
         test_model=TEST_MODEL.value or "",
         num_tests=NUM_TESTS.value,
+        in_rounds=ROUNDS.value,
     )
 
 

@@ -6,7 +6,7 @@
 The first makes a tokenizer and a model, and trains it on generated question / program / tests documents in which common
 misconceptions are planted (`codea1.data.components` says which and how often). The second, with config.sft.start, is
 the SFT baseline of test generation: it goes on from a model folder and trains on suites for the training questions
-(`codea1.data.lessons` says which), of which only the suite is learned.
+(`codea1.data.corpus` says which), of which only the suite is learned.
 
 Each writes `<workdir>/model`: config.json, model.safetensors and the tokenizer, as `transformers` names and loads them.
 A workdir whose model is complete is left as it is. On several hosts the same command runs on each, with a workdir that
@@ -28,8 +28,15 @@ from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.data import procedural
-from codea1.data.corpus import Document, Recipe, corpus_batch, corpus_texts
-from codea1.data.lessons import golden_lessons, lesson_batch, worked_lessons
+from codea1.data.corpus import (
+    Document,
+    Recipe,
+    corpus_batch,
+    corpus_texts,
+    golden_lessons,
+    lesson_batch,
+    worked_lessons,
+)
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
 from codea1.game.methods import game_rules
 from codea1.learn.batch import RowShape, row_shapes, supervised_batches, to_mesh

@@ -9,6 +9,7 @@ from tests.conftest import ROOT
 # All in one process: to import the program takes longer than what it says.
 SCRIPT = """
 import json, sys
+sys.modules["jax"] = None  # a mistake is told without it
 from absl import flags
 from absl.testing import flagsaver
 from codea1 import evaluate

@@ -7,9 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.evaluation.code_evaluation import evaluate_code
-from codea1.evaluation.sampling import Draw
-from codea1.evaluation.session import Asked
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.programs import evaluate_code
 from codea1.export import export
 from codea1.models import huggingface
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
@@ -54,7 +53,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
         file=path,
         run=str(run.path),
         step="best",
-        draw=Draw(samples=2),
+        sampling=SamplingParams(samples=2),
         lengths=LENGTHS,
         best_of=True,
         num_tests=2,

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from codea1.config import default_config, parse_arg, validate
-from codea1.runtime import command, errors
+from codea1.runtime import errors, hosts
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -44,7 +44,8 @@ def test_mistakes_on_the_command_line(arguments, said, tmp_path):
 )
 def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     script = (
-        f"from codea1 import errors, program\ndef main():\n    raise errors.{error}('it is full.')\nprogram.run(main)"
+        "from codea1.runtime import command, errors\n"
+        f"def main():\n    raise errors.{error}('it is full.')\ncommand.run(main)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
@@ -166,11 +167,11 @@ def test_the_launcher_restarts_after_the_same_code():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-@pytest.mark.skipif(command.hosts.has_tpu_chips(), reason="this machine has a TPU")
+@pytest.mark.skipif(hosts.has_tpu_chips(), reason="this machine has a TPU")
 def test_libtpu_without_chips_is_left_alone_and_still_compiles():
     code = """
 import jax
-from codea1 import program
+from codea1.runtime import command
 from codea1.aot.topology import topology
 
 def main():

@@ -20,9 +20,9 @@ from nbclient import NotebookClient
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.evaluation.run_report import report_run
 from codea1.export import export
 from codea1.game.mistake_book import Pages
-from codea1.report import report
 from codea1.runs.book_source import open_book
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -134,7 +134,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     assert {path.name for path in epath.Path(workdir).iterdir()} == top | {"checkpoints"}
 
     epath.Path(f"{workdir}/report.md").unlink()
-    report(workdir)
+    report_run(workdir)
     assert f"wrote {workdir}/report.md" in capsys.readouterr().out
     assert book_program([workdir, "--step=4", f"--export={workdir}/book.jsonl.gz"]) == 0
     assert content(open_book(f"{workdir}/book.jsonl.gz", "last")[1]) == content(book(local, 4))

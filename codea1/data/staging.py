@@ -14,7 +14,7 @@ from codea1.storage.retries import retried
 
 
 def staged_file(source: str, folder: str | None) -> str:
-    """The path of a local copy of a file; of a local file its own.
+    """Returns the path of a local copy of a file; of a local file its own.
 
     Args:
       source: path or gs:// URL of a file.
@@ -36,7 +36,7 @@ def staged_file(source: str, folder: str | None) -> str:
 
 
 def staged_folder(source: str, folder: str | None) -> str:
-    """The path of a local copy of a folder with all in it; of a local folder its own. See `staged_file`."""
+    """Returns the path of a local copy of a folder with all in it; of a local folder its own. See `staged_file`."""
     if not is_remote(source):
         return source
     path = epath.Path(source)

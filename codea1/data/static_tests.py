@@ -18,7 +18,7 @@ from codea1.storage.objects import location, read, write_atomically
 
 
 def writable(tests: Iterable[Test]) -> list[Test]:
-    """Those that a line of the file can state: read again, their source is the same test."""
+    """Returns those that a line of the file can state: read again, their source is the same test."""
     return [test for test in tests if parse_assert(test.text, test.call.entry_point) == test]
 
 

@@ -4,14 +4,21 @@ A program shares its process with the unittest class that judges it, so only mod
 measured. Tasks use some 70 libraries, which whoever measures installs beside codea1.
 """
 
-from collections.abc import Mapping, Sequence
+import ast
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from codea1.evaluation.benchmark_file import benchmark_rows, require_python, require_text, require_unique
-from codea1.evaluation.code_benchmark import CodeBenchmark
-from codea1.evaluation.missing_modules import missing_modules
-from codea1.evaluation.sanitize import sanitize
+from codea1.data.loader import parsed
+from codea1.evaluation.benchmark import (
+    CodeBenchmark,
+    benchmark_rows,
+    missing_modules,
+    require_python,
+    require_text,
+    require_unique,
+)
 from codea1.game.prompts import Message, PromptTemplates
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -83,7 +90,7 @@ class BigCodeBench(CodeBenchmark):
 
 
 def load_tasks(path: str) -> list[dict[str, Any]]:
-    """The rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
+    """Returns the rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
     rows = []
     for where, row in benchmark_rows(path, WHERE_FROM):
         require_text(row, _FIELDS, where)
@@ -99,9 +106,70 @@ def load_tasks(path: str) -> list[dict[str, Any]]:
 
 
 def _stub(row: Mapping[str, Any]) -> str:
-    """The imports and the signature that a task gives, without a body."""
+    """Returns the imports and the signature that a task gives, without a body."""
     return f"{row['code_prompt']}\n    pass\n"
 
 
 def _ground_truth(row: Mapping[str, Any]) -> str:
     return f"{row['complete_prompt']}\n{row['canonical_solution']}"
+
+
+_MAX_PARSES = 2_000  # of runs of lines, the longest first: an answer of 60 lines with no line that parses
+
+
+def sanitize(answer: str, entry_point: str) -> str:
+    """Returns the program in `answer`; the longest run of lines that parses where nothing of it is needed."""
+    text, tree = _longest_program(answer.strip().split("\n"))
+    return "\n".join(_needed(text, tree, entry_point)).strip() or text
+
+
+def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
+    """Empty where no run of lines parses, or none is found among the _MAX_PARSES longest."""
+    runs = ((start, length) for length in range(len(lines), 0, -1) for start in range(len(lines) - length + 1))
+    for start, length in itertools.islice(runs, _MAX_PARSES):
+        text = "\n".join(lines[start : start + length])
+        tree = parsed(text)
+        if tree is not None:
+            return text, tree
+    return "", ast.Module([], [])
+
+
+def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:
+    """Yields the sources of the imports, and then of the definitions that are reached from the entry point."""
+    definitions: dict[str, ast.stmt] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield ast.get_source_segment(text, node) or ""
+        elif name := _defined_name(node):
+            definitions.setdefault(name, node)
+    reached = _reached(entry_point, definitions)
+    for name, node in definitions.items():
+        if name in reached:
+            yield ast.get_source_segment(text, node) or ""
+
+
+def _defined_name(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.decorator_list:
+        return node.name
+    targets = node.targets[:1] if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    is_assignment = isinstance(node, ast.Assign | ast.AnnAssign)
+    return targets[0].id if is_assignment and isinstance(targets[0], ast.Name) else None
+
+
+def _reached(entry_point: str, definitions: Mapping[str, ast.stmt]) -> set[str]:
+    reached, waiting = {entry_point}, [entry_point]
+    while waiting:
+        node = definitions.get(waiting.pop())
+        for name in _names(node) if node is not None else ():
+            if name not in reached:
+                reached.add(name)
+                waiting.append(name)
+    return reached
+
+
+def _names(node: ast.stmt) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Attribute):
+            yield each.attr

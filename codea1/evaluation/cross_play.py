@@ -20,7 +20,7 @@ Players = Mapping[str, Player]  # by role
 def cross_play(
     held_out: HeldOut, steps: Sequence[int], players_of: Callable[[int], Players], grader: Grader, hosts: Hosts
 ) -> PerQuestion:
-    """Each Code LLM writes one program per question, and each Test LLM one suite for each of those programs.
+    """Has each Code LLM write one program per question, and each Test LLM one suite for each of those programs.
 
     Args:
       held_out: the questions; their mutants play no part.
@@ -54,12 +54,12 @@ def cross_play(
 
 
 def matrix(metrics: Mapping[str, Mapping[str, Any]], kind: str, steps: Sequence[int]) -> np.ndarray:
-    """The means of `kind`, "kill" or "validity", as [steps of the Code LLM, steps of the Test LLM]."""
+    """Returns the means of `kind`, "kill" or "validity", as [steps of the Code LLM, steps of the Test LLM]."""
     return np.array([[metrics[f"{kind}_code_{code}_test_{test}"]["mean"] for test in steps] for code in steps], float)
 
 
 def _programs(held_out: HeldOut, code: Player) -> dict[str, str]:
-    """One program per question, by its id; an empty one where the question does not fit."""
+    """Returns one program per question, by its id; an empty one where the prompt does not fit."""
     asked = {q.id: code.prompt_ids(code_messages(held_out.templates, q)) for q in held_out.questions}
     requests = [Request(id, prompt, first_sample=0, num_samples=1) for id, prompt in asked.items() if code.fits(prompt)]
     samples = code.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="code")
@@ -68,6 +68,6 @@ def _programs(held_out: HeldOut, code: Player) -> dict[str, str]:
 
 
 def _against(held_out: HeldOut, programs: Mapping[str, str]) -> HeldOut:
-    """The same questions, whose one mutant is the program given."""
+    """Returns the same questions, whose one mutant is the program given."""
     questions = [replace(question, mutants=(programs[question.id],)) for question in held_out.questions]
     return replace(held_out, questions=questions, shown_mutants=1)

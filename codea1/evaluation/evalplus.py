@@ -8,15 +8,13 @@ import ast
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from codea1.data.loader import load_questions
-from codea1.evaluation.benchmark_file import benchmark_rows, require_python, require_text, require_unique
-from codea1.evaluation.code_benchmark import CodeBenchmark
-from codea1.evaluation.evalplus_inputs import deserialised
+from codea1.evaluation.benchmark import CodeBenchmark, benchmark_rows, require_python, require_text, require_unique
 from codea1.evaluation.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -61,15 +59,15 @@ class EvalPlus(CodeBenchmark):
         self._lists = Memo(math.inf)  # it is needed for every program
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
-        return run(self._judgement(question, program))
+        def steps() -> Steps[ScriptRun]:
+            ran = yield from self._on_list(question, program, "base")
+            if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
+                ran = yield from self._on_list(question, program, "plus")
+            return ran
 
-    def _judgement(self, question: Question, program: str) -> Steps[ScriptRun]:
-        ran = yield from self._ran(question, program, "base")
-        if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
-            ran = yield from self._ran(question, program, "plus")
-        return ran
+        return run(steps())
 
-    def _ran(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
+    def _on_list(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
         judged = yield self._judged(question, which)
         if judged.failure:
             return judged.failure
@@ -81,16 +79,24 @@ class EvalPlus(CodeBenchmark):
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
-        return run(self._answered(question, which), promised) if is_new else promised
+        return run(self._recorded(question, which), promised) if is_new else promised
 
-    def _answered(self, question: Question, which: str) -> "Steps[_Judged]":
+    def _recorded(self, question: Question, which: str) -> "Steps[_Judged]":
         problem = self._problems[question.id]
         rows = problem.base if which == "base" else problem.plus
         recorder = Recorder(problem.atol)
         as_set = self.name == "mbppplus" and question.entry_point in SETS
         inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
         ran = yield self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
-        return _judged_by(self.name, problem, rows, recorder, as_set, ran)
+        expected = [recorder.expected.get(i, Expected(b"", 0.0)) for i in range(len(rows))]
+        seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
+        limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
+        failure = None
+        if ran.verdict is not Verdict.PASS:
+            verdict = Verdict.INFRA if ran.verdict is Verdict.INFRA else Verdict.INVALID
+            failure = ScriptRun(verdict, f"its own solution {ran.verdict.value}: {ran.detail}", 0.0)
+        oracle = Oracle(DATASETS[self.name], question.entry_point, problem.atol, rows, expected)
+        return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
 
 
 @dataclass(frozen=True)
@@ -108,23 +114,8 @@ class _Judged:
         return self.failure is not None and self.failure.verdict is Verdict.INFRA
 
 
-def _judged_by(
-    name: str, problem: Problem, rows: Sequence[Sequence], recorder: Recorder, as_set: bool, run: ScriptRun
-) -> _Judged:
-    expected = [recorder.expected.get(i, Expected(b"", 0.0)) for i in range(len(rows))]
-    seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
-    limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
-    question = problem.question
-    failure = None
-    if run.verdict is not Verdict.PASS:
-        verdict = Verdict.INFRA if run.verdict is Verdict.INFRA else Verdict.INVALID
-        failure = ScriptRun(verdict, f"its own solution {run.verdict.value}: {run.detail}", 0.0)
-    oracle = Oracle(DATASETS[name], question.entry_point, problem.atol, rows, expected)
-    return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
-
-
 def load_problems(name: str, path: str) -> list[Problem]:
-    """The problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
+    """Returns the problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
 
     Raises BadInput: names the file and row of what is missing or malformed.
     """
@@ -167,7 +158,7 @@ _INPUTS = re.compile(r"^ +inputs = (.*)$", re.MULTILINE)
 
 
 def _of_script(question: Question, path: str) -> Problem:
-    """The inputs and the tolerance that are written in a check script; it does not tell base from plus."""
+    """Returns the inputs and the tolerance that are written in a check script; it does not tell base from plus."""
     script = question.check_script or ""
     inputs, atol = _INPUTS.search(script), _ASSERTION.search(script) or _ROOT.search(script)
     try:
@@ -178,3 +169,39 @@ def _of_script(question: Question, path: str) -> Problem:
         raise BadInput(f"{path}, question {question.id}: no inputs can be read out of its check script.")
     # Three scripts have an assertion without a tolerance, and check that something is returned.
     return Problem(question, rows, [], float(atol[1]) if atol else 0.0)
+
+
+def _tuples(values: Any) -> list:
+    return [tuple(each) for each in values]
+
+
+def _deep(value: Any) -> Any:
+    return tuple(_deep(each) for each in value) if isinstance(value, list) else value
+
+
+def _sets(lists: Any) -> list:
+    return [set(each) if isinstance(each, list) and each else {} for each in lists]
+
+
+_CHANGES: dict[Callable[[Any], Any], str] = {
+    _tuples: "2 116 132 143 222 261 273 394 399 421 424 429 470 560 579 596 616 630 726 740 744 809",
+    lambda row: [_tuples(each) for each in row]: "63 64 70 94 120 237 272 299 400 409 417 438 473 614 780",
+    lambda row: [_tuples(row[0]), row[1]]: "75 413 444 753",
+    lambda row: [row[0], tuple(row[1])]: "106 750",
+    lambda row: [_sets(row[0])]: "115",
+    lambda row: (float(row[0]), complex(row[1])): "124",
+    lambda row: [tuple(row[0]), row[1]]: "250 405 446 617 720 763 808",
+    lambda row: [tuple(_tuples(each)) for each in row]: "259 401 445",
+    lambda row: [tuple(tuple(each) if isinstance(each, list) else each for each in row[0])]: "278",
+    lambda row: [tuple(row[0]), row[1], row[2]]: "307",
+    lambda row: [{key: tuple(value) for key, value in row[0].items()}, *row[1:]]: "722",
+    lambda row: [complex(row[0])]: "252",
+    _deep: "580 615 791",
+}
+_BY_TASK = {f"Mbpp/{number}": change for change, numbers in _CHANGES.items() for number in numbers.split()}
+
+
+def deserialised(task_id: str, inputs: Sequence[list]) -> Sequence[Sequence]:
+    """The inputs of a task as its ground truth takes them. Raises what Python does for inputs of another shape."""
+    change = _BY_TASK.get(task_id)
+    return [change(row) for row in inputs] if change else inputs

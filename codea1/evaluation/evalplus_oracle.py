@@ -114,7 +114,7 @@ class Oracle:
 
 
 def is_floats(value: object) -> bool:
-    """Whether it is a float, or a list or tuple of at least one float and nothing else."""
+    """Returns whether it is a float, or a list or tuple of at least one float and nothing else."""
     if type(value) in (list, tuple) and value:  # and not `Members` of a set
         return all(isinstance(each, float) for each in value)
     return isinstance(value, float)
@@ -137,7 +137,7 @@ def is_close(out: object, expected: object, *, atol: float) -> bool:
 
 
 def _holds_numbers(value: object) -> bool:
-    """Whether it is a number, or a list or tuple of such and of further lists and tuples of them."""
+    """Returns whether it is a number, or a list or tuple of such and of further lists and tuples of them."""
     if type(value) in (list, tuple):  # and not `Members` of a set, which are never close to anything
         return all(map(_holds_numbers, value))
     return isinstance(value, int | float | complex)
@@ -175,7 +175,7 @@ def _is_root(arguments: Sequence, value: Description, atol: float) -> bool:
 
 
 def _is_alternative(name: str, arguments: Sequence, out: object, atol: float) -> bool:
-    """Whether the value is another right answer to what some problems leave open."""
+    """Returns whether the value is another right answer to what some problems leave open."""
     if not isinstance(out, int | float):
         return False
     if name == "sum_div":

@@ -102,8 +102,12 @@ def draw(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     """
     panels = [panel for panel in PANELS if any(len(points(rows, series.metric)[0]) for series in panel.series)]
     lines = max(1, math.ceil(len(panels) / COLUMNS))
-    width = _smoothing_width(rows, panels)
-    footer = _footer(rows, width)
+    counts = [len(points(rows, s.metric)[0]) for panel in panels if not panel.measured for s in panel.series]
+    width = 2 * round(max(counts, default=0) * SMOOTHED_SHARE / 2) + 1
+    notes = [f"Thin: each step. Thick: mean over {width} steps." if width > 1 else "Each step, not smoothed."]
+    if missing := missing_series(rows):
+        notes.append(f"Not recorded in this run: {', '.join(missing)}.")
+    footer = textwrap.fill(" ".join(notes), 150)
     height = 2.9 * lines + 0.7 + 0.18 * footer.count("\n")
     bottom = (0.25 + 0.18 * footer.count("\n")) / height
     figure = Figure(figsize=(4.1 * COLUMNS, height), dpi=110, layout="constrained")
@@ -129,11 +133,6 @@ def smoothed(values: np.ndarray, width: int) -> np.ndarray:
     low, high = np.maximum(centers - width // 2, 0), np.minimum(centers + width // 2 + 1, len(values))
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return (sums[high] - sums[low]) / (high - low)
-
-
-def _smoothing_width(rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel]) -> int:
-    counts = [len(points(rows, s.metric)[0]) for panel in panels if not panel.measured for s in panel.series]
-    return 2 * round(max(counts, default=0) * SMOOTHED_SHARE / 2) + 1
 
 
 def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, Any]], width: int) -> None:
@@ -164,11 +163,3 @@ def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> 
     axes.set_xlabel(xlabel, fontsize=9, color=INK)
     if share:
         axes.set_ylim(-0.02, 1.02)
-
-
-def _footer(rows: Sequence[Mapping[str, Any]], width: int) -> str:
-    notes = [f"Thin: each step. Thick: mean over {width} steps." if width > 1 else "Each step, not smoothed."]
-    missing = missing_series(rows)
-    if missing:
-        notes.append(f"Not recorded in this run: {', '.join(missing)}.")
-    return textwrap.fill(" ".join(notes), 150)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.intervals import bootstrap_interval
-from codea1.evaluation.pass_at_k import pass_at_k
+from codea1.evaluation.statistics import bootstrap_interval, pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import Rules
@@ -77,7 +76,7 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
 
 
 def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
-    """The evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
+    """Returns the evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
 
     `question_ids` are those of every list in `measured`, by which evaluations are compared.
     """
@@ -99,7 +98,7 @@ def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Host
     result["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
     if held_out.samples > 1:
         k = held_out.samples // 2
-        result[f"code_pass_at_{k}"] = [_pass_at(k, passes) for passes in sampled]
+        result[f"code_pass_at_{k}"] = [pass_at_k_of(passes, k) for passes in sampled]
     return result
 
 
@@ -176,12 +175,8 @@ def check_programs(
     return list(zip(places, passed, strict=True))
 
 
-def _pass_at(k: int, passes: np.ndarray) -> float:
-    return math.nan if np.isnan(passes).any() else pass_at_k(len(passes), int(passes.sum()), k)
-
-
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
-    """One suite for each of the first mutants of each question, with the mutant it was asked to break."""
+    """Returns one suite for each of the first mutants of each question, with the mutant it was asked to break."""
     requests, asked = [], {}
     for question in held_out.questions:
         for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
@@ -200,7 +195,7 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
 ) -> Steps[tuple[Scores, str]]:
-    """What one suite is worth, and why the sandbox failed on it; empty where it did not.
+    """Returns what one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
     """

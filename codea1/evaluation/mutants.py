@@ -80,7 +80,7 @@ class _Edit:
 
 
 def mutants(source: str) -> list[Mutant]:
-    """Every mutant of a program, in the order of the places. Raises SyntaxError where it does not parse."""
+    """Returns every mutant of a program, in the order of the places. Raises SyntaxError where it does not parse."""
     program = _Program(source)
     edits = sorted(_edits(program), key=lambda edit: edit.start)
     return [program.edited(edit) for edit in edits]
@@ -109,16 +109,16 @@ class _Program:
         return self._offset(node.end_lineno, node.end_col_offset)
 
     def tokens_from(self, start: int, end: int | None = None) -> list[_Token]:
-        """The tokens that begin in a range."""
+        """Returns the tokens that begin in a range."""
         first = bisect_left(self._token_starts, start)
         return self.tokens[first : None if end is None else bisect_left(self._token_starts, end)]
 
     def next(self, start: int, *texts: str) -> _Token:
-        """The first token at or after a place that reads like one of `texts`."""
+        """Returns the first token at or after a place that reads like one of `texts`."""
         return next(token for token in self.tokens_from(start) if token.text in texts)
 
     def before(self, place: int) -> _Token:
-        """The last token that begins before a place."""
+        """Returns the last token that begins before a place."""
         return self.tokens[bisect_left(self._token_starts, place) - 1]
 
     def edited(self, edit: _Edit) -> Mutant:
@@ -149,7 +149,7 @@ class _Program:
 
 
 def _tokens(source: str, line_starts: list[int]) -> list[_Token]:
-    """All but comments and line ends."""
+    """Returns all but comments and line ends."""
     return [
         _Token(
             line_starts[token.start[0] - 1] + token.start[1],
@@ -163,7 +163,7 @@ def _tokens(source: str, line_starts: list[int]) -> list[_Token]:
 
 
 def _says(text: str, node: ast.expr) -> bool:
-    """Whether a text of one line is the source of an expression."""
+    """Returns whether a text of one line is the source of an expression."""
     try:
         return "\n" not in text and ast.dump(ast.parse(text, mode="eval").body) == ast.dump(node)
     except SyntaxError:

@@ -1,23 +1,26 @@
 """What suites are worth that were written for programs: whether they hold, what they run, which mutants they kill."""
 
-import ast
 import math
 import os
+import tempfile
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, NamedTuple
 
+from coverage import Coverage
+
+from codea1.data.loader import parsed
 from codea1.evaluation.held_out import PerQuestion
 from codea1.evaluation.mutants import mutants
-from codea1.evaluation.program_coverage import coverage_of
 from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import extract_program
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import TracedRun
+from codea1.sandbox.host.results import Arc, TracedRun
 from codea1.values.verdict import Verdict
 
 TEST_SECONDS = 10.0  # CPU time of one test, and of a suite on one mutant, as upstream gives cosmic-ray
@@ -48,7 +51,7 @@ class SuiteScore:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "SuiteScore":
-        """What `row` gave, also after a way through JSON that writes NaN as null."""
+        """Returns what `row` gave, also after a way through JSON that writes NaN as null."""
         coverage = {k: [math.nan if share is None else share for share in both] for k, both in row["coverage"].items()}
         return cls(**{**row, "verdicts": [Verdict(verdict) for verdict in row["verdicts"]], "coverage": coverage})
 
@@ -77,8 +80,8 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
     """
     tests = [dedent(extract_program(text).source) for text in suite[: benchmark.num_tests]]
     with _PARSER:
-        imports, parses = benchmark.imports_of(task.program, *tests), [_parses(test) for test in tests]
-    tested = TestedProgram(benchmark, task, imports, pool)
+        imports, parses = benchmark.imports_of(task.program, *tests), [parsed(test) is not None for test in tests]
+    tested = SuiteRuns(benchmark, task, imports, pool)
     runs = tested.alone(tests)
     right = [test for test, run in zip(tests, runs, strict=True) if run.verdict is Verdict.PASS]
     on_mutants, lost = tested.on_mutants(right) if right else ([], False)
@@ -98,7 +101,7 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
 
 
 def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuestion:
-    """Every metric of some suites, one value per suite in their order; NaN where the sandbox failed.
+    """Returns every metric of some suites, one value per suite in their order; NaN where the sandbox failed.
 
     With K the benchmark's number of tests: `pass_at_K` is the share of the K tests that hold on the program, missing
     ones included, so that its mean is upstream's sum of correct tests over N K; `pass_at_1` looks at the first test.
@@ -130,8 +133,8 @@ def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuest
     return {**known, "mul": [list(pair) for pair in factors]}
 
 
-class TestedProgram:
-    """One task's program with whatever tests are run on it."""
+class SuiteRuns:
+    """The runs of tests on one task's program and its mutants."""
 
     def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: SandboxPool) -> None:
         self._benchmark, self._task, self._imports, self._pool = benchmark, task, imports, pool
@@ -140,7 +143,7 @@ class TestedProgram:
         self.seconds = 0.0  # CPU time so far
 
     def alone(self, tests: Sequence[str]) -> list[TracedRun]:
-        """Each test on the program in a process of its own, traced."""
+        """Runs each test on the program in a process of its own, traced."""
         runs = self._run([(self._task.program, [test]) for test in tests], TEST_SECONDS, traced=True)
         must_read = self._benchmark.must_read.format(entry_point=self._task.entry_point)
         return [
@@ -201,9 +204,34 @@ def _coverage(benchmark: SuiteBenchmark, task: SuiteTask, runs: Sequence[TracedR
     return {str(k): [*each] for k, each in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
 
 
-def _parses(test: str) -> bool:
-    try:
-        ast.parse(test)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+class Covered(NamedTuple):
+    """Shares of a program's executable lines and of the exits of its branching lines; NaN where there are none."""
+
+    lines: float
+    branches: float
+
+
+def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
+    """Returns what several runs of a program cover, each a set of arcs as `SandboxPool.run_suite` gives them.
+
+    Nothing of the program is run here; it must compile.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(program, "utf-8")
+        return [_covered(str(path), arcs) for arcs in runs]
+
+
+def _covered(path: str, arcs: Collection[Arc]) -> Covered:
+    library = Coverage(data_file=None, branch=True, config_file=False, messages=False)
+    library.get_data().add_arcs({path: arcs})
+    _, lines, _, missing, _ = library.analysis2(path)
+    exits = library.branch_stats(path).values()
+    return Covered(
+        _share(len(lines) - len(missing), len(lines)),
+        _share(sum(taken for _, taken in exits), sum(total for total, _ in exits)),
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

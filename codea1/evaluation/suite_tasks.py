@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.evaluation.benchmark_file import benchmark_rows, require_python
+from codea1.data.loader import parsed
+from codea1.evaluation.benchmark import benchmark_rows, require_file, require_python
 from codea1.runtime.errors import BadInput
 from codea1.values.verdict import Verdict
 
@@ -32,21 +33,20 @@ class SuiteBenchmark:
     num_tests: int  # K: of a suite as many count, from its beginning
     module: str  # under which tests may import the program
     imports: Mapping[str, str]  # names that the program and the tests have at hand, and the statement for each
-    must_read: str  # what a test says when it calls the program, {entry_point} filled in; "" where nobody asks
+    must_read: str  # what a test says when it calls the program, {entry_point} filled in; "" where anything goes
     covering: frozenset[Verdict]  # tests with these verdicts count towards coverage
     call: str  # how a test begins, {entry_point} filled in: for prompts
     task: Callable[[Mapping[str, Any]], SuiteTask]  # from a row. Raises KeyError where a field is missing
 
     def load(self, path: str) -> list[SuiteTask]:
-        """The tasks of a file; see `benchmark_rows`.
+        """Returns the tasks of a file; see `benchmark_rows`.
 
         Raises:
           StorageFailed: the bucket fails.
           BadInput: names the file and the row where it is not there, is not JSON, lacks a field, repeats a task or has
             a program that does not compile.
         """
-        if not path:
-            raise BadInput(f"--file is missing: it names the data of {self.name}. {self.where_from}")
+        require_file(path, self.name, self.where_from)
         tasks: dict[str, SuiteTask] = {}
         for where, row in benchmark_rows(path, self.where_from):
             try:
@@ -65,17 +65,18 @@ class SuiteBenchmark:
         return list(tasks.values())
 
     def whole(self, task: SuiteTask) -> str:
-        """A task's program below the imports of what it has at hand."""
+        """Returns a task's program below the imports of what it has at hand."""
         return f"{self.imports_of(task.program)}\n{task.program}"
 
     def imports_of(self, *sources: str) -> str:
         """The import statements for those of the names at hand that the sources use: some are slow to import."""
-        used = {name for source in sources for name in _names(source)}
+        nodes = (node for tree in map(parsed, sources) if tree for node in ast.walk(tree))
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
         return "\n".join(statement for name, statement in self.imports.items() if name in used)
 
 
 def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
-    """Suites that somebody wrote, {"task_id": ..., "tests": [source, ...]} each, by task.
+    """Loads given suites, {"task_id": ..., "tests": [source, ...]} each, by task.
 
     Rows are as in a benchmark's file. `test_list` and `task_num` are understood too: a file of ULT brings suites along,
     and TestEval's own scripts write such.
@@ -98,13 +99,6 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
     if missing := [task.id for task in tasks if task.id not in suites]:
         raise BadInput(f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}.")
     return suites
-
-
-def _names(source: str) -> set[str]:
-    try:
-        return {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
 
 
 _MODULES = ("os", "re", "math", "numpy", "pandas", "pytest", "random", "string", "warnings", "datetime", "traceback")

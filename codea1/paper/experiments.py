@@ -14,7 +14,7 @@ SUITES = "data.static_tests"  # config field: the file whose tests `static_tests
 
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 
-_START = "test.model"  # told by the folder's name: SFT_TEST, or anything else
+_START = "test.model"  # by the folder's name: SFT_TEST, or anything else
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?b)(?![a-z])", re.IGNORECASE)
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
 _ONE, _THREE, _FIVE = (0,), (0, 1, 2), (0, 1, 2, 3, 4)

@@ -1,4 +1,8 @@
-"""How every program starts and ends: flags read, hosts joined, what went wrong told in one sentence."""
+"""How every program starts and ends: flags read, hosts joined, what went wrong printed in one sentence.
+
+JAX is imported where hosts are joined, not before: a wrong flag is reported at once, and what needs no device does
+without.
+"""
 
 import importlib.util
 import os
@@ -8,17 +12,16 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import jax
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
-from codea1.runtime import hosts
 from codea1.runtime.errors import (
     BAD_INPUT_EXIT_CODE,
     RESTART_EXIT_CODE,
     TOLD,
+    AgreedBadInput,
     BadInput,
     HostsLate,
     StorageFailed,
@@ -26,12 +29,18 @@ from codea1.runtime.errors import (
     tell,
 )
 
+if TYPE_CHECKING:
+    from codea1.runtime.hosts import Hosts
 
-def run(main: Callable[..., None], argument: str = "") -> None:
+
+def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
     """Parses the flags, calls `main` and exits.
 
     0 when done; where an error of `errors.TOLD` is raised, its sentence goes to stderr and its exit code is used.
-    Where `argument` names one, "RUN", a word that is no flag must be given, and is handed to `main`.
+
+    Args:
+      argument: what a word that is no flag stands for, such as "RUN": it must be given, and is handed to `main`.
+      many: whether there may be several such words.
     """
     logging.set_verbosity(logging.WARNING)
     # What policies write is parsed all the time; that Python finds it odd is no news.
@@ -39,16 +48,16 @@ def run(main: Callable[..., None], argument: str = "") -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
         sys.exit(0)
-    _keep_compiled_programs()
-    _look_for_no_tpu_without_chips()
     try:
         rest = _parse_flags()
         if argument and not rest:
             raise BadInput(f"{argument} is missing.")
-        if len(rest) > bool(argument):
+        if len(rest) > bool(argument) and not many:
             raise BadInput(f"{rest[-1]!r} is not a flag of this program.")
+        if sys.modules.get("jax"):
+            _set_up_jax()
         main(*rest)
-    except hosts.AgreedBadInput as error:
+    except AgreedBadInput as error:
         tell(error)
         sys.exit(BAD_INPUT_EXIT_CODE)
     except StorageFailed as error:
@@ -61,7 +70,7 @@ def run(main: Callable[..., None], argument: str = "") -> None:
     except KeyboardInterrupt:
         _leave(130)
     except Exception:
-        if not jax.distributed.is_initialized():
+        if not _has_joined():
             raise
         traceback.print_exc()
         _leave(1)
@@ -72,9 +81,14 @@ def _leave(code: int) -> NoReturn:
 
     An ordinary exit waits for the other hosts to end too, while they wait for this one in a collective.
     """
-    if jax.distributed.is_initialized():
+    if _has_joined():
         _leave_at_once(code)
     sys.exit(code)
+
+
+def _has_joined() -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
 
 
 def _leave_at_once(code: int) -> NoReturn:
@@ -83,18 +97,18 @@ def _leave_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _keep_compiled_programs() -> None:
-    """Programs of the same shapes are compiled once per machine, not once per run."""
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def _look_for_no_tpu_without_chips() -> None:
-    """Keeps JAX from starting libtpu on a machine that has it only to compile for TPUs.
+def _set_up_jax() -> None:
+    """Keeps compiled functions per machine, and JAX from starting libtpu where it is only there to compile for TPUs.
 
     What the user asked for stands, and GPUs are found as ever.
     """
+    import jax
+
+    from codea1.runtime import hosts
+
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if jax.config.jax_platforms or hosts.has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
         return
     plugins = importlib.util.find_spec("jax_plugins")
@@ -104,7 +118,7 @@ def _look_for_no_tpu_without_chips() -> None:
 
 
 def _own_flags() -> Iterator[str]:
-    """What --help says of the flags of this project, and not of the libraries'."""
+    """Yields what --help says of the flags of this project, and not of the libraries'."""
     for module in flags.FLAGS.flags_by_module_dict():
         if "codea1" in module:
             yield flags.FLAGS.module_help(module)
@@ -144,7 +158,7 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
     return read
 
 
-def define_hosts() -> Callable[[], hosts.Hosts]:
+def define_hosts() -> "Callable[[], Hosts]":
     """Defines the flags of `jax.distributed.initialize`; the returned function joins the hosts once flags are parsed.
 
     It must be called before any device is used; see `codea1.runtime.hosts.join`. Where the other hosts do not come in
@@ -155,8 +169,11 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
-    def join() -> hosts.Hosts:
-        late = threading.Timer(hosts.WAIT_SECONDS, _tell_that_hosts_are_late)
+    def join() -> "Hosts":
+        from codea1.runtime import hosts
+
+        _set_up_jax()
+        late = threading.Timer(hosts.WAIT_SECONDS, _end_for_late_hosts, [hosts.WAIT_SECONDS])
         late.daemon = True
         late.start()
         try:
@@ -167,14 +184,14 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     return join
 
 
-def _tell_that_hosts_are_late() -> NoReturn:
-    tell(HostsLate(f"the other hosts did not come within {hosts.WAIT_SECONDS} s; start all of them again."))
+def _end_for_late_hosts(seconds: float) -> NoReturn:
+    tell(HostsLate(f"the other hosts did not come within {seconds} s; start all of them again."))
     sys.stderr.flush()
     os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX, which would abort
 
 
 def config_name() -> str:
-    """The config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
+    """Returns the config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
     path, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
     stem = os.path.basename(path).removesuffix(".py")
     return f"{stem}:{arg}" if arg else stem

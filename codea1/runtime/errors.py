@@ -26,6 +26,10 @@ class BadInput(Exception):
     """
 
 
+class AgreedBadInput(BadInput):
+    """Bad input that every host knows of: all leave together. Its sentence is empty where another host tells it."""
+
+
 class MissingFile(BadInput):
     """A file that the user names and that is not there."""
 

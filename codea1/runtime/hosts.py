@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from codea1.runtime.errors import BadInput, HostsLate
+from codea1.runtime.errors import AgreedBadInput, BadInput, HostsLate
 from codea1.runtime.phases import doing
 
 T = TypeVar("T")
@@ -27,10 +27,6 @@ T = TypeVar("T")
 WAIT_SECONDS = 300  # for all hosts to come
 _SLICE_BYTES = 1 << 18  # of one collective: one shape is compiled once, and devices hold a slice of every host
 _HEADER = np.dtype([("index", "<u8"), ("size", "<u8")])  # which host a message is from, and its bytes
-
-
-class AgreedBadInput(BadInput):
-    """Bad input that every host knows of: all leave together. Its sentence is empty where another host tells it."""
 
 
 @dataclass(frozen=True)

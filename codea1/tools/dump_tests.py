@@ -13,10 +13,9 @@ several hosts the same command runs on each, and host 0 writes.
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from absl import flags
-from etils import epath
 from ml_collections import ConfigDict
 from rich.console import Console
 from rich.progress import Progress
@@ -28,15 +27,13 @@ from codea1.game.question import Question
 from codea1.game.rewards import StrictPolicy
 from codea1.game.round import QuestionRecord
 from codea1.game.tests import Test
-from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location
-from codea1.training.setup import Parts, assemble, mistake_book
+from codea1.training.opened_run import OpenedRun, opened_run
+from codea1.training.setup import mistake_book
 from codea1.training.step import Step
 
 RUN = flags.DEFINE_string("run", None, "folder of a run with a Test LLM")
@@ -51,35 +48,19 @@ def main() -> None:
         raise BadInput("give --run, the run's folder, and --output, the file to write.")
     hosts = HOSTS()
     output = location(OUTPUT.value, "--output")
-    with hosts.agreed():
-        folder = RunFolder.existing(RUN.value)
-    dump(folder, STEP.value, TEST_MODEL.value, output, hosts)
-
-
-def dump(folder: RunFolder, step: str, test_model: str | None, output: epath.Path, hosts: Hosts) -> None:
-    """Writes the tests of a checkpoint's Test LLM, or of that of `test_model`, and prints how many there are.
-
-    Raises:
-      BadInput: the run has no Test LLM, or none that another could stand in for, or no such checkpoint.
-      StorageFailed: the checkpoint cannot be read, or the file not written.
-    """
-    with hosts.agreed():
-        config = _config(folder, test_model)
-        parts = assemble(config)
-        checkpoints = Checkpoints.reader(folder.checkpoints)
-    number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
-    with hosts.agreed():
-        pool = SandboxPool.of_config(config)
-    with pool as sandbox:
-        parts.restore(checkpoints, number)
-        tests = list(_tests(config, parts, Grader(sandbox), hosts))
+    with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
+        opened.take(*opened.steps)
+        tests = list(_tests(opened, hosts))
     if hosts.is_main:
         write_static_tests(output, tests)
-        _tell(output, tests)
+        counts = [len(own) for _, own in tests]
+        asked = sum(count > 0 for count in counts)
+        none = len(counts) - asked
+        print(f"wrote {output}: {sum(counts):,} tests of {asked:,} questions; {none:,} questions have none")
 
 
 def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
-    """The run's config; a model that is to be the Test LLM plays in it and needs no checkpoint."""
+    """Returns the run's config; a model that is to be the Test LLM plays in it and needs no checkpoint."""
     config = copy.deepcopy(config_of(folder))
     method = METHODS[config.method]
     if not test_model:
@@ -94,7 +75,9 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
     return config
 
 
-def _tests(config: ConfigDict, parts: Parts, grader: Grader, hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
+def _tests(opened: OpenedRun, hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
+    """Yields the right tests of each training question."""
+    config, parts = opened.config, opened.parts
     policy = StrictPolicy(parts.rules.policy.alpha, parts.rules.num_tests)
     rules = dataclasses.replace(parts.rules, policy=policy, num_suites=1, history_size=0)
     book, size = mistake_book(config, hosts), config.questions_per_step
@@ -102,7 +85,7 @@ def _tests(config: ConfigDict, parts: Parts, grader: Grader, hosts: Hosts) -> It
         task = progress.add_task("questions", total=len(parts.train))
         for start in range(0, len(parts.train), size):
             questions = parts.train[start : start + size]
-            step = Step(0, parts.players, rules, parts.feed, grader, book, hosts)
+            step = Step(0, parts.players, rules, parts.feed, opened.grader, book, hosts)
             step.sample_suites(step.sample_solutions(questions, step.retrieve(questions)))
             step.collect_verdicts()
             step.assign_rewards()  # which tells when the sandbox judges nothing
@@ -112,15 +95,9 @@ def _tests(config: ConfigDict, parts: Parts, grader: Grader, hosts: Hosts) -> It
 
 
 def _right_tests(record: QuestionRecord) -> list[Test]:
-    """What the file has of a question, in the order of solutions and as they are written in their suites."""
+    """Returns what the file has of a question, in the order of solutions and as they are written in their suites."""
     tests = (test for solution in record.solutions for suite in solution.suites for test in suite.tests)
     return writable({record.signature.key(test.call): test for test in tests}.values())
-
-
-def _tell(output: epath.Path, tests: Sequence[tuple[Question, Sequence[Test]]]) -> None:
-    counts = [len(own) for _, own in tests]
-    asked = sum(count > 0 for count in counts)
-    print(f"wrote {output}: {sum(counts):,} tests of {asked:,} questions; {len(counts) - asked:,} questions have none")
 
 
 if __name__ == "__main__":

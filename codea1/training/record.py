@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.run_report import table_title, write_report
-from codea1.evaluation.tables import terminal_table
+from codea1.evaluation.run_report import table_title, terminal_table, write_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples

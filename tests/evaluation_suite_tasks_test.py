@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.missing_modules import missing_modules
+from codea1.evaluation.benchmark import missing_modules
 from codea1.evaluation.suite_tasks import TESTEVAL, ULT, SuiteTask, load_suites
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import location, write_atomically

@@ -19,8 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codea1.evaluation import evalplus
-from codea1.evaluation.evalplus import EvalPlus, Problem, load_problems
-from codea1.evaluation.evalplus_inputs import deserialised
+from codea1.evaluation.evalplus import EvalPlus, Problem, deserialised, load_problems
 from codea1.evaluation.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput

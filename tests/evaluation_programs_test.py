@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from codea1.evaluation import best_of_evaluation, code_evaluation, session
-from codea1.evaluation.attempts import Attempt
+from codea1.evaluation import best_of_n, evaluation, programs
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.attempts import Attempt, kept_attempts
 from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
-from codea1.evaluation.check_scripts import CheckScripts
-from codea1.evaluation.code_evaluation import evaluate_code
-from codea1.evaluation.evaluation_folder import PROGRAMS, EvaluationFolder
-from codea1.evaluation.sampling import Draw
-from codea1.evaluation.session import Asked
+from codea1.evaluation.code_benchmarks import CheckScripts
+from codea1.evaluation.evalplus import EvalPlus
+from codea1.evaluation.evaluation import EvaluationFolder
+from codea1.evaluation.programs import FILES, evaluate_code
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -41,7 +41,7 @@ def asked(tmp_path: Path, **changes: Any) -> Asked:
         file=str(tmp_path / "he.jsonl"),
         completions=str(tmp_path / "c.jsonl"),
         output=str(tmp_path / "out"),
-        draw=Draw(samples=3),
+        sampling=SamplingParams(samples=3),
         lengths=(120, 16, 8),
         num_tests=2,
     )
@@ -84,19 +84,14 @@ def test_an_evaluation_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     first, second = results.read_text().splitlines()
     results.write_text(f"{first}\n{second[:20]}")  # killed while the second line was written
     judged = []
-    judge = code_evaluation.Judging.add
+    judge = EvalPlus.judge
     monkeypatch.setattr(
-        code_evaluation.Judging,
-        "add",
-        lambda self, attempt: (
-            judged.append(attempt.question_id)
-            if (attempt.question_id, attempt.index) not in self.folder.rows("results")
-            else None,
-            judge(self, attempt),
-        ),
+        EvalPlus,
+        "judge",
+        lambda self, question, program: (judged.append((question.id, program)), judge(self, question, program))[1],
     )
     evaluate_code(asked(tmp_path), Hosts())
-    assert judged == ["HumanEval/1"]
+    assert [id for id, program in judged if program in (RIGHT, WRONG)] == ["HumanEval/1"]
     assert result(tmp_path) == whole
     assert len(rows(tmp_path, "attempts")) == len(rows(tmp_path, "results")) == 2
 
@@ -124,8 +119,8 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
     completions(tmp_path)
     model = tmp_path / "model"
     shutil.copytree(model_folder, model)
-    monkeypatch.setattr(session, "policy_of_folder", lambda *_: None)
-    monkeypatch.setattr(code_evaluation, "sampled", lambda *_: iter(()))
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(programs, "sampled", lambda *_: iter(()))
     wanted = asked(tmp_path, completions="", model=str(model))
     evaluate_code(wanted, Hosts())
     (model / "README.md").write_text("what it is")
@@ -139,13 +134,14 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
 
 
 def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
-    first, second = (EvaluationFolder(str(tmp_path / "e"), {"benchmark": "b"}, PROGRAMS) for _ in range(2))
+    first, second = (EvaluationFolder(str(tmp_path / "e"), {"benchmark": "b"}, FILES) for _ in range(2))
     with first:
         with pytest.raises(BadInput, match=r"folder .*/e: another process works there"), second:
             pass
-        first.add_attempt(Attempt("q", 0, RIGHT))
+        first.add("attempts", ("q", 0), {"program": RIGHT})
     with second:
-        assert second.attempts == [Attempt("q", 0, RIGHT)]
+        assert kept_attempts(second, {"q"}) == [Attempt("q", 0, RIGHT)]
+        assert kept_attempts(second, {"p"}) == []
 
 
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
@@ -195,7 +191,7 @@ def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path
     if semantics == "scripts":
         crashed = ScriptRun(Verdict.ERROR, "script exited with status 1", 0.0)
         monkeypatch.setattr(CheckScripts, "judge", lambda *_: lost(crashed))
-        monkeypatch.setattr(code_evaluation, "load_benchmark", lambda *_: benchmark)
+        monkeypatch.setattr(programs, "load_benchmark", lambda *_: benchmark)
     else:
         monkeypatch.setattr(SandboxPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
     with pytest.raises(
@@ -229,11 +225,11 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
     completions(tmp_path)
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
-    wanted = asked(tmp_path, completions="", model="model", draw=Draw(samples=1))
-    monkeypatch.setattr(code_evaluation.huggingface, "Checkpoint", lambda _: None)
-    monkeypatch.setattr(session, "policy_of_folder", lambda *_: None)
+    wanted = asked(tmp_path, completions="", model="model", sampling=SamplingParams(samples=1))
+    monkeypatch.setattr(evaluation.huggingface, "Checkpoint", lambda _: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
     monkeypatch.setattr(
-        code_evaluation,
+        programs,
         "sampled",
         lambda _, questions, *__: (Attempt(question.id, 0, RIGHT) for question in questions),
     )
@@ -290,7 +286,9 @@ def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
     evaluate_code(wanted, Hosts())
     assert sorted(folder.joinpath("attempts.jsonl").read_text().splitlines()) == attempts
     with pytest.raises(BadInput, match=r"samples is 3 there and 4 here"):
-        evaluate_code(asked(tmp_path, completions="", model=str(model_folder), draw=Draw(samples=4)), Hosts())
+        evaluate_code(
+            asked(tmp_path, completions="", model=str(model_folder), sampling=SamplingParams(samples=4)), Hosts()
+        )
 
 
 def test_prompts_that_do_not_fit_are_failures(tmp_path, model_folder):
@@ -309,7 +307,7 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
                 if attempt.program and (question.id, attempt.index) not in done:
                     yield (question.id, attempt.index), next(written)
 
-    monkeypatch.setattr(best_of_evaluation, "suites", suites)
+    monkeypatch.setattr(best_of_n, "suites", suites)
     wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
     evaluate_code(wanted, Hosts())
     # The right tests choose a right program, and the wrong one a wrong program.
@@ -328,7 +326,7 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
 def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_folder, monkeypatch, capsys):
     completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
     monkeypatch.setattr(
-        best_of_evaluation,
+        best_of_n,
         "suites",
         lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
     )
@@ -348,7 +346,7 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
     name = "humanevalplus_best_of_2"
     assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, None]
     assert {row["question_id"] for row in rows(tmp_path, "choices", name)} == {"HumanEval/0"}
-    assert "the sandbox failed on programs of 1 questions" in " ".join(capsys.readouterr().err.split())
+    assert "the sandbox failed on 1 programs to choose from" in " ".join(capsys.readouterr().err.split())
     evaluate_code(wanted, Hosts())
     assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, 1.0]
 
@@ -356,7 +354,7 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
 def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_folder, monkeypatch):
     completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT))
     monkeypatch.setattr(
-        best_of_evaluation,
+        best_of_n,
         "suites",
         lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
     )

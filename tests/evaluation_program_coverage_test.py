@@ -8,7 +8,7 @@ from pathlib import Path
 import coverage
 import pytest
 
-from codea1.evaluation.program_coverage import coverage_of
+from codea1.evaluation.suite_scores import coverage_of
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values.verdict import Verdict
 

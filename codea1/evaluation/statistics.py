@@ -1,12 +1,13 @@
-"""How far a mean over seeds and questions can be trusted, and whether two methods differ.
+"""How far a mean over questions and seeds can be trusted, whether two methods differ, and pass@k.
 
-With one seed there is a bootstrap over its questions, which says nothing of another seed. With several, seeds and
-questions are both drawn at random and crossed, since every seed is asked the same questions: the interval combines
-Student's t over seeds, which holds its level with as few as two or three, with that over questions. A bootstrap of so
-few seeds does not: three draws of three values have two thirds of their variance.
+With one seed there is a percentile bootstrap over its questions, which says nothing of another seed. With several,
+seeds and questions are both drawn at random and crossed, since every seed is asked the same questions: the interval
+combines Student's t over seeds, which holds its level with as few as two or three, with that over questions. A
+bootstrap of so few seeds does not: three draws of three values have two thirds of their variance.
 """
 
 from collections.abc import Iterator, Sequence
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -86,7 +87,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
-    """The first side's metric, less that of the second where there is one."""
+    """Returns the first side's metric, less that of the second where there is one."""
     parts = [_defined_on_all(arrays) for arrays in zip(*sides, strict=True)]
     if any(np.isnan(arrays[0]).all(axis=1).any() for arrays in parts):
         return Difference(np.nan, np.nan, np.nan, np.nan)
@@ -116,7 +117,7 @@ def _one_linearised(array: Scores) -> np.ndarray:
 
 
 def _crossed(parts: Sequence[np.ndarray]) -> Difference:
-    """The mean over seeds of the mean of parts, each [seeds, its questions], with seeds and questions crossed.
+    """Returns the mean over seeds of the mean of parts, each [seeds, its questions], with seeds and questions crossed.
 
     The squares of both half-widths are added (Howe 1974, JASA 69:610): t over seeds times the standard error that the
     spread of seeds gives, in which their interaction with questions is, and t over questions times that of the
@@ -143,7 +144,7 @@ def _half_width(terms: Sequence[tuple[float, int]], p_value: float) -> float:
 
 
 def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
-    """The p-value at which the interval just reaches 0, by halving where it lies."""
+    """Returns the p-value at which the interval just reaches 0, by halving where it lies."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -152,7 +153,7 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
 
 
 def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float, np.ndarray]:
-    """The statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
+    """Returns the statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
     rng = np.random.default_rng(seed)
     observed, drawn = 0.0, np.zeros(RESAMPLES)
     for arrays in parts:
@@ -164,13 +165,13 @@ def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float,
 
 
 def _signed(shares: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
+    """Returns the first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
     first, *rest = (_means(shares, array).prod(axis=-1) for array in arrays)
     return first - rest[0] if rest else first
 
 
 def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
+    """Returns each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
     undefined = np.isnan(array)
     means = shares @ np.where(undefined, 0.0, array)
     if not undefined.any():
@@ -180,7 +181,7 @@ def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
 
 
 def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Each question's share in each resample, [resamples, questions], block by block."""
+    """Yields each question's share in each resample, [resamples, questions], block by block."""
     at_once = max(1, _COUNTS_AT_ONCE // questions)
     for start in range(0, RESAMPLES, at_once):
         size = min(at_once, RESAMPLES - start)
@@ -189,6 +190,62 @@ def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.nd
 
 
 def _defined_on_all(arrays: Sequence[Scores]) -> list[Scores]:
-    """The arrays with NaN where any of them has it: for the same seed, question and factor."""
+    """Returns the arrays with NaN where any of them has it: for the same seed, question and factor."""
     undefined = np.any([np.isnan(array) for array in arrays], axis=0)
     return [np.where(undefined, np.nan, array) for array in arrays]
+
+
+def bootstrap_interval(values: Sequence | np.ndarray, seed: int = 0) -> Interval:
+    """Returns the mean of `values` and its 95 % percentile bootstrap interval over questions (Efron 1979).
+
+    Args:
+      values: [questions], or [questions, factors] for a metric that is the product of the factors' means over
+        questions. NaN marks a question for which the metric, or a factor of it, is undefined: each mean is over the
+        questions for which it is defined.
+      seed: of the 10,000 resamples; the same values and seed give the same interval.
+
+    Returns:
+      NaN three times when no question is left.
+    """
+    return interval([_scores(values)], seed)
+
+
+def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarray, seed: int = 0) -> Interval:
+    """Returns how much higher `after` is than `before`, with its 95 % interval; a resample takes both sides' questions.
+
+    Args:
+      before, after: as for `bootstrap_interval`; row i of both is the same question, and undefined where either is.
+
+    Raises:
+      ValueError: the two sides have different shapes.
+    """
+    return Interval(*difference([_scores(before)], [_scores(after)], seed)[:3])
+
+
+def _scores(values: Sequence | np.ndarray) -> np.ndarray:
+    """Values as `interval` reads them: [1, questions, factors]."""
+    values = np.asarray(values, np.float64)
+    if values.ndim not in (1, 2):
+        raise ValueError(f"values of shape {values.shape} are neither [questions] nor [questions, factors]")
+    return values[None, :, None] if values.ndim == 1 else values[None]
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Returns the unbiased estimate of pass@k from `n` sampled solutions of which `c` are right.
+
+    1 - C(n - c, k) / C(n, k): the chance that k of the n drawn without replacement hold a right one (Chen et al. 2021,
+    arXiv 2107.03374, equation 1). Integer arithmetic, so exact up to the last division. pass@1 is c / n, which
+    averaged over questions is the avg@n of the Code-A1 paper.
+
+    Raises:
+      ValueError: unless 1 <= k <= n and 0 <= c <= n.
+    """
+    if not 1 <= k <= n or not 0 <= c <= n:
+        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, not n={n}, c={c}, k={k}")
+    return (comb(n, k) - comb(n - c, k)) / comb(n, k)
+
+
+def pass_at_k_of(passes: Sequence[float] | np.ndarray, k: int) -> float:
+    """Returns pass@k of one question's solutions, 1 for each that passes, else 0; NaN where there is none or a NaN."""
+    passes = np.asarray(passes, np.float64)
+    return np.nan if np.isnan(passes).any() or not len(passes) else pass_at_k(len(passes), int(passes.sum()), k)

@@ -1,14 +1,18 @@
+"""Intervals of one seed and of several, differences and their p-values, and pass@k."""
+
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.evaluation import across_seeds
-from codea1.evaluation.across_seeds import difference, holm, interval
+from codea1.evaluation import statistics
+from codea1.evaluation.statistics import bootstrap_interval, difference, holm, interval, paired_difference, pass_at_k
 
 
 def every_resample(sides: list[np.ndarray]) -> Counter:
@@ -40,17 +44,17 @@ def assert_drawn_from(exact: Counter, drawn: np.ndarray) -> None:
 def test_resamples_of_one_seed_have_the_distribution_that_enumeration_gives(factors: int):
     rng = np.random.default_rng(factors)
     before, after = rng.integers(0, 5, size=(2, 4, factors)) / 4
-    mean, drawn = across_seeds._resampled([[before]], seed=1)
+    mean, drawn = statistics._resampled([[before]], seed=1)
     assert_drawn_from(every_resample([before]), drawn)
     assert mean == pytest.approx(before.mean(axis=0).prod())
-    _, drawn = across_seeds._resampled([[after, before]], seed=2)
+    _, drawn = statistics._resampled([[after, before]], seed=2)
     assert_drawn_from(every_resample([after, before]), drawn)
 
 
 def test_resamples_leave_undefined_questions_out():
     nan = float("nan")
     before = np.array([[0.0, nan], [1.0, 0.5], [nan, 1.0], [0.5, 0.0]])
-    _, drawn = across_seeds._resampled([[before]], seed=4)
+    _, drawn = statistics._resampled([[before]], seed=4)
     assert_drawn_from(every_resample([before]), drawn[~np.isnan(drawn)])
 
 
@@ -163,3 +167,102 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values: list[float]):
         ]
         closed = max(min(1.0, len(s) * min(p_values[i] for i in s)) for s in sets)
         assert adjusted == pytest.approx(closed)
+
+
+def test_equals_the_plain_bootstrap():
+    values = np.random.default_rng(1).random(40)
+    rng = np.random.default_rng(7)
+    means = [values[rng.integers(40, size=40)].mean() for _ in range(10_000)]
+    interval = bootstrap_interval(values)
+    assert interval.mean == pytest.approx(values.mean())
+    # A bound of 10,000 resamples has a standard error of 0.027 of the mean's, 0.0012 here.
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])), abs=0.007)
+
+
+def test_is_the_interval_that_the_tables_of_several_seeds_print():
+    before, after = np.random.default_rng(2).random((2, 30, 2))
+    before[3] = after[5, 1] = math.nan
+    assert bootstrap_interval(before) == statistics.interval([before[None]])
+    assert paired_difference(before, after) == statistics.difference([before[None]], [after[None]])[:3]
+
+
+def test_depends_on_values_and_seed_alone():
+    values = np.random.default_rng(0).random(700)  # more than one chunk of draws
+    assert bootstrap_interval(values, 3) == bootstrap_interval(list(values), 3)
+    assert bootstrap_interval(values, 3) != bootstrap_interval(values, 4)
+
+
+def test_width_matches_the_standard_error():
+    values = np.random.default_rng(0).normal(size=400)
+    interval = bootstrap_interval(values)
+    assert interval.high - interval.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.05)
+
+
+def test_equal_values_leave_no_doubt():
+    assert bootstrap_interval([0.25] * 9) == pytest.approx((0.25, 0.25, 0.25))
+
+
+def test_undefined_questions_are_left_out():
+    assert bootstrap_interval([1.0, math.nan, 1.0]) == pytest.approx((1.0, 1.0, 1.0))
+    for nothing in ([math.nan], [], [[math.nan, 1.0]]):
+        assert all(math.isnan(bound) for bound in bootstrap_interval(nothing))
+
+
+def test_pairing_removes_what_questions_share():
+    difficulty = np.random.default_rng(0).random(100)
+    paired = paired_difference(difficulty, difficulty + 0.1)
+    assert paired == pytest.approx((0.1, 0.1, 0.1))
+    apart = bootstrap_interval(difficulty)
+    assert apart.high - apart.low > 0.05
+
+
+def test_a_pair_needs_both_sides():
+    assert paired_difference([0.0, 0.0, math.nan], [1.0, math.nan, 5.0]) == pytest.approx((1.0, 1.0, 1.0))
+    with pytest.raises(ValueError, match="same seeds and questions"):
+        paired_difference([1.0, 2.0], [1.0])
+
+
+def test_a_product_of_means_is_not_the_mean_of_products():
+    validity, kills = np.array([[1.0, 0.0, 0.5, 0.5], [0.0, 1.0, 0.5, 1.0]])
+    pairs = np.stack([validity, kills], axis=1)
+    interval = bootstrap_interval(pairs.tolist())
+    assert interval.mean == pytest.approx(validity.mean() * kills.mean())
+    resamples = itertools.product(range(4), repeat=4)
+    products = [validity[list(rows)].mean() * kills[list(rows)].mean() for rows in resamples]
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.percentile(products, [2.5, 97.5])), abs=0.01)
+
+    doubled = paired_difference(pairs, pairs * [2, 1])
+    assert doubled == pytest.approx(interval)
+
+
+def test_each_factor_has_its_mean_over_the_questions_that_define_it():
+    pairs = [[0.5, 0.5], [math.nan, 1.0], [math.nan, math.nan]]
+    interval = bootstrap_interval(pairs)
+    assert interval.mean == pytest.approx(0.5 * 0.75)
+    # A resample without the first says nothing; three of the others are the first once and the second twice.
+    assert (interval.low, interval.high) == pytest.approx((0.25, 0.5 * 2.5 / 3))
+    assert paired_difference(pairs, pairs) == (0.0, 0.0, 0.0)
+    assert all(math.isnan(bound) for bound in bootstrap_interval([[0.5, math.nan], [0.25, math.nan]]))
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_equals_counting_every_draw(n: int):
+    for c in range(n + 1):
+        for k in range(1, n + 1):
+            draws = list(combinations(range(n), k))
+            hits = sum(any(solution < c for solution in draw) for draw in draws)
+            assert pass_at_k(n, c, k) == hits / len(draws)
+
+
+def test_pass_at_1_is_the_share_of_right_solutions():
+    assert pass_at_k(32, 7, 1) == 7 / 32
+
+
+def test_large_counts_stay_exact():
+    assert pass_at_k(2000, 1, 1000) == 0.5
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, -1, 1), (4, 1, 0)])
+def test_impossible_counts_are_refused(n: int, c: int, k: int):
+    with pytest.raises(ValueError, match="pass@k"):
+        pass_at_k(n, c, k)

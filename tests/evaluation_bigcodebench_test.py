@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
-from codea1.evaluation.judging import broken_questions
-from codea1.evaluation.sanitize import sanitize
+from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks, sanitize
+from codea1.evaluation.programs import broken_questions
 from codea1.game.prompts import DEFAULT
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.pool import SandboxPool, ScriptRun

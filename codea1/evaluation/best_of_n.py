@@ -20,8 +20,7 @@ from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Steps, every, run
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.judged import LOST
+from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 

@@ -28,7 +28,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runs.manifest import NAME as MANIFEST
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.judged import require_judged
+from codea1.sandbox.host.grading import require_judged
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation.levels import AUTO
 from codea1.storage import json_lines

@@ -21,7 +21,7 @@ from codea1.rollout.engine import Request, Sample
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.judged import LOST, why_lost
+from codea1.sandbox.host.grading import LOST, why_lost
 from codea1.sandbox.host.pool import SandboxPool
 
 FILES = ("suites", "results")

@@ -75,7 +75,7 @@ def check_black_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None
 
 def check_self_play(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     shows_no_solution(config, workdir)
-    assert trainer._players["code"] is trainer._players["test"]
+    assert trainer._parts.players["code"] is trainer._parts.players["test"]
     states = {name for player in trainer._policies.values() for name in player.states}
     assert states == {"code"}
     (last,) = [row for row in promised(workdir) if row["step"] == 2]

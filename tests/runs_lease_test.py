@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from codea1.runs import lease
+from codea1.runs import lock
 from codea1.runs.folder import RunFolder
-from codea1.runs.lease import leased
-from codea1.runs.lock import locked
+from codea1.runs.lock import leased, locked
 from codea1.runtime.errors import BadInput
-from codea1.storage.generations import ABSENT, ReplacedError, current, remove_generation, write_generation
+from codea1.storage.objects import ABSENT, ReplacedError, read_generation, remove_generation, write_generation
 from tests.conftest import ROOT
 from tests.faulty_gcs import READ, WRITE, PlannedFault, faulty, reset
 
 HOLD = """
 import sys, time
 from etils import epath
-from codea1.runs import lease
-lease.RENEW_SECONDS, lease.EXPIRY_SECONDS = 0.1, 1.0
-with lease.leased(epath.Path(sys.argv[1])):
+from codea1.runs import lock
+lock.RENEW_SECONDS, lock.EXPIRY_SECONDS = 0.1, 1.0
+with lock.leased(epath.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -31,8 +30,8 @@ with lease.leased(epath.Path(sys.argv[1])):
 
 @pytest.fixture
 def path(bucket: str, monkeypatch: pytest.MonkeyPatch) -> epath.Path:
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
-    monkeypatch.setattr(lease, "EXPIRY_SECONDS", 1.0)
+    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(lock, "EXPIRY_SECONDS", 1.0)
     return epath.Path(bucket) / "run" / ".lock"
 
 
@@ -61,7 +60,7 @@ def test_a_killed_holder_is_followed_within_its_expiry(path: epath.Path, holder:
     started = time.monotonic()
     with leased(path):
         assert 1.0 <= time.monotonic() - started < 5
-    assert current(path) is None
+    assert read_generation(path) is None
 
 
 def test_a_lease_that_was_given_back_is_free(path: epath.Path):
@@ -69,13 +68,13 @@ def test_a_lease_that_was_given_back_is_free(path: epath.Path):
         started = time.monotonic()
         with leased(path):
             assert time.monotonic() - started < 0.9
-            assert current(path) is not None
-        assert current(path) is None
+            assert read_generation(path) is not None
+        assert read_generation(path) is None
 
 
 def test_a_holder_that_was_replaced_ends_at_once(path: epath.Path, holder: subprocess.Popen):
     path.write_text('{"host": "other", "pid": 7}')
-    assert holder.wait(10) == lease.LOST_EXIT_CODE
+    assert holder.wait(10) == lock.LOST_EXIT_CODE
     assert "process 7 of host other has taken it over" in holder.stderr.read()
     assert path.exists()
 
@@ -100,14 +99,14 @@ def test_of_many_that_want_a_dead_holders_lease_one_gets_it(path: epath.Path):
 def test_a_renewal_whose_answer_is_lost_was_made(path: epath.Path):
     with faulty(PlannedFault(WRITE, r"\.lock", reset, times=4, served=True)), leased(path):
         time.sleep(1.0)
-        assert current(path) is not None
-    assert current(path) is None
+        assert read_generation(path) is not None
+    assert read_generation(path) is None
 
 
 def test_a_bucket_that_does_not_answer_for_a_moment_costs_no_lease(path: epath.Path):
     with leased(path), faulty(PlannedFault(WRITE, r"\.lock", reset, times=3), PlannedFault(READ, r"\.lock", reset)):
         time.sleep(1.0)
-    assert current(path) is None
+    assert read_generation(path) is None
 
 
 def test_generations_are_respected(path: epath.Path):
@@ -118,9 +117,9 @@ def test_generations_are_respected(path: epath.Path):
     for stale in (lambda: write_generation(path, b"d", first), lambda: remove_generation(path, first)):
         with pytest.raises(ReplacedError):
             stale()
-    assert current(path) == (second, b"c")
+    assert read_generation(path) == (second, b"c")
     remove_generation(path, second)
-    assert current(path) is None
+    assert read_generation(path) is None
     with pytest.raises(ReplacedError):
         remove_generation(path, second)
 

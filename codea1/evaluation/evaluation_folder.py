@@ -19,8 +19,7 @@ from codea1.evaluation.attempts import Attempt
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.storage import json_lines
-from codea1.storage.growing_file import GrowingFile
-from codea1.storage.objects import location
+from codea1.storage.objects import GrowingFile, location
 
 Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's and a round
 Row = dict[str, Any]

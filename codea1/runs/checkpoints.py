@@ -24,8 +24,8 @@ from codea1.runs.book_item import BookSave
 from codea1.runs.manifest import check_manifest, write_manifest
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum_of
+from codea1.storage.faults import translate_storage_errors
 from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
-from codea1.storage.retries import faults_told
 
 PyTree = Any
 
@@ -55,7 +55,7 @@ class Checkpoints:
         self._read_only = read_only
         if not read_only:
             self._remove_incomplete()
-        with faults_told(f"opening {self._directory}"):
+        with translate_storage_errors(f"opening {self._directory}"):
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -104,7 +104,7 @@ class Checkpoints:
         score = None if score is None else float(score)
         self.wait()
         self._being_saved = step
-        with faults_told(f"saving step {step} in {self._directory}"):
+        with translate_storage_errors(f"saving step {step} in {self._directory}"):
             saved = self._manager.save(
                 step,
                 args=ocp.args.Composite(
@@ -127,7 +127,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when every save is complete and superseded steps are gone. Raises StorageFailed where one failed."""
-        with faults_told(f"saving step {self._being_saved} in {self._directory}"):
+        with translate_storage_errors(f"saving step {self._being_saved} in {self._directory}"):
             self._manager.wait_until_finished()
         if not self._read_only:
             self._delete_superseded()
@@ -135,7 +135,7 @@ class Checkpoints:
     def check(self) -> None:
         """Raises StorageFailed where a save in the background has failed by now; waits for nothing."""
         if not self._manager.is_saving_in_progress():
-            with faults_told(f"saving step {self._being_saved} in {self._directory}"):
+            with translate_storage_errors(f"saving step {self._being_saved} in {self._directory}"):
                 self._manager.wait_until_finished()
 
     def settle(self) -> None:
@@ -204,7 +204,7 @@ class Checkpoints:
           ValueError: the saved arrays have other names or shapes.
         """
         self._require(step)
-        with faults_told(f"reading {self._directory / str(step)}"):
+        with translate_storage_errors(f"reading {self._directory / str(step)}"):
             restored = self._manager.restore(
                 step,
                 args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
@@ -225,8 +225,8 @@ class Checkpoints:
         Nothing else is read: the parameters of one player need not share memory with what trained them. See `restore`.
         """
         self._require(step)
-        told = faults_told(f"reading {self._directory / str(step)}")
-        with told, ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        translated = translate_storage_errors(f"reading {self._directory / str(step)}")
+        with translated, ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
             return reader.restore(
                 self._directory / str(step) / "arrays",
                 args=ocp.args.PyTreeRestore(
@@ -269,7 +269,7 @@ class Checkpoints:
     def _delete(self, step: int) -> None:
         if jax.process_index() == 0:
             remove(self._directory / str(step) / _MARKER)
-        with faults_told(f"deleting {self._directory / str(step)}"):
+        with translate_storage_errors(f"deleting {self._directory / str(step)}"):
             self._manager.delete(step)
 
     def _write_manifest(self) -> None:
@@ -313,7 +313,7 @@ class Checkpoints:
 
     def _first_score(self, folder: epath.Path) -> float | None:
         check_manifest(folder, "score/")
-        with faults_told(f"reading {folder}"):
+        with translate_storage_errors(f"reading {folder}"):
             restored = self._manager.restore(int(folder.name), args=ocp.args.Composite(score=ocp.args.JsonRestore()))
         return restored.score["score"]
 

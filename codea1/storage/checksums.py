@@ -9,29 +9,29 @@ from typing import NamedTuple
 import google_crc32c
 from etils import epath
 
+from codea1.storage.faults import retried
 from codea1.storage.objects import filesystem, is_remote
-from codea1.storage.retries import retried
 
 _CHUNK_BYTES = 1 << 22
 _THREADS = 8
 
 
 class Checksum(NamedTuple):
-    """What a file must still be to be the same."""
+    """Identifies the content of a file."""
 
     size: int  # bytes
     crc32c: str  # big-endian, in Base64, as Cloud Storage writes it
 
 
 def checksum_of(content: bytes) -> Checksum:
-    """The checksum of some bytes."""
+    """Returns the checksum of some bytes."""
     running = RunningChecksum()
     running.update(content)
     return running.value
 
 
 class RunningChecksum:
-    """The checksum of bytes that come one after another."""
+    """Computes the checksum of bytes that come one after another."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -43,19 +43,19 @@ class RunningChecksum:
 
     @property
     def value(self) -> Checksum:
-        """Of all bytes so far."""
+        """The checksum of all bytes so far."""
         return Checksum(self._size, base64.b64encode(self._crc32c.digest()).decode())
 
 
 def checksums(folder: epath.Path, files: Iterable[str]) -> dict[str, Checksum | None]:
-    """The checksums of files by name relative to `folder`; None where there is none. Raises StorageFailed."""
+    """Returns the checksums of files by name relative to `folder`; None where there is none. Raises StorageFailed."""
     files = list(files)
     with ThreadPoolExecutor(_THREADS) as threads:
         return dict(zip(files, threads.map(lambda name: checksum(folder / name), files), strict=True))
 
 
 def checksum(path: epath.Path) -> Checksum | None:
-    """The checksum of one file, None where there is none. Raises StorageFailed."""
+    """Returns the checksum of one file, None where there is none. Raises StorageFailed."""
     of_file = _of_object if is_remote(path) else _of_file
     try:
         return retried(f"reading {path}", lambda: of_file(path))

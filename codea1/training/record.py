@@ -12,7 +12,7 @@ from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum
-from codea1.storage.retries import retries_so_far
+from codea1.storage.faults import retries_so_far
 from codea1.training.progress import Progress
 
 

@@ -35,7 +35,7 @@ from etils import epath
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_shards import ALL_SHARDS
-from codea1.runs.book_folder import read_shards
+from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics

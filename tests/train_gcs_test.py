@@ -22,7 +22,7 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.export import export
 from codea1.game.mistake_book import Pages
 from codea1.report import report
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics

@@ -20,7 +20,7 @@ from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.manifest import NAME as MANIFEST
+from codea1.runs.manifest import MANIFEST
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation.levels import AUTO

@@ -19,8 +19,7 @@ from orbax.checkpoint.checkpoint_managers import LatestN
 
 from codea1.game.book_shards import ALL_SHARDS
 from codea1.game.mistake_book import Pages
-from codea1.runs.book_folder import read_shards
-from codea1.runs.book_item import BookSave
+from codea1.runs.book_files import BookSave, read_shards
 from codea1.runs.manifest import check_manifest, write_manifest
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum_of

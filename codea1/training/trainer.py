@@ -14,7 +14,7 @@ from codea1.evaluation.intervals import bootstrap_interval
 from codea1.game.round import Round
 from codea1.game.round_rows import rows
 from codea1.game.round_statistics import statistics
-from codea1.runs.book_item import BookSave
+from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import Compilation

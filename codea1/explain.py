@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.runs import story_page, story_terminal
+from codea1.runs import story_view
 from codea1.runs.folder import RunFolder
 from codea1.runs.story import tell
 from codea1.runtime.errors import BadInput, with_exit_code
@@ -30,11 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     story = tell(RunFolder.existing(given.run), given.question, given.step)
     if not given.html:
-        Console().print(story_terminal.render(story))
+        story_view.show(story, Console())
         return
     file = location(given.html, "--html")
     try:
-        write_atomically(file, story_page.page(story))
+        write_atomically(file, story_view.page(story))
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
     print(f"wrote {file}")

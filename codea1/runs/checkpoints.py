@@ -70,7 +70,7 @@ class Checkpoints:
 
     @classmethod
     def reader(cls, directory: epath.Path) -> "Checkpoints":
-        """Those of a run that may be live, to be read: nothing is made or cleaned up."""
+        """Opens the checkpoints of a run that may be live, for reading: nothing is made or cleaned up."""
         return cls(directory, keep_last=1, keep_best=0, read_only=True)
 
     def save(
@@ -157,7 +157,7 @@ class Checkpoints:
         return next(iter(self._by_score(self.steps())), None)
 
     def latest(self, allow_previous: bool = False) -> tuple[int | None, list[str]]:
-        """The newest complete step, None where there is none, once the checksums of its files are found to be right.
+        """Returns the newest complete step, None where there is none, after comparing the checksums of its files.
 
         Args:
           allow_previous: takes the newest step that is undamaged, and forgets those after it. Not for readers.
@@ -236,7 +236,7 @@ class Checkpoints:
             )
 
     def named(self, step: str, files: str = "") -> int:
-        """The complete step that a person means by "last", "best" or a number.
+        """Returns the complete step that "last", "best" or a number names.
 
         Raises BadInput where there is none, or one of its files whose names begin with `files` is damaged.
         """
@@ -272,7 +272,7 @@ class Checkpoints:
             self._manager.delete(step)
 
     def _write_manifest(self) -> None:
-        """Of the step that is being saved: on a disk Orbax gives its folder the step's name when all is written."""
+        """Writes that of the step being saved: on a disk Orbax gives its folder the step's name when all is written."""
         name = str(self._being_saved)
         (folder,) = (each for each in names(self._directory) if each.partition(".")[0] == name)
         write_manifest(self._directory / folder)
@@ -293,25 +293,21 @@ class Checkpoints:
         if step not in self._scores:
             folder = self._directory / str(step)
             try:
-                late = self._late_score(folder)
-                self._scores[step] = self._first_score(folder) if late is None else late
+                self._scores[step] = self._read_score(folder)
             except BadInput as damage:
                 raise BadInput(f"{damage} Remove {folder} to go on without that step.") from None
         return self._scores[step]
 
-    def _late_score(self, folder: epath.Path) -> float | None:
+    def _read_score(self, folder: epath.Path) -> float | None:
         try:
-            sealed = json.loads(read(folder / _LATE_SCORE))
-            if sealed != _sealed(sealed["score"]):
+            late = json.loads(read(folder / _LATE_SCORE))
+            if late != _sealed(late["score"]):
                 raise ValueError
+            return late["score"]
         except FileNotFoundError:
-            return None
+            check_manifest(folder, "score/")
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{folder / _LATE_SCORE} is damaged.") from None
-        return sealed["score"]
-
-    def _first_score(self, folder: epath.Path) -> float | None:
-        check_manifest(folder, "score/")
         with translate_storage_errors(f"reading {folder}"):
             restored = self._manager.restore(int(folder.name), args=ocp.args.Composite(score=ocp.args.JsonRestore()))
         return restored.score["score"]
@@ -326,5 +322,5 @@ class Checkpoints:
 
 
 def _sealed(score: float) -> dict[str, Any]:
-    """What a step's later score is written as: the manifest, which was there before, knows nothing of it."""
+    """Returns a step's later score with a checksum of its own: the manifest, written before, does not list it."""
     return {"score": score, "crc32c": checksum_of(json.dumps(score).encode()).crc32c}

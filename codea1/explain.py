@@ -14,7 +14,7 @@ from rich.console import Console
 
 from codea1.runs import story_view
 from codea1.runs.folder import RunFolder
-from codea1.runs.story import tell
+from codea1.runs.story import read_story
 from codea1.runtime.errors import BadInput, with_exit_code
 from codea1.storage.objects import location, write_atomically
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--step", type=int, help="only this training step; all without it")
     parser.add_argument("--html", metavar="FILE", help="writes a page to this file instead of the terminal")
     given = parser.parse_args(arguments)
-    story = tell(RunFolder.existing(given.run), given.question, given.step)
+    story = read_story(RunFolder.existing(given.run), given.question, given.step)
     if not given.html:
         story_view.show(story, Console())
         return

@@ -134,32 +134,17 @@ def decode(path: epath.Path, content: bytes, shard: int) -> Pages:
     Raises:
       BadInput: it is not such a file, or holds a question of another shard.
     """
-    try:
-        lines = gzip.decompress(content).decode().splitlines()
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise BadInput(f"{path} cannot be decompressed: {error}.") from None
     pages: Pages = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            question_id, page = _decode_line(line)
-            if question_id in pages:
-                raise ValueError(f"question {question_id} comes twice")
+    try:
+        for line in gzip.decompress(content).splitlines():
+            row = json.loads(line)
+            question_id, entries = row["question_id"], row["entries"]
+            page = Page.of(row["truth"], map(BookEntry.from_json, entries))
+            if question_id in pages or not entries or len(page.entries) != len(entries):
+                raise ValueError(f"question {question_id} comes twice, has no tests, or one twice")
             if shard_of(question_id) != shard:
                 raise ValueError(f"question {question_id} belongs to shard {shard_of(question_id)}")
-        except ValueError as error:
-            raise BadInput(f"{path}, line {number}: {error}.") from None
-        pages[question_id] = page
+            pages[question_id] = page
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path} is not a shard of a Mistake Book: {error}.") from None
     return pages
-
-
-def _decode_line(line: str) -> tuple[str, Page]:
-    row: Any = json.loads(line)
-    if not isinstance(row, dict) or set(row) != {"question_id", "truth", "entries"}:
-        raise ValueError("not an object of question_id, truth and entries")
-    question_id, truth, entries = row["question_id"], row["truth"], row["entries"]
-    if not isinstance(question_id, str) or not isinstance(truth, str) or not isinstance(entries, list):
-        raise ValueError("question_id and truth must be text, and entries a list")
-    page = Page.of(truth, map(BookEntry.from_json, entries))
-    if not entries or len(page.entries) != len(entries):
-        raise ValueError(f"question {question_id} has no tests, or one twice")
-    return question_id, page

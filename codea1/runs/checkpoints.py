@@ -169,17 +169,17 @@ class Checkpoints:
           BadInput: the newest step is damaged, and an older one is not allowed, or none is undamaged.
           StorageFailed: the files cannot be read.
         """
-        steps = self.steps()
         damages = []
-        for step in reversed(steps):
+        for step in reversed(self.steps()):
             try:
                 check_manifest(self._directory / str(step))
             except BadInput as damage:
                 damages.append(str(damage))
-                if not allow_previous:
-                    raise BadInput(f"{damage} {self._remedy(step, steps)}") from None
-            else:
-                return step, damages
+                continue
+            if damages and not allow_previous:
+                remedy = f"Step {step} is undamaged: --allow_previous_step goes on from there."
+                raise BadInput(f"{' '.join(damages)} {remedy}")
+            return step, damages
         if damages:
             raise BadInput(f"{' '.join(damages)} No step is undamaged.")
         return None, []
@@ -276,13 +276,6 @@ class Checkpoints:
         name = str(self._being_saved)
         (folder,) = (each for each in names(self._directory) if each.partition(".")[0] == name)
         write_manifest(self._directory / folder)
-
-    def _remedy(self, step: int, steps: list[int]) -> str:
-        for previous in reversed(steps[: steps.index(step)]):
-            with contextlib.suppress(BadInput):
-                check_manifest(self._directory / str(previous))
-                return f"Step {previous} is undamaged: --allow_previous_step goes on from there."
-        return "No earlier step is undamaged."
 
     def _by_score(self, steps: list[int]) -> list[int]:
         scored = [(self._score(step), step) for step in steps]

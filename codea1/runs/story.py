@@ -61,7 +61,7 @@ class Story:
     note: str = ""  # what could not be told, and why
 
 
-def tell(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
+def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
     """Reads one question's story from a run's samples.
 
     Args:

@@ -56,23 +56,21 @@ def checksums(folder: epath.Path, files: Iterable[str]) -> dict[str, Checksum | 
 
 def checksum(path: epath.Path) -> Checksum | None:
     """Returns the checksum of one file, None where there is none. Raises StorageFailed."""
-    of_file = _of_object if is_remote(path) else _of_file
+
+    def compute() -> Checksum:
+        if is_remote(path):
+            info = filesystem(path).info(os.fspath(path))
+            if info["type"] != "file":
+                raise FileNotFoundError(path)
+            if "crc32c" in info:
+                return Checksum(int(info["size"]), info["crc32c"])
+        running = RunningChecksum()
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                running.update(chunk)
+        return running.value
+
     try:
-        return retried(f"reading {path}", lambda: of_file(path))
+        return retried(f"reading {path}", compute)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
-
-
-def _of_object(path: epath.Path) -> Checksum:
-    info = filesystem(path).info(os.fspath(path))
-    if info["type"] != "file":
-        raise FileNotFoundError(path)
-    return Checksum(int(info["size"]), info["crc32c"]) if "crc32c" in info else _of_file(path)
-
-
-def _of_file(path: epath.Path) -> Checksum:
-    running = RunningChecksum()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            running.update(chunk)
-    return running.value

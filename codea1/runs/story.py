@@ -58,14 +58,14 @@ class Story:
     question_id: str
     prompt: str  # what the Code LLM read
     meetings: tuple[Meeting, ...]
-    note: str = ""  # what could not be told, and why
+    note: str = ""  # what is left out, and why
 
 
 def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
     """Reads one question's story from a run's samples.
 
     Args:
-      step: the only meeting that is told; None for all.
+      step: the only meeting that is returned; None for all.
 
     Raises:
       BadInput: the run has no samples, or none of the question, or none in that step; or a file is damaged.
@@ -86,12 +86,12 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
     if step is not None and step not in met:
         steps = ", ".join(map(str, met))
         raise BadInput(f"question {question_id} was not asked in step {step} of {folder.path}, but in {steps}.")
-    book, told = _Book(folder.config, question_id), []
+    book, meetings = _Book(folder.config, question_id), []
     for number, rows in met.items():
         solutions = _solutions(rows)
         lines = book.learn(number, solutions)
-        told.append(Meeting(number, solutions, lines))
-    chosen = tuple(meeting for meeting in told if step in (None, meeting.step))
+        meetings.append(Meeting(number, solutions, lines))
+    chosen = tuple(meeting for meeting in meetings if step in (None, meeting.step))
     prompt = next(iter(met.values()))[0].get("prompt", "")
     return Story(folder.path.name, folder.config.get("method", ""), question_id, prompt, chosen, book.note)
 

@@ -90,7 +90,7 @@ def read_shards(folder: epath.Path, shards: Sequence[int] = ALL_SHARDS) -> Pages
       StorageFailed: it cannot be read.
     """
     beginning = f"{folder.name}/"
-    listed = {name.removeprefix(beginning): sum for name, sum in read_manifest(folder.parent, beginning).items()}
+    listed = {name.removeprefix(beginning): entry for name, entry in read_manifest(folder.parent, beginning).items()}
     if not listed:
         raise BadInput(f"{folder.parent} has no Mistake Book.")
     if _OWN_MANIFEST in listed:

@@ -36,7 +36,7 @@ from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_shards import ALL_SHARDS
-from codea1.runs.book_folder import read_shards
+from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics

@@ -11,9 +11,8 @@ import pytest
 
 from bench.micro_run import content
 from codea1.game.mistake_book import MistakeBook, Pages
-from codea1.runs.book_export import read_export
-from codea1.runs.book_item import BookSave
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book, read_export
+from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 SAVES = """
 import resource, sys, jax.numpy as jnp
 from absl import flags
-from codea1 import program
+from codea1.runtime import command
 from codea1.runs.checkpoints import Checkpoints
 from etils import epath
 
@@ -33,7 +33,7 @@ def main():
     checkpoints.save(2, {"x": jnp.arange(100_000.0) ** 0.5}, {"x": "y" * 50_000}, None)
     checkpoints.close()
 
-program.run(main)
+command.run(main)
 """
 
 

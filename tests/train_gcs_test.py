@@ -23,14 +23,14 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation.run_report import report_run
 from codea1.export import export
 from codea1.game.mistake_book import Pages
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import StorageFailed
 from codea1.runtime.hosts import Hosts
-from codea1.storage import retries
+from codea1.storage import faults
 from codea1.tools.book import main as book_program
 from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
@@ -152,7 +152,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     ids=["no permission at step 3", "no bucket before the marker of step 4", "lost answers"],
 )
 def test_nothing_is_lost_with_the_storage(undisturbed, bucket, monkeypatch, fault, told):
-    monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.01)
     config, local = undisturbed
     workdir = f"{bucket}/run"
     with faulty(fault):

@@ -12,8 +12,7 @@ import pytest
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
-from codea1.runs.book_export import read_export
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book, read_export
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples

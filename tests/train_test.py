@@ -16,7 +16,7 @@ from bench.micro_run import NOT_PROMISED, content, make_model_folder, scripted_a
 from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.mistake_book import Page
-from codea1.runs.book_folder import finish, read_shards, write_shards
+from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
@@ -168,8 +168,7 @@ def test_a_book_whose_ground_truths_have_changed_is_asked_again(micro_config, sc
     for path in folder.glob("*.json*"):
         path.unlink()
     # As if other programs had answered them; those of today give the same answers.
-    write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()}, host=0)
-    finish(folder, hosts=1)
+    write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()})
     write_manifest(folder.parent)
     capsys.readouterr()
     resumed = train(micro_config, tmp_path / "cut")

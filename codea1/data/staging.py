@@ -9,8 +9,8 @@ from etils import epath
 
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
+from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
-from codea1.storage.retries import retried
 
 
 def staged_file(source: str, folder: str | None) -> str:

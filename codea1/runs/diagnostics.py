@@ -12,7 +12,7 @@ _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth,
 
 
 def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What the suites of a step are like, as shares, counts and lengths.
+    """Returns what the suites of a step are like, as shares, counts and lengths.
 
     Args:
       rows: of `codea1.runs.samples`; those of the Code LLM say nothing here.

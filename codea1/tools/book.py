@@ -18,9 +18,7 @@ from etils import epath
 
 from codea1.game.book_merge import merge
 from codea1.game.book_search import search
-from codea1.runs.book_export import write_export
-from codea1.runs.book_listing import counts, listing
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import counts, listing, open_book, write_export
 from codea1.runtime.errors import BadInput, with_exit_code
 
 

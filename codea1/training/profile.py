@@ -40,10 +40,11 @@ class ProfilerWindow:
             with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
                 yield
         except BaseException:
-            self._stop()
+            if self._started is not None:
+                self._stop(last=None)
             raise
         if self._started is not None and number == self._steps[-1]:
-            self._keep(number)
+            self._stop(last=number)
 
     def _start(self, number: int) -> None:
         options = jax.profiler.ProfileOptions()
@@ -53,18 +54,13 @@ class ProfilerWindow:
         jax.profiler.start_trace(self._local.name, profiler_options=options)
         self._started = number
 
-    def _stop(self) -> None:
-        if self._started is not None:
-            self._started = None
+    def _stop(self, last: int | None) -> None:
+        """Ends the trace, and keeps it where it is whole: up to step `last`."""
+        started, self._started = self._started, None
+        with self._local:
             jax.profiler.stop_trace()
-            self._local.cleanup()
-
-    def _keep(self, last: int) -> None:
-        jax.profiler.stop_trace()
-        # One folder for all hosts: TensorBoard then takes them for one trace.
-        session = self._folder.profile / "plugins" / "profile" / f"steps_{self._started}_to_{last}"
-        for kind in _KINDS:
-            for file in Path(self._local.name).rglob(f"*.{kind}"):
-                write_atomically(session / f"host_{self._host}.{kind}", file.read_bytes())
-        self._local.cleanup()
-        self._started = None
+            # One folder for all hosts: TensorBoard then takes them for one trace.
+            session = self._folder.profile / "plugins" / "profile" / f"steps_{started}_to_{last}"
+            for kind in _KINDS if last is not None else ():
+                for file in Path(self._local.name).rglob(f"*.{kind}"):
+                    write_atomically(session / f"host_{self._host}.{kind}", file.read_bytes())

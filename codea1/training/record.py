@@ -11,7 +11,7 @@ from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum
-from codea1.storage.retries import retries_so_far
+from codea1.storage.faults import retries_so_far
 from codea1.training.progress import Progress
 
 
@@ -54,7 +54,7 @@ class Record(contextlib.ExitStack):
             self._progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
 
     def note(self, text: str) -> None:
-        """Says what slow thing happens now."""
+        """Shows what slow thing happens now."""
         self._progress.note(text)
 
     def print(self, *lines: str) -> None:
@@ -69,7 +69,7 @@ class Record(contextlib.ExitStack):
         self._retries = retries
 
     def cursor(self) -> Checksum | None:
-        """What the metrics hold now, once it is stored: for the checkpoint of the step that was written last."""
+        """Returns what the metrics hold, once stored: for the checkpoint of the step that was written last."""
         return self._metrics.flush()
 
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -90,7 +90,7 @@ class Record(contextlib.ExitStack):
 
 
 class NoRecord(Record):
-    """What the other hosts have in its place: everything is another host's to write."""
+    """Records nothing: what the hosts have that do not write the record."""
 
     def __init__(self) -> None:
         contextlib.ExitStack.__init__(self)

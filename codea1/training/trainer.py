@@ -13,7 +13,7 @@ from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.round_rows import rows
 from codea1.players.player import Player
-from codea1.runs.book_item import BookSave
+from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import Compilation

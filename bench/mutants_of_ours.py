@@ -87,12 +87,10 @@ CLAIMS = {
     "learn.overlong": ("learn_overlong_test.py",),
     "learn.update": ("learn_update_test.py", "learn_values_test.py"),
     "learn.values": ("learn_values_test.py",),
-    "learn.warm_up": ("learn_warm_up_test.py",),
 }
 ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
 UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict")
-NEEDS_CONFTEST = {"learn_warm_up_test.py"}
 
 TIME_LIMIT = "time limit"
 
@@ -345,7 +343,7 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
-    options = [] if NEEDS_CONFTEST & set(names) else ["--noconftest"]
+    options = ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     return pytest.main(
         [*options, *(f"tests/{name}" for name in names)], [_FirstFailure(Path(folder, str(os.getpid())))]

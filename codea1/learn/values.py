@@ -1,7 +1,7 @@
 """The critic as functions of a pytree: a Qwen trunk with a linear value head, its values and its update."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import Metrics, TrainState, Update, compiled_update
+from codea1.learn.update import Metrics, TrainState, Update
 from codea1.models.qwen2 import Params
 
 Array = np.ndarray | jax.Array
@@ -74,10 +74,15 @@ def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Arr
 
 
 def make_value_update(
-    graphdef: nnx.GraphDef, optimizer: AdamWConfig, shardings: TrainState, *, value_clip: float
+    graphdef: nnx.GraphDef,
+    optimizer: AdamWConfig,
+    state: TrainState,
+    batches: Sequence[ValueBatch],
+    *,
+    value_clip: float,
 ) -> Update:
-    """The critic's update, of ValueBatches. Metrics: "value_loss" and those of every update."""
-    return compiled_update(_ValueMicroLoss(graphdef, value_clip), optimizer, shardings)
+    """Returns the critic's update, by ValueBatches. Metrics: "value_loss" and those of every update."""
+    return Update(_ValueMicroLoss(graphdef, value_clip), optimizer, state, batches, prefix="critic ")
 
 
 @dataclass(frozen=True)

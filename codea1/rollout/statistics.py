@@ -15,8 +15,7 @@ class Statistics:
     prompts: int = 0  # prefilled
     prefill_rows: int = 0  # including those that filled up a prefill's static size
     tokens: int = 0  # drawn
-    slot_steps: int = 0  # decode steps, each times the slots there were
-    late_compilations: int = 0  # of all time
+    slot_steps: int = 0  # decode steps, each for the slots there were
 
     def see(self, sample: Sample) -> None:
         """Counts a finished sample."""
@@ -33,5 +32,4 @@ class Statistics:
             "prompts": float(self.prompts),
             "prefill_use": self.prompts / max(self.prefill_rows, 1),
             "slot_use": self.tokens / max(self.slot_steps, 1),
-            "late_compilations": float(self.late_compilations),
         }

@@ -52,7 +52,7 @@ LISTED = Path(__file__).with_suffix(".json")
 # Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
 CLAIMS = {
     "game.rewards": ("game_rewards_test.py", "game_ground_truth_test.py", "game_round_test.py"),
-    "learn.advantages": ("learn_advantages_test.py",),
+    "learn.advantages": ("learn_advantages_test.py", "learn_overlong_test.py"),
     "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
     "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
     "game.mistake_book": (
@@ -84,7 +84,6 @@ CLAIMS = {
     "learn.gae": ("learn_gae_test.py",),
     "learn.log_probs": ("learn_log_probs_test.py", "learn_update_test.py"),
     "learn.optimizer": ("learn_optimizer_test.py", "learn_update_test.py"),
-    "learn.overlong": ("learn_overlong_test.py",),
     "learn.update": ("learn_update_test.py", "learn_values_test.py"),
     "learn.values": ("learn_values_test.py",),
 }

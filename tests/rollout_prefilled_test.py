@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.rollout.prefilled import Prefilled
-from codea1.rollout.request import Request
-from codea1.rollout.scheduler import Queue, Slots
+from codea1.rollout.scheduler import Queue, Request, Slots
 from codea1.rollout.sizes import Sizes
 
 PAD = 0

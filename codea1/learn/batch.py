@@ -73,7 +73,7 @@ def row_shapes(lengths: Sequence[int], max_length: int, max_rows: int, multiple:
       lengths: further row lengths; those that are not shorter than `max_length` are left out.
       max_length: tokens in the longest row there may be.
       max_rows: rows of that length in a micro-batch; a multiple of `multiple`.
-      multiple: ways in which the mesh cuts the rows.
+      multiple: parts into which the mesh cuts the rows.
     """
     all_lengths = sorted({max_length, *(length for length in lengths if length < max_length)})
     return tuple(RowShape(max_rows * max_length // length // multiple * multiple, length) for length in all_lengths)

@@ -212,19 +212,21 @@ class _PolicyMicroLoss:
         def inside(x: jax.Array | None) -> jax.Array | None:
             return None if x is None else jnp.where(batch.response_mask, x, 0.0)
 
-        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk)
-        old_log_probs = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
-        loss, diagnostics = objective_loss(
-            inside(log_probs),
-            inside(entropy),
-            inside(old_log_probs),
+        log_probs_BT, entropy_BT = model_log_probs(
+            self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk
+        )
+        old_log_probs_BT = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
+        loss_BT, diagnostics = objective_loss(
+            inside(log_probs_BT),
+            inside(entropy_BT),
+            inside(old_log_probs_BT),
             inside(batch.sampler_log_probs),
             inside(batch.ref_log_probs),
             inside(batch.advantages),
             batch.response_mask,
             self.objective,
         )
-        return jnp.sum(inside(batch.loss_weights) * loss), (log_probs, jax.tree.map(inside, diagnostics))
+        return jnp.sum(inside(batch.loss_weights) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
 
 
 @dataclass(frozen=True)
@@ -233,10 +235,10 @@ class _SupervisedMicroLoss:
     log_prob_chunk: int
 
     def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
-        cross_entropy = jnp.where(batch.response_mask, -log_probs, 0.0)
-        diagnostics = {"cross_entropy": cross_entropy, "entropy": jnp.where(batch.response_mask, entropy, 0.0)}
-        return jnp.sum(batch.loss_weights * cross_entropy), jax.lax.stop_gradient((log_probs, diagnostics))
+        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
+        cross_entropy_BT = jnp.where(batch.response_mask, -log_probs_BT, 0.0)
+        diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask, entropy_BT, 0.0)}
+        return jnp.sum(batch.loss_weights * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))
 
 
 @functools.cache
@@ -280,12 +282,12 @@ def _accumulate(
     micro_loss: MicroLoss, params: Params, gradients: Params, batch: Any
 ) -> tuple[Params, Metrics, jax.Array]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
-    (loss, (log_probs, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
+    (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
     sums |= {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
-    return jax.tree.map(jnp.add, gradients, own), sums, log_probs
+    return jax.tree.map(jnp.add, gradients, own), sums, log_probs_BT
 
 
 def _apply(

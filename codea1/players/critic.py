@@ -53,11 +53,6 @@ class Critic:
         params = value_params(trunk, shape.hidden_size, self._mesh)
         self.state: TrainState = init_state(params, functions.optimizer, functions.shardings)
 
-    @property
-    def shardings(self) -> TrainState:
-        """Where each part of `state` lives."""
-        return self._functions.shardings
-
     def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
         """Values, returns and advantages of every micro-batch; advantages are whitened over each mini-batch."""
         return [self._estimate(batches) for batches in mini_batches]

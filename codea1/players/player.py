@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
-from codea1.learn.advantages import ADVANTAGES
+from codea1.learn.advantages import ADVANTAGES, overlong_penalty
 from codea1.learn.batch import (
     RowShape,
     TrainBatch,
@@ -23,7 +23,6 @@ from codea1.learn.batch import (
     with_scores,
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
-from codea1.learn.overlong import overlong_penalty
 from codea1.learn.update import TrainState, init_state
 from codea1.models import huggingface, shapes
 from codea1.models.config import Qwen2Config
@@ -36,7 +35,7 @@ from codea1.rollout.engine import Request, Sample
 from codea1.runtime.compilations import Compilation, compile_all
 from codea1.runtime.errors import BadInput
 from codea1.runtime.stable_hash import stable_hash
-from codea1.sharding import laid_out, to_host
+from codea1.sharding import to_host
 
 Metrics = dict[str, float]
 
@@ -66,7 +65,8 @@ class Player:
         self._config = config[name]
         self._mesh = mesh
         self._temperature = np.float32(self._config.temperature)
-        self._schedule = _schedule(self._config, config.steps)
+        c = self._config
+        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
         checkpoint = huggingface.Checkpoint(self._config.model)
         _require_shape(name, self._config, checkpoint.config)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
@@ -108,10 +108,9 @@ class Player:
         """`states` as shapes with the shardings they must be restored to."""
         if not self.learns:
             return {}
-        shardings = {self.name: self.functions.shardings}
-        shardings |= {f"{self.name}_critic": self._critic.shardings} if self._critic else {}
-        states = {self.name: self.state} | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
-        return laid_out(states, shardings)
+        critic = self.functions.critic
+        states = {self.name: self.functions.abstract_state}
+        return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
 
     def release(self) -> None:
         """Gives back the memory of the states, before `restore`: both need not fit at once."""
@@ -195,7 +194,7 @@ class Player:
         return compile_all(self.functions.learning)
 
     def take_rollout_metrics(self) -> Metrics:
-        """How generation went since the last call; see `codea1.rollout.statistics`."""
+        """How generation went since the last call; see `codea1.rollout.engine.Statistics`."""
         return {f"rollout_{name}": value for name, value in self.functions.engine.take_statistics().items()}
 
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
@@ -206,10 +205,20 @@ class Player:
         """
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
-        parts = mini_batches(samples, self._config.mini_batches, self._generator(step))
+        generator = np.random.default_rng([self._seed, stable_hash(self.name), step])
+        parts = mini_batches(samples, self._config.mini_batches, generator)
         if not parts:
             return metrics
-        batched = [self._micro_batches(part) for part in parts]
+        batched = [
+            micro_batches(
+                part,
+                self.functions.row_shapes,
+                aggregation=self._config.aggregation,
+                max_response_length=self._config.max_response_length,
+                pad_id=self.tokenizer.pad_id,
+            )
+            for part in parts
+        ]
         metrics["padding_waste"] = padding_waste([batch for batches in batched for batch in batches], samples)
         if self._critic:
             batched, of_critic = self._with_estimates(batched, step)
@@ -225,7 +234,10 @@ class Player:
             state, report = self.functions.update(state, batches, rate)
             reports.append(report)
         self.state = self._at_rest(state)
-        metrics |= _over_mini_batches([report.metrics() for report in reports])
+        found = [report.metrics() for report in reports]
+        metrics |= {
+            name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
+        }
         seconds = time.monotonic() - started
         lengths = [sample.length for part in parts for sample in part]
         metrics |= utilisation(self.functions.model, lengths, seconds, self._mesh)
@@ -239,18 +251,6 @@ class Player:
     def _on_devices(self, state: TrainState) -> TrainState:
         functions = self.functions
         return state if functions.resting is functions.shardings else jax.device_put(state, functions.shardings)
-
-    def _generator(self, step: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, stable_hash(self.name), step])
-
-    def _micro_batches(self, samples: Sequence[TrainSample]) -> list[TrainBatch]:
-        return micro_batches(
-            samples,
-            self.functions.row_shapes,
-            aggregation=self._config.aggregation,
-            max_response_length=self._config.max_response_length,
-            pad_id=self.tokenizer.pad_id,
-        )
 
     def _with_estimates(
         self, mini_batches: list[list[TrainBatch]], step: int
@@ -300,12 +300,6 @@ def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
             )
 
 
-def _schedule(config: ConfigDict, total_steps: int) -> ScheduleConfig:
-    return ScheduleConfig(
-        peak=config.learning_rate, warmup_steps=config.warmup_steps, total_steps=total_steps, decay=config.decay
-    )
-
-
 _OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
 
 
@@ -316,10 +310,4 @@ def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.n
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
         "sampler_log_prob_difference_max": float(differences.max()),
-    }
-
-
-def _over_mini_batches(reports: Sequence[Metrics]) -> Metrics:
-    return {
-        name: float(_OVER_MINI_BATCHES.get(name, np.mean)([report[name] for report in reports])) for name in reports[0]
     }

@@ -1,15 +1,41 @@
-"""Who is in which slot: plain bookkeeping on the host, the same on every process."""
+"""What is asked, what is answered, and who is in which slot: bookkeeping on the host, the same on every process."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from codea1.rollout.decoding import Chunk, Rows
-from codea1.rollout.request import Request, Sample
 from codea1.rollout.sizes import Sizes, smallest
 from codea1.runtime.stable_hash import stable_hash
+
+
+@dataclass(frozen=True)
+class Request:
+    """Samples first_sample .. first_sample + num_samples - 1 of one prompt.
+
+    `question_id` is whatever tells this prompt's draws from those of every other prompt of the step.
+    """
+
+    question_id: str
+    prompt_ids: tuple[int, ...]
+    first_sample: int
+    num_samples: int
+    length_limit: int | None = None  # tokens of a response, where it is less than the engine's own limit
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One response. `token_ids` ends with the stop id when it stopped; `log_probs` (float32) has an entry per token."""
+
+    question_id: str
+    index: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    log_probs: np.ndarray
+    finish_reason: Literal["stop", "length"]
 
 
 @dataclass(frozen=True)

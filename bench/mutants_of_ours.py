@@ -52,7 +52,7 @@ LISTED = Path(__file__).with_suffix(".json")
 # Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
 CLAIMS = {
     "game.rewards": ("game_rewards_test.py", "game_ground_truth_test.py", "game_round_test.py"),
-    "learn.advantages": ("learn_advantages_test.py",),
+    "learn.advantages": ("learn_advantages_test.py", "learn_overlong_test.py"),
     "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
     "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
     "game.mistake_book": (
@@ -84,15 +84,12 @@ CLAIMS = {
     "learn.gae": ("learn_gae_test.py",),
     "learn.log_probs": ("learn_log_probs_test.py", "learn_update_test.py"),
     "learn.optimizer": ("learn_optimizer_test.py", "learn_update_test.py"),
-    "learn.overlong": ("learn_overlong_test.py",),
     "learn.update": ("learn_update_test.py", "learn_values_test.py"),
     "learn.values": ("learn_values_test.py",),
-    "learn.warm_up": ("learn_warm_up_test.py",),
 }
 ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
 UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict")
-NEEDS_CONFTEST = {"learn_warm_up_test.py"}
 
 TIME_LIMIT = "time limit"
 
@@ -345,7 +342,7 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
-    options = [] if NEEDS_CONFTEST & set(names) else ["--noconftest"]
+    options = ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     return pytest.main(
         [*options, *(f"tests/{name}" for name in names)], [_FirstFailure(Path(folder, str(os.getpid())))]

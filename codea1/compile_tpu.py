@@ -1,4 +1,4 @@
-"""Compiles every program of a config for a TPU slice, on a machine that has none, and says whether it fits.
+"""Compiles every function of a config for a TPU slice, on a machine that has none, and says whether it fits.
 
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=1.5b,topology=v5e-16
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64
@@ -19,13 +19,11 @@ from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.aot import shipped
+from codea1.aot.compilation import Results
 from codea1.aot.jobs import Job
-from codea1.aot.report import Report
-from codea1.aot.results import Results
-from codea1.aot.sweep import SELECTIONS, report
+from codea1.aot.report import SELECTIONS, Report, report
 from codea1.aot.tables import markdown, show
-from codea1.aot.topology import topology
+from codea1.aot.topology import shipped_configs, topology
 from codea1.aot.verdict import verdict
 from codea1.config import validate
 from codea1.runtime import command
@@ -44,7 +42,7 @@ CONFIG = command.define_config(validate)
 def main() -> None:
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read programs of chips that are not there
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
     reports = [_compile(name, config, console) for name, config in _configs()]
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(_all_reports()) + "\n")
@@ -54,7 +52,7 @@ def main() -> None:
 
 def _configs() -> Iterator[tuple[str, ConfigDict]]:
     if ALL.value:
-        yield from shipped.configs()
+        yield from shipped_configs()
     else:
         config = CONFIG()
         yield command.config_name(), config
@@ -68,7 +66,7 @@ def _compile(name: str, config: ConfigDict, console: Console) -> Report:
     with console.status("") as status:
 
         def watch(job: Job, number: int, total: int) -> None:
-            now = f"{name}: {number} of {total}, {job.player}: {job.program.name}"
+            now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
         found = report(name, config, topology(wanted), results, PROGRAMS.value, watch)

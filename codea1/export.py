@@ -23,7 +23,7 @@ from codea1.models import config_json, huggingface, qwen2
 from codea1.models.config import require_divisible
 from codea1.models.config_json import SpecialIds
 from codea1.models.files import ModelFolder
-from codea1.players.programs import model_config
+from codea1.players.functions import model_config
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command

@@ -39,7 +39,7 @@ from codea1.data.corpus import (
 )
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
 from codea1.game.methods import game_rules
-from codea1.learn.batch import RowShape, row_shapes, supervised_batches, to_mesh
+from codea1.learn.batch import RowShape, abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
 from codea1.models import huggingface, qwen2, shapes
@@ -47,13 +47,13 @@ from codea1.models.config import Qwen2Config, require_divisible
 from codea1.models.config_json import SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
-from codea1.players.programs import model_config
+from codea1.players.functions import model_config
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
+from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
 from codea1.training.progress import Progress
 from codea1.training.setup import questions_of
 
@@ -200,8 +200,14 @@ def _train(config: ConfigDict, start: Start, record: Record) -> TrainState:
     )
     shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
     state = init_state(start.params(shardings.params), optimizer, shardings)
-    update = make_supervised_update(graphdef, optimizer, shardings, log_prob_chunk=config.model.log_prob_chunk)
     rows = _row_shapes(config, mesh)
+    update = make_supervised_update(
+        graphdef,
+        optimizer,
+        laid_out(state, shardings),
+        [abstract_supervised_batch(shape, mesh) for shape in rows],
+        log_prob_chunk=config.model.log_prob_chunk,
+    )
     started = time.monotonic()
     tokens = 0.0
     for step in range(1, sft.steps + 1):

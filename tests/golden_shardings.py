@@ -11,9 +11,8 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 
 from codea1 import sharding
-from codea1.aot import shipped
-from codea1.aot.models import models
-from codea1.aot.topology import num_chips
+from codea1.aot.jobs import models
+from codea1.aot.topology import num_chips, shipped_configs
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config, require_divisible
 
@@ -28,7 +27,7 @@ def tables() -> Table:
     """The table of all shipped configs; needs neither chips nor their compiler."""
     return {
         f"{name}, {player}": _table(model.config, _mesh(config))
-        for name, config in shipped.configs()
+        for name, config in shipped_configs()
         for player, model in models(config).items()
     }
 

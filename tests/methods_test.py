@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot.jobs import plan
-from codea1.aot.models import models
+from codea1.aot.jobs import models, plan
 from codea1.aot.roofline import estimate
 from codea1.config import use_method, validate
 from codea1.game.methods import METHODS, game_rules
 from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
 from codea1.training.saved_step import SavedStep
@@ -138,15 +138,10 @@ def test_two_steps_are_one_and_one_more(micro_config, scripted_answers, tmp_path
     assert read_metrics(RunFolder.existing(str(tmp_path / "cut")).metrics)[-1]["step"] == 1
     resumed = train(micro_config, tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
-    assert all(row["code/rollout_late_compilations"] == 0 for row in read_metrics_of(tmp_path / "whole")[1:])
     check(micro_config, tmp_path / "whole", whole)
     pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), micro_config, 2).replay()
     assert pairs
     assert all(pair.is_equal for pair in pairs)
-
-
-def read_metrics_of(workdir: Path) -> list[dict]:
-    return read_metrics(RunFolder.existing(str(workdir)).metrics)
 
 
 def suites(*flags: str) -> subprocess.CompletedProcess:
@@ -228,10 +223,10 @@ def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
         "test: cache of slots",
         "test: cache of prompts",
     }
-    jax.clear_caches()  # other tests may have compiled programs that these look for
+    compiled_functions.clear()  # other tests may have compiled functions that these look for
     player = assemble(micro_config).policies["test"]
-    names = [job.program.name for job in planned.jobs if job.player == "test"]
-    assert sorted(names) == sorted(compiled.name for compiled in player.warm_up())
+    names = [job.function.name for job in planned.jobs if job.player == "test"]
+    assert names == [compiled.name for compiled in player.warm_up()]
     assert player.warm_up_learning() == []
     assert (player.states, player.abstract_states) == ({}, {})
 
@@ -239,7 +234,7 @@ def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
 def test_one_policy_is_planned_once(micro_config):
     micro_config.method = "self_play"
     planned = plan(micro_config, device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
-    assert set(planned.programs) == {job.player for job in planned.jobs} == {"code"}
+    assert set(planned.players) == {job.player for job in planned.jobs} == {"code"}
 
 
 def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
@@ -273,7 +268,7 @@ def test_the_least_time_of_a_step_is_that_of_the_roles_and_of_those_that_learn(m
     def phases(**changes: str) -> dict[str, float]:
         micro_config.update({"method": "code_a1", "frozen": ""} | changes)
         planned = plan(micro_config, device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
-        return {phase.name: phase.seconds for phase in estimate(micro_config, planned.programs, chip).phases}
+        return {phase.name: phase.seconds for phase in estimate(micro_config, planned.players, chip).phases}
 
     two, one, frozen = phases(), phases(method="self_play"), phases(frozen="code")
     assert two.keys() - one.keys() == {"test: optimizer"}

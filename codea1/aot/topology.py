@@ -1,14 +1,16 @@
-"""TPU slices by name: their chips as devices that programs can be compiled for, and what a chip can do."""
+"""TPU slices by name: their chips as devices that can be compiled for, what a chip can do, and the configs for them."""
 
 import importlib.util
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 from jax.experimental import topologies
+from ml_collections import ConfigDict
 
 from codea1.models.flops import CHIPS, Chip
 from codea1.runtime.errors import BadInput
@@ -29,6 +31,8 @@ _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
 }
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
 
 @dataclass(frozen=True)
@@ -70,3 +74,20 @@ def topology(name: str) -> Topology:
     except jax.errors.JaxRuntimeError as error:
         raise BadInput(f"--topology={name} is no slice that libtpu knows: {error}") from None
     return Topology(name, CHIPS[generation], description.devices)
+
+
+def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:
+    """Yields the configs that are shipped for slices, files of configs/ that list the arguments they are for.
+
+    Each comes with its name, "code_a1:size=1.5b,topology=v5e-16". Raises BadInput where configs/ is not
+    there.
+    """
+    paths = sorted(FOLDER.glob("*.py"))
+    if not paths:
+        raise BadInput(f"{FOLDER} holds no configs: --all needs a checkout of the repository.")
+    for path in paths:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for arg in getattr(module, "SLICES", ()):
+            yield f"{path.stem}:{arg}" if arg else path.stem, module.get_config(arg)

@@ -71,7 +71,7 @@ class Work:
 class Cut:
     """How a mesh cuts a model."""
 
-    data: int  # replica x fsdp: ways in which rows are cut
+    data: int  # replica x fsdp: parts into which rows are cut
     fsdp: int
     tensor: int
 
@@ -187,8 +187,8 @@ def _activations_between_chips(model: Qwen2Config, tokens: int, cut: Cut) -> flo
     return 4 * BF16 * tokens * model.hidden_size * model.num_layers * (cut.tensor - 1)
 
 
-def _others(ways: int) -> float:
-    return (ways - 1) / ways
+def _others(parts: int) -> float:
+    return (parts - 1) / parts
 
 
 def utilisation(model: Qwen2Config, lengths: Sequence[int], seconds: float, mesh: Mesh) -> dict[str, float]:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.learn.batch import TrainBatch, to_mesh
@@ -12,11 +11,9 @@ from codea1.learn.gae import explained_variance, gae, whiten
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state
 from codea1.learn.values import ValueBatch, value_params
-from codea1.learn.warm_up import call_every_program, rows_of
 from codea1.models.config import Qwen2Config
 from codea1.models.huggingface import Checkpoint
-from codea1.players.programs import CriticPrograms
-from codea1.runtime.compilations import Compilation, noted
+from codea1.players.functions import CriticFunctions
 from codea1.sharding import to_host
 
 Metrics = dict[str, float]
@@ -35,36 +32,26 @@ class Estimate:
 class Critic:
     """Estimates the reward to come from the tokens so far. `state` is all that training changes."""
 
-    def __init__(self, config: ConfigDict, total_steps: int, shape: Qwen2Config, mesh: Mesh, start: Checkpoint):
-        """Starts from the policy's own checkpoint with a value head of zeros; `config` is the player's section."""
+    def __init__(
+        self, config: ConfigDict, total_steps: int, functions: CriticFunctions, shape: Qwen2Config, start: Checkpoint
+    ):
+        """Starts from the policy's own checkpoint with a value head of zeros.
+
+        Args:
+          config: the player's section.
+          total_steps: of the run.
+          functions: what the critic calls.
+          shape: the policy's model.
+          start: its checkpoint.
+        """
         self._config = config
-        self._mesh = mesh
+        self._functions, self._mesh = functions, functions.mesh
         self._schedule = ScheduleConfig(
             config.critic.learning_rate, config.warmup_steps, total_steps, decay=config.decay
         )
-        self._programs = programs = CriticPrograms(config, shape, mesh)
-        params = value_params(start.place(programs.trunk_shardings, shape.param_dtype), shape.hidden_size, mesh)
-        self.state: TrainState = init_state(params, programs.optimizer, programs.shardings)
-
-    @property
-    def shardings(self) -> TrainState:
-        """Where each part of `state` lives."""
-        return self._programs.shardings
-
-    def warm_up(self, batches: MicroBatches, compilations: list[Compilation]) -> None:
-        """Calls every program once, on micro-batches without a loss, and changes nothing; see `learn.warm_up`."""
-        placed = []
-        for batch in batches:
-            tokens = to_mesh(batch.tokens, self._mesh)
-            name = f"values {rows_of(batch)}"
-            noted(compilations, name, self._programs.values, self.state.params, tokens)
-            nothing = np.zeros(batch.tokens.shape)
-            placed.append(to_mesh(_value_batch(batch, Estimate(nothing, nothing, nothing)), self._mesh))
-        self.state = call_every_program(self._programs.update, self.state, placed, compilations, "critic ")
-
-    def num_programs(self) -> int:
-        """Programs compiled so far."""
-        return self._programs.values._cache_size() + self._programs.update.num_programs()
+        trunk = start.place(functions.trunk_shardings, shape.param_dtype)
+        params = value_params(trunk, shape.hidden_size, self._mesh)
+        self.state: TrainState = init_state(params, functions.optimizer, functions.shardings)
 
     def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
         """Values, returns and advantages of every micro-batch; advantages are whitened over each mini-batch."""
@@ -77,7 +64,7 @@ class Critic:
             placed = [
                 to_mesh(_value_batch(batch, each), self._mesh) for batch, each in zip(batches, estimated, strict=True)
             ]
-            self.state, report = self._programs.update(self.state, placed, learning_rate(step, self._schedule))
+            self.state, report = self._functions.update(self.state, placed, learning_rate(step, self._schedule))
             reports.append(report)
         masks = [batch.response_mask for batches in mini_batches for batch in batches]
         flat = [each for estimated in estimates for each in estimated]
@@ -96,7 +83,7 @@ class Critic:
     def _estimate(self, batches: MicroBatches) -> list[Estimate]:
         critic = self._config.critic
         placed = [to_mesh(batch.tokens, self._mesh) for batch in batches]
-        values = to_host([self._programs.values(self.state.params, tokens) for tokens in placed])
+        values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
         pairs = [
             gae(batch.rewards, value, batch.response_mask, gamma=critic.gamma, lam=critic.gae_lambda)
             for batch, value in zip(batches, values, strict=True)

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
-from codea1.learn.advantages import ADVANTAGES
+from codea1.learn.advantages import ADVANTAGES, overlong_penalty
 from codea1.learn.batch import (
     RowShape,
     TrainBatch,
@@ -23,21 +23,19 @@ from codea1.learn.batch import (
     with_scores,
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
-from codea1.learn.overlong import overlong_penalty
 from codea1.learn.update import TrainState, init_state
-from codea1.learn.warm_up import batch_without_loss, call_every_program, rows_of
 from codea1.models import huggingface, shapes
 from codea1.models.config import Qwen2Config
 from codea1.models.config_json import SpecialIds
 from codea1.models.flops import utilisation
 from codea1.models.qwen2 import Params
 from codea1.players.critic import Critic
-from codea1.players.programs import PlayerPrograms, has_reference, kl_in_loss
+from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.compilations import Compilation, noted
+from codea1.runtime.compilations import Compilation, compile_all
 from codea1.runtime.errors import BadInput
 from codea1.runtime.stable_hash import stable_hash
-from codea1.sharding import laid_out, to_host
+from codea1.sharding import to_host
 
 Metrics = dict[str, float]
 
@@ -49,7 +47,7 @@ class Player:
     """
 
     def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer):
-        """Loads the model and declares its programs; nothing is compiled before the first use.
+        """Loads the model and declares its functions; nothing is compiled before the first use.
 
         Args:
           name: "code" or "test", the section of `config` that says how it plays.
@@ -62,25 +60,27 @@ class Player:
         """
         self.name = name
         self.roles = METHODS[config.method].roles_of(name)
-        self.learns = config.frozen != name
         self.tokenizer = tokenizer
         self._seed = config.seed
         self._config = config[name]
         self._mesh = mesh
-        self._schedule = _schedule(self._config, config.steps)
+        self._temperature = np.float32(self._config.temperature)
+        c = self._config
+        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
         checkpoint = huggingface.Checkpoint(self._config.model)
         _require_shape(name, self._config, checkpoint.config)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-        self._programs = programs = PlayerPrograms(name, config, mesh, checkpoint.config, ids)
-        params = checkpoint.place(programs.shardings.params, programs.model.param_dtype)
-        has_critic = self.learns and self._config.advantage == "gae"
-        self._critic = Critic(self._config, config.steps, programs.model, mesh, checkpoint) if has_critic else None
+        self.functions = functions = PlayerFunctions(name, config, mesh, checkpoint.config, ids)
+        params = checkpoint.place(functions.shardings.params, functions.model.param_dtype)
+        self.learns = functions.learns
+        self._critic: Critic | None = None
+        if functions.critic:
+            self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)
         self.state: TrainState | None = None
         if self.learns:
-            self.state = self._at_rest(init_state(params, programs.optimizer, programs.shardings))
+            self.state = self._at_rest(init_state(params, functions.optimizer, functions.shardings))
         self._frozen: Params | None = None if self.learns else params
         self._reference: Params | None = params if self.learns and has_reference(self._config) else None
-        self._num_late: int | None = None  # programs of learning that were compiled after its warm-up
 
     @property
     def mesh(self) -> Mesh:
@@ -95,7 +95,7 @@ class Player:
     @property
     def row_shapes(self) -> Sequence[RowShape]:
         """The shapes of its micro-batches, shortest rows first."""
-        return self._programs.row_shapes
+        return self.functions.row_shapes
 
     @property
     def states(self) -> dict[str, TrainState]:
@@ -108,10 +108,9 @@ class Player:
         """`states` as shapes with the shardings they must be restored to."""
         if not self.learns:
             return {}
-        shardings = {self.name: self._programs.shardings}
-        shardings |= {f"{self.name}_critic": self._critic.shardings} if self._critic else {}
-        states = {self.name: self.state} | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
-        return laid_out(states, shardings)
+        critic = self.functions.critic
+        states = {self.name: self.functions.abstract_state}
+        return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
 
     def release(self) -> None:
         """Gives back the memory of the states, before `restore`: both need not fit at once."""
@@ -175,7 +174,7 @@ class Player:
         """
         temperature = self._config.temperature if temperature is None else temperature
         stream = f"{role or self.name}/{purpose}"
-        return self._programs.engine.generate(
+        return self.functions.engine.generate(
             self.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
         )
 
@@ -184,57 +183,42 @@ class Player:
 
         All hosts call it equally often.
         """
-        self._programs.engine.between_chunks = function
+        self.functions.engine.between_chunks = function
 
     def warm_up(self) -> list[Compilation]:
-        """Compiles every program of generation, and returns those that were not yet compiled, with their times."""
-        return self._programs.engine.warm_up(self.params)
+        """Compiles all that answering calls, and returns what was not compiled before, with its times."""
+        return compile_all(self.functions.generation)
 
     def warm_up_learning(self) -> list[Compilation]:
-        """As `warm_up`, for every program of learning; what the player has learned stays as it is, to the bit."""
-        compiled: list[Compilation] = []
-        if not self.learns:
-            return compiled
-        nobody = [batch_without_loss(shape, self.tokenizer.pad_id) for shape in self.row_shapes]
-        if self._critic:
-            self._critic.warm_up(nobody, compiled)
-        scored = []
-        for batch in nobody:
-            placed = to_mesh(batch, self._mesh)
-            if self._config.old_log_probs == "trainer" or has_reference(self._config):
-                arguments = self.state.params, placed.tokens, self._config.temperature
-                noted(compiled, f"score {rows_of(placed)}", self._programs.score, *arguments)
-            scored.append(self._with_scores(placed))
-        state = call_every_program(self._programs.update, self._on_devices(self.state), scored, compiled)
-        self.state = self._at_rest(state)
-        self._num_late = 0
-        return compiled
+        """As `warm_up`, for all that learning calls."""
+        return compile_all(self.functions.learning)
 
     def take_rollout_metrics(self) -> Metrics:
-        """How generation went since the last call; see `codea1.rollout.statistics`."""
-        return {f"rollout_{name}": value for name, value in self._programs.engine.take_statistics().items()}
+        """How generation went since the last call; see `codea1.rollout.engine.Statistics`."""
+        return {f"rollout_{name}": value for name, value in self.functions.engine.take_statistics().items()}
 
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
 
         "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights;
-        "learn_late_compilations" counts what was compiled after `warm_up_learning`, of all time; "update_*" are those
-        of `codea1.models.flops`, for the optimizer steps of the policy alone.
+        "update_*" are those of `codea1.models.flops`, for the optimizer steps of the policy alone.
         """
-        known = self._num_learning_programs()
-        metrics = self._learn(samples, step)
-        if self._num_late is None:
-            return metrics
-        self._num_late += self._num_learning_programs() - known
-        return metrics | {"learn_late_compilations": float(self._num_late)}
-
-    def _learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
-        parts = mini_batches(samples, self._config.mini_batches, self._generator(step))
+        generator = np.random.default_rng([self._seed, stable_hash(self.name), step])
+        parts = mini_batches(samples, self._config.mini_batches, generator)
         if not parts:
             return metrics
-        batched = [self._micro_batches(part) for part in parts]
+        batched = [
+            micro_batches(
+                part,
+                self.functions.row_shapes,
+                aggregation=self._config.aggregation,
+                max_response_length=self._config.max_response_length,
+                pad_id=self.tokenizer.pad_id,
+            )
+            for part in parts
+        ]
         metrics["padding_waste"] = padding_waste([batch for batches in batched for batch in batches], samples)
         if self._critic:
             batched, of_critic = self._with_estimates(batched, step)
@@ -247,40 +231,26 @@ class Player:
         started = time.monotonic()
         state, reports = self._on_devices(self.state), []
         for batches in scored:
-            state, report = self._programs.update(state, batches, rate)
+            state, report = self.functions.update(state, batches, rate)
             reports.append(report)
         self.state = self._at_rest(state)
-        metrics |= _over_mini_batches([report.metrics() for report in reports])
+        found = [report.metrics() for report in reports]
+        metrics |= {
+            name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
+        }
         seconds = time.monotonic() - started
         lengths = [sample.length for part in parts for sample in part]
-        metrics |= utilisation(self._programs.model, lengths, seconds, self._mesh)
+        metrics |= utilisation(self.functions.model, lengths, seconds, self._mesh)
         return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
-
-    def _num_learning_programs(self) -> int:
-        """That are compiled so far; players of one model share them."""
-        own = self._programs.score._cache_size() + self._programs.update.num_programs()
-        return own + (self._critic.num_programs() if self._critic else 0)
 
     def _at_rest(self, state: TrainState) -> TrainState:
         """The state as it is kept while the player does not learn."""
-        programs = self._programs
-        return state if programs.resting is programs.shardings else jax.device_put(state, programs.resting)
+        functions = self.functions
+        return state if functions.resting is functions.shardings else jax.device_put(state, functions.resting)
 
     def _on_devices(self, state: TrainState) -> TrainState:
-        programs = self._programs
-        return state if programs.resting is programs.shardings else jax.device_put(state, programs.shardings)
-
-    def _generator(self, step: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, stable_hash(self.name), step])
-
-    def _micro_batches(self, samples: Sequence[TrainSample]) -> list[TrainBatch]:
-        return micro_batches(
-            samples,
-            self._programs.row_shapes,
-            aggregation=self._config.aggregation,
-            max_response_length=self._config.max_response_length,
-            pad_id=self.tokenizer.pad_id,
-        )
+        functions = self.functions
+        return state if functions.resting is functions.shardings else jax.device_put(state, functions.shardings)
 
     def _with_estimates(
         self, mini_batches: list[list[TrainBatch]], step: int
@@ -299,20 +269,22 @@ class Player:
     def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
         """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
         tokens = to_mesh(batch.tokens, self._mesh)
-        own, reference = (
-            to_host(self._programs.score(params, tokens, self._config.temperature)[0])
-            for params in (self.state.params, self._reference)
-        )
+        own, reference = (to_host(self._score(params, tokens)) for params in (self.state.params, self._reference))
         penalty = np.where(batch.response_mask, self._config.kl_coefficient * (own - reference), 0.0)
         return dataclasses.replace(batch, rewards=(batch.rewards - penalty).astype(np.float32))
 
     def _with_scores(self, batch: TrainBatch) -> TrainBatch:
         old, reference = None, None
         if self._config.old_log_probs == "trainer":
-            old, _ = self._programs.score(self.state.params, batch.tokens, self._config.temperature)
+            old = self._score(self.state.params, batch.tokens)
         if kl_in_loss(self._config):
-            reference, _ = self._programs.score(self._reference, batch.tokens, self._config.temperature)
+            reference = self._score(self._reference, batch.tokens)
         return with_scores(batch, old, reference)
+
+    def _score(self, params: Params, tokens_BT: jax.Array) -> jax.Array:
+        """Returns the log-probs of a micro-batch's tokens."""
+        log_probs_BT, _ = self.functions.score[tokens_BT.shape](params, tokens_BT, self._temperature)
+        return log_probs_BT
 
 
 def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
@@ -328,12 +300,6 @@ def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
             )
 
 
-def _schedule(config: ConfigDict, total_steps: int) -> ScheduleConfig:
-    return ScheduleConfig(
-        peak=config.learning_rate, warmup_steps=config.warmup_steps, total_steps=total_steps, decay=config.decay
-    )
-
-
 _OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
 
 
@@ -344,10 +310,4 @@ def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.n
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
         "sampler_log_prob_difference_max": float(differences.max()),
-    }
-
-
-def _over_mini_batches(reports: Sequence[Metrics]) -> Metrics:
-    return {
-        name: float(_OVER_MINI_BATCHES.get(name, np.mean)([report[name] for report in reports])) for name in reports[0]
     }

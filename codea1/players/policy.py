@@ -3,26 +3,25 @@
 from collections.abc import Iterator, Sequence
 
 import jax
-from flax import nnx
 from ml_collections import ConfigDict
 
 from codea1.config import config_of, default_config
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.game.methods import METHODS
 from codea1.game.prompts import Message
-from codea1.models import config_json, huggingface, qwen2
+from codea1.models import config_json, huggingface
 from codea1.models.config import Qwen2Config
 from codea1.models.config_json import SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
-from codea1.players.programs import PlayerPrograms
+from codea1.players.functions import PlayerFunctions
 from codea1.rollout.engine import Request, Sample
 from codea1.rollout.sampling import Restriction
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
+from codea1.sharding import make_mesh
 
 MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = 4096, 2048, 64  # of a folder, which says none
 
@@ -30,11 +29,11 @@ MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = 4096, 2048, 64  # of a
 class Policy:
     """Answers chats. All hosts make the same calls."""
 
-    def __init__(self, role: str, config: ConfigDict, params: Params, programs: PlayerPrograms) -> None:
-        """`programs` are those of `role`, "code" or "test", in `config`."""
+    def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
+        """`functions` are those of `role`, "code" or "test", in `config`."""
         self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model)
         self.max_prompt_length: int = config[role].max_prompt_length
-        self._params, self._engine = params, programs.engine
+        self._params, self._engine = params, functions.engine
 
     def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
         """Token ids of a chat, with the opening of the answer and what it begins with."""
@@ -73,9 +72,9 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Poli
     checkpoint = huggingface.Checkpoint(url)
     if jax.devices()[0].platform == "cpu":
         config.model.dtype = "float32"
-    programs = _programs(role, config, checkpoint.config)
-    params = checkpoint.place(programs.shardings.params, config.model.param_dtype)
-    return Policy(role, config, params, programs)
+    functions = _functions(role, config, checkpoint.config)
+    params = checkpoint.place(functions.shardings.params, config.model.param_dtype)
+    return Policy(role, config, params, functions)
 
 
 def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
@@ -102,19 +101,18 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
         config[role].max_prompt_length = prompt or config[role].max_prompt_length
         config[role].max_response_length = response or config[role].max_response_length
         config.rollout.slots = slots or config.rollout.slots
-        programs = _programs(role, config, config_json.read(ModelFolder(config[role].model)))
+        functions = _functions(role, config, config_json.read(ModelFolder(config[role].model)))
     if role == config.frozen:
-        params = huggingface.Checkpoint(config[role].model).place(programs.shardings.params, config.model.param_dtype)
-        return Policy(role, config, params, programs)
-    _, abstract = qwen2.abstract(programs.model)
-    wanted = laid_out(nnx.to_pure_dict(abstract), param_shardings(abstract, programs.mesh, TRAIN_RULES))
-    params = checkpoints.restore_part(number, {role: {"params": wanted}})[role]["params"]
-    return Policy(role, config, params, programs)
+        params = huggingface.Checkpoint(config[role].model).place(functions.shardings.params, config.model.param_dtype)
+        return Policy(role, config, params, functions)
+    wanted = {role: {"params": functions.abstract_params}}
+    params = checkpoints.restore_part(number, wanted)[role]["params"]
+    return Policy(role, config, params, functions)
 
 
-def _programs(role: str, config: ConfigDict, stored: Qwen2Config) -> PlayerPrograms:
+def _functions(role: str, config: ConfigDict, stored: Qwen2Config) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
     config.rollout.slots = -(-config.rollout.slots // mesh.size) * mesh.size
     tokenizer = load_tokenizer(config[role].model)
     ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-    return PlayerPrograms(role, config, mesh, stored, ids)
+    return PlayerFunctions(role, config, mesh, stored, ids)

@@ -45,8 +45,6 @@ _SHOWN = (  # of each player's metrics, those there are
     "update_mfu",
     "rollout_samples",
     "rollout_slot_use",
-    "rollout_late_compilations",
-    "learn_late_compilations",
 )
 
 

@@ -77,7 +77,7 @@ def test_other_ends_of_a_program_with_argparse():
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     done = run("codea1.train", "--help")
     assert done.returncode == 0
-    assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other.")
+    assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other")
     assert "--config:" in done.stdout
     assert "--workdir:" in done.stdout
     assert "--logtostderr" not in done.stdout

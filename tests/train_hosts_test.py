@@ -175,7 +175,8 @@ def test_when_a_host_is_told_to_end_or_dies_all_end_and_the_run_can_go_on(config
 
 def test_a_frozen_host_is_told_of_and_ends_the_run(config_file, tmp_path):
     flags = f"--config={config_file}", f"--workdir={tmp_path / 'run'}", "--at=1", "--what=freeze"
-    main, frozen = start_two(*flags, "--config.watchdog.collective=5", "--config.watchdog.restart_after=1")
+    # Long enough for hosts that start one after the other on a busy machine.
+    main, frozen = start_two(*flags, "--config.watchdog.collective=20", "--config.watchdog.restart_after=1")
     try:
         _, errors = main.communicate(timeout=400)
     finally:

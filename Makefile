@@ -24,7 +24,7 @@ train: $(VENV)/.base
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base
-	$(RUN) -m codea1.tables --config=$(CONFIG):steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
+	$(RUN) -m codea1.tools.reproduce --config=$(CONFIG):steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
 
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests

@@ -19,11 +19,12 @@ from pathlib import Path
 from absl import app, flags
 from ml_collections import ConfigDict, config_flags
 
-from codea1.assembly import assemble, sandbox_pool
-from codea1.hosts import Hosts
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.trainer import Trainer
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.setup import assemble
+from codea1.training.trainer import Trainer
 
 PAIRS = flags.DEFINE_integer("pairs", 8, "stretches of each kind", lower_bound=1)
 EVERY = flags.DEFINE_integer("every", 10, "steps from one save to the next", lower_bound=2)
@@ -77,7 +78,7 @@ def measured(config: ConfigDict, workdir: Path) -> Timed:
     config.data.validation.limit = config.data.test.limit = 12  # they lie outside of the stretches
     config.checkpoint.every = EVERY.value
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with sandbox_pool(config) as sandbox:
+    with SandboxPool.of_config(config) as sandbox:
         run = Timed(config, assemble(config), sandbox, folder, Hosts())
         run.run()
     return run

@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from codea1.benchmarks.evalplus import DATASETS, EvalPlus, Problem, load_problems
-from codea1.benchmarks.operator_flip import flip_one_operator
-from codea1.sandbox.isolation import AUTO
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.evaluation.attempts import flip_one_operator
+from codea1.evaluation.evalplus import DATASETS, EvalPlus, Problem, load_problems
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.sandbox.isolation.levels import AUTO
+from codea1.values.verdict import Verdict
 
 QUICK_SECONDS = 3.0
 TRIES = 40  # at another mutant of a question, before it is thought to have no more

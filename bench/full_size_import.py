@@ -31,8 +31,8 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from codea1.model_files import ModelFolder
 from codea1.models import config_json, huggingface, qwen2, shapes
+from codea1.models.files import ModelFolder
 from codea1.models.huggingface import TENSORS, Checkpoint
 from codea1.models.safetensors_header import Entry, read_header
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings

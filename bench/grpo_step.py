@@ -30,14 +30,15 @@ from rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 from codea1.config import default_config
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface, qwen2
-from codea1.player import Player
+from codea1.models.config import Qwen2Config
+from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.sharding import make_mesh
 
 RESPONSE = 128  # tokens
 STEPS = 5  # measured, after one that compiles
 PROMPTS = prompts("equal")
-SHAPE = qwen2.Qwen2Config(
+SHAPE = Qwen2Config(
     vocab_size=MODEL["vocab"],
     hidden_size=MODEL["hidden"],
     intermediate_size=MODEL["mlp"],
@@ -76,7 +77,7 @@ def config(old_log_probs: str, micro_batch_size: int = 16, response: int = RESPO
     return c
 
 
-def player(c: ConfigDict, shape: qwen2.Qwen2Config = SHAPE) -> Player:
+def player(c: ConfigDict, shape: Qwen2Config = SHAPE) -> Player:
     """A Code LLM of random weights."""
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +129,7 @@ def peer(python: str, script: str) -> list[Spent]:
     return [Spent(**each) for each in json.loads(done.stdout.splitlines()[-1])]
 
 
-def flops(shape: qwen2.Qwen2Config, length: int) -> float:
+def flops(shape: Qwen2Config, length: int) -> float:
     """Of the matmuls of a forward pass over one token of a sequence of `length`, averaged over its tokens."""
     D, F, V, h = shape.hidden_size, shape.intermediate_size, shape.vocab_size, shape.head_dim
     heads, kv_heads = shape.num_heads * h, shape.num_kv_heads * h

@@ -32,19 +32,17 @@ import orbax.checkpoint as ocp
 from absl import flags
 from etils import epath
 
-from codea1 import activity, program, train
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model_folder, scripted_answer, write_config
+from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import RESTART_EXIT_CODE
 from codea1.game.book_shards import ALL_SHARDS
-from codea1.runs.book_folder import read_shards
+from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from tests.conftest import make_micro_config, make_model_folder, write_config
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
+from codea1.runtime import command, phases
+from codea1.runtime.errors import RESTART_EXIT_CODE
 
 # What a kill waits for, and how long it may wait then, in seconds: the start, or an activity of the run. "save": a
 # checkpoint's folder that is not complete yet.
@@ -61,11 +59,11 @@ class Published(list):
         super().__init__()
         self._memory = memory
 
-    def append(self, each: activity.Activity) -> None:
+    def append(self, each: phases.Activity) -> None:
         super().append(each)
         self._publish()
 
-    def pop(self) -> activity.Activity:
+    def pop(self) -> phases.Activity:
         each = super().pop()
         self._publish()
         return each
@@ -111,7 +109,7 @@ class Life:
 
 
 def _become(main: Callable[[], None], log: Path, memory: mmap.mmap) -> None:
-    activity._activities = Published(memory)
+    phases._activities = Published(memory)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -154,7 +152,7 @@ class Harness:
         def main() -> None:
             ChatTokenizer.decode = scripted_answer
             sys.argv = ["codea1.train", f"--config={self.config_file}", f"--workdir={workdir}"]
-            program.run(train.main)
+            command.run(train.main)
 
         return main
 

@@ -21,8 +21,9 @@ from etils import epath
 from codea1.game.book_shards import shards_of_host
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.game.tests import Call, Test
-from codea1.runs.book_folder import finish, read_shards, write_shards
-from codea1.sandbox.values import encode_exact
+from codea1.runs.book_files import read_shards, write_shards
+from codea1.runs.manifest import write_manifest
+from codea1.values import encode_exact
 
 QUESTIONS = 9_688
 COLUMNS = ("tests", "questions", "MB on disk", "bytes per test", "snapshot", "save", "load", "load 1/4")
@@ -39,22 +40,21 @@ def main() -> None:
     print(f"| {' | '.join(COLUMNS)} |\n|{' --: |' * len(COLUMNS)}")
     try:
         for tests in arguments.tests:
-            print(f"| {' | '.join(measure(tests, folder / str(tests), arguments.repeats))} |", flush=True)
+            print(f"| {' | '.join(measure(tests, folder / str(tests) / 'book', arguments.repeats))} |", flush=True)
     finally:
         if not arguments.folder:
             shutil.rmtree(folder)
 
 
-def measure(tests: int, folder: epath.Path, repeats: int) -> Iterator[str]:
+def measure(tests: int, step: epath.Path, repeats: int) -> Iterator[str]:
     book = make_book(tests)
     if book.size != tests:
         raise RuntimeError(f"the book has {book.size} tests instead of {tests}")
-    folder.mkdir(parents=True, exist_ok=True)
-    pages = book.pages()
+    folder, pages = step / "book", book.pages()
 
     def save() -> None:
-        write_shards(folder, pages, host=0)
-        finish(folder, hosts=1)
+        write_shards(folder, pages)
+        write_manifest(step)
 
     snapshot, saved = median(book.pages, repeats), median(save, repeats)
     loaded = median(lambda: read_shards(folder), repeats)

@@ -2,7 +2,7 @@
 
   python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
 
-Mutants are those of `codea1.benchmarks.mutants`, less what does not parse and what changes annotations alone: all of
+Mutants are those of `codea1.evaluation.mutants`, less what does not parse and what changes annotations alone: all of
 the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
 it takes five times the processor time of the tests as they are. Survivors that no input tells from the original stand
 in mutants_of_ours.json, each with the reason; exit code 1 where there is another one, or where one of those is killed.
@@ -44,7 +44,7 @@ import hypothesis
 import jax
 import pytest
 
-from codea1.benchmarks.mutants import mutants
+from codea1.evaluation.mutants import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")
@@ -52,7 +52,7 @@ LISTED = Path(__file__).with_suffix(".json")
 # Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
 CLAIMS = {
     "game.rewards": ("game_rewards_test.py", "game_ground_truth_test.py", "game_round_test.py"),
-    "learn.advantages": ("learn_advantages_test.py",),
+    "learn.advantages": ("learn_advantages_test.py", "learn_overlong_test.py"),
     "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
     "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
     "game.mistake_book": (
@@ -84,15 +84,12 @@ CLAIMS = {
     "learn.gae": ("learn_gae_test.py",),
     "learn.log_probs": ("learn_log_probs_test.py", "learn_update_test.py"),
     "learn.optimizer": ("learn_optimizer_test.py", "learn_update_test.py"),
-    "learn.overlong": ("learn_overlong_test.py",),
     "learn.update": ("learn_update_test.py", "learn_values_test.py"),
     "learn.values": ("learn_values_test.py",),
-    "learn.warm_up": ("learn_warm_up_test.py",),
 }
 ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
-UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.sandbox.literals", "codea1.sandbox.verdict")
-NEEDS_CONFTEST = {"learn_warm_up_test.py"}
+UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict")
 
 TIME_LIMIT = "time limit"
 
@@ -345,7 +342,7 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
-    options = [] if NEEDS_CONFTEST & set(names) else ["--noconftest"]
+    options = ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     return pytest.main(
         [*options, *(f"tests/{name}" for name in names)], [_FirstFailure(Path(folder, str(os.getpid())))]

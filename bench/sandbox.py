@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.sandbox_peer import ANSWERS, PROGRAM
-from codea1.sandbox import zygote
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.isolation import AUTO, Isolation
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import encode_exact
+from codea1.sandbox.host import zygote
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.isolation.levels import AUTO, Isolation
+from codea1.values import encode_exact
 
 SLOTS = 2
 PEER = Path(__file__).with_name("sandbox_peer.py")
@@ -120,11 +120,11 @@ def other_checkout(folder: str) -> Measure:
 
 def open_pool() -> Pool:
     """The same pool with its confinement taken out."""
-    zygote.WORKER = "bench.sandbox_open_worker"
+    module, zygote.MODULE = zygote.MODULE, "bench.sandbox_open_zygote"
     try:
         return Pool(Isolation.NO_NAMESPACES)
     finally:
-        zygote.WORKER = zygote.worker.__name__
+        zygote.MODULE = module
 
 
 def whole_load(pool: Pool) -> Callable[[int], tuple[float, float]]:

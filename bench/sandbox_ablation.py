@@ -10,24 +10,23 @@ import argparse
 import collections
 from collections.abc import Iterator
 
-from codea1.sandbox import zygote
-from codea1.sandbox.isolation import Isolation
+from codea1.sandbox.host import zygote
+from codea1.sandbox.isolation.levels import Isolation
 from tests.hostile import attack, processes
 
 HARM = ("next grading", "processes left", "files touched", "sandbox harmed")
-WITHOUT_SECCOMP = "bench.sandbox_without_seccomp"
 VARIANTS = {
-    "full": (Isolation.FULL, ""),
-    "no Landlock": (Isolation.NO_LANDLOCK, ""),
-    "no namespaces": (Isolation.NO_NAMESPACES, ""),
-    "seccomp only": (Isolation.SECCOMP_ONLY, ""),
-    "no seccomp": (Isolation.FULL, WITHOUT_SECCOMP),
+    "full": (Isolation.FULL, zygote.MODULE),
+    "no Landlock": (Isolation.NO_LANDLOCK, zygote.MODULE),
+    "no namespaces": (Isolation.NO_NAMESPACES, zygote.MODULE),
+    "seccomp only": (Isolation.SECCOMP_ONLY, zygote.MODULE),
+    "no seccomp": (Isolation.FULL, "bench.sandbox_without_seccomp"),
 }
 
 
-def unstopped(level: Isolation, worker: str) -> Iterator[str]:
+def unstopped(level: Isolation, module: str) -> Iterator[str]:
     """The names of the programs that went through, or were refused though honest."""
-    zygote.WORKER = worker or zygote.worker.__name__
+    zygote.MODULE = module
     right = {name: verdicts for name, _, verdicts in attack.all_programs()}
     report = attack.attack_all(level)
     for name, what in report["programs"].items():
@@ -42,10 +41,10 @@ def main() -> None:
     all_names = [name for name, _, _ in attack.all_programs()]
     totals = collections.Counter(name.partition(":")[0] for name in all_names)
     found: dict[str, list[str]] = {}
-    for variant, (level, worker) in VARIANTS.items():
-        if worker:
+    for variant, (level, module) in VARIANTS.items():
+        if variant == "no seccomp":
             del processes.PROGRAMS["fork bomb"]
-        found[variant] = list(unstopped(level, worker))
+        found[variant] = list(unstopped(level, module))
     print(f"{'stopped, or served':14}{'of':>6}" + "".join(f"{variant:>16}" for variant in VARIANTS))
     for category, total in totals.items():
         counts = [sum(name.startswith(f"{category}:") for name in names) for names in found.values()]

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations_with_replacement
 
-from codea1.sandbox.values import encode_canonical
+from codea1.values import encode_canonical
 
 NUMBERS = [0, 1, -1, 2, 255, 2**53, 2**53 + 1, 10**30, 0.5, 0.1, -0.0, 1e30, float("inf"), Fraction(1, 3), 1j]
 LEAVES = [*NUMBERS, None, "", "a", "é", "\ud800", b"", b"a", range(3), range(0), dt.date(2020, 1, 1)]

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.sandbox import Call, Test, descendants
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import encode_exact
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values import encode_exact
 from tests.hostile.attack import all_programs
 
 LIMITS = Limits(
@@ -42,7 +42,7 @@ TRAINERS = 5
 TRAINER = """
 import time
 from bench.sandbox_soak import LIMITS, TESTS, Call
-from codea1.sandbox.pool import SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 pool = SandboxPool(2, LIMITS, "auto")
 for i in range(40):
     pool.run_calls(f"import time\\ndef f(x):\\n  while True: time.sleep(0)\\n# {i}", [TESTS[0].call], reply="exact")

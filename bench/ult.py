@@ -31,18 +31,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from codea1.benchmarks.held_out import summary
-from codea1.benchmarks.missing_modules import missing_modules
-from codea1.benchmarks.mutants import mutants
-from codea1.benchmarks.suite_scores import TEST_SECONDS, TestedProgram, metrics, score_suites
-from codea1.benchmarks.suite_tasks import ULT, SuiteTask, load_suites
+from codea1.evaluation.benchmark import missing_modules
+from codea1.evaluation.held_out import summary
+from codea1.evaluation.mutants import mutants
+from codea1.evaluation.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
+from codea1.evaluation.suite_tasks import ULT, SuiteTask, load_suites
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.tests import Call, Test
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.literals import Budget
-from codea1.sandbox.pool import SandboxPool
-from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values import NotPlainData, decode_exact, encode_exact
+from codea1.values.literals import Budget
+from codea1.values.verdict import Verdict
 
 Suites = dict[str, list[str]]
 
@@ -269,7 +269,7 @@ def share(killed: dict[str, list[bool]]) -> float:
 def by_us(task: SuiteTask, suite: list[str], pool: SandboxPool) -> tuple[dict[str, list[bool]], float]:
     """Whether each mutant is killed, by operator in the order of places, and the seconds that took."""
     started = time.monotonic()
-    runs, _ = TestedProgram(ULT, task, ULT.imports_of(task.program, *suite), pool).on_mutants(suite)
+    runs, _ = SuiteRuns(ULT, task, ULT.imports_of(task.program, *suite), pool).on_mutants(suite)
     seconds = time.monotonic() - started
     killed = defaultdict(list)
     for mutant, run in zip(mutants(task.program), runs, strict=True):

@@ -1,4 +1,4 @@
-"""Compiles every program of a config for a TPU slice, on a machine that has none, and says whether it fits.
+"""Compiles every function of a config for a TPU slice, on a machine that has none, and says whether it fits.
 
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=1.5b,topology=v5e-16
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64
@@ -19,16 +19,15 @@ from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1 import program
-from codea1.aot import shipped
+from codea1.aot.compilation import Results
 from codea1.aot.jobs import Job
-from codea1.aot.report import Report
-from codea1.aot.results import Results
-from codea1.aot.sweep import SELECTIONS, report
+from codea1.aot.report import SELECTIONS, Report, report
 from codea1.aot.tables import markdown, show
-from codea1.aot.topology import topology
+from codea1.aot.topology import shipped_configs, topology
 from codea1.aot.verdict import verdict
-from codea1.errors import BadInput
+from codea1.config import validate
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
 
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; by default the config's"
@@ -37,13 +36,13 @@ ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config
 PROGRAMS = flags.DEFINE_enum("programs", "all", SELECTIONS, "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
-CONFIG = program.define_config()
+CONFIG = command.define_config(validate)
 
 
 def main() -> None:
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read programs of chips that are not there
+    jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
     reports = [_compile(name, config, console) for name, config in _configs()]
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(_all_reports()) + "\n")
@@ -53,10 +52,10 @@ def main() -> None:
 
 def _configs() -> Iterator[tuple[str, ConfigDict]]:
     if ALL.value:
-        yield from shipped.configs()
+        yield from shipped_configs()
     else:
         config = CONFIG()
-        yield program.config_name(), config
+        yield command.config_name(), config
 
 
 def _compile(name: str, config: ConfigDict, console: Console) -> Report:
@@ -67,7 +66,7 @@ def _compile(name: str, config: ConfigDict, console: Console) -> Report:
     with console.status("") as status:
 
         def watch(job: Job, number: int, total: int) -> None:
-            now = f"{name}: {number} of {total}, {job.player}: {job.program.name}"
+            now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
         found = report(name, config, topology(wanted), results, PROGRAMS.value, watch)
@@ -84,4 +83,4 @@ def _all_reports() -> list[Report]:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

@@ -14,7 +14,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.errors import BadInput
 from codea1.game.eviction import BOOK_POLICIES
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.rewards import POLICIES
@@ -22,9 +21,13 @@ from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
 from codea1.learn.surrogates import SURROGATES
-from codea1.models.qwen2 import REMAT_POLICIES
+from codea1.models.config import REMAT_POLICIES
 from codea1.models.shapes import PUBLISHED
-from codea1.sandbox.isolation import ISOLATIONS
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.isolation.levels import ISOLATIONS
+
+SIMPLE, SFT = "simple", "sft"  # what `method=` of a shipped config can be besides a method
 
 
 def question_source() -> ConfigDict:
@@ -97,7 +100,7 @@ def _data() -> ConfigDict:
     c.validation.split = "validation"
     c.test = question_source()  # reported, never chosen on
     c.test.split = "test"
-    c.static_tests = ""  # method static_tests: file of `codea1.suites`, whose tests pay the Code LLM
+    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests pay the Code LLM
     return c
 
 
@@ -123,7 +126,7 @@ def _game() -> ConfigDict:
 def _sandbox() -> ConfigDict:
     """What untrusted programs may use. The values are ours: the reference gives a program 10 s for all of its tests."""
     c = ConfigDict()
-    c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation; "auto": the strongest there is
+    c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation.levels; "auto": the strongest there is
     c.slots = 0  # gradings at once; 0: one per CPU core
     c.cpu_seconds_per_test = 2.0
     c.cpu_seconds_per_suite = 12.0  # all tests of one solution
@@ -191,7 +194,7 @@ def default_config() -> ConfigDict:
     c.model.dtype = "bfloat16"  # of activations and of published rollout weights
     c.model.param_dtype = "float32"  # of parameters and optimizer state
     c.model.offload_moments = False  # a policy's moments wait in the host's memory while it does not learn
-    c.model.remat = "full"  # what the backward pass recomputes; see codea1.models.qwen2.REMAT_POLICIES
+    c.model.remat = "full"  # what the backward pass recomputes; see codea1.models.config.REMAT_POLICIES
     c.model.log_prob_chunk = 1024  # tokens of each device whose logits are alive at once
 
     c.rollout = ConfigDict()
@@ -243,6 +246,42 @@ def parse_arg(arg: str | None, **defaults: Any) -> ConfigDict:
         except (KeyError, ValueError):
             raise BadInput(f"config argument {name}={text!r} is not of type {kind.__name__}.") from None
     return parsed
+
+
+def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
+    """Sets what a method or recipe is made of; `sft` is left to the config, which knows what it starts from.
+
+    Raises BadInput: there is no such one.
+    """
+    if name not in (*METHODS, SIMPLE, SFT):
+        raise BadInput(f"method={name} is unknown; known are {', '.join((*METHODS, SIMPLE, SFT))}.")
+    config.data.static_tests = static_tests
+    if name in METHODS:
+        config.method = name
+    if name == SIMPLE:
+        _use_simple(config)
+
+
+def _use_simple(config: ConfigDict) -> None:
+    """A simpler variant in circulation, where it differs from Code-A1: who plays, sees and answers what stays.
+
+    Rewards are those of `codea1.game.rewards.SimplePolicy` with weight 0.6. The Mistake Book has at most 2,000 tests in
+    all: those that a program failed, of suites paid more than 0.5; they are replayed in proportion to what was paid.
+    Plain policy gradient: one optimizer step on all samples of a training step, where the ratio is 1 and nothing is
+    clipped, with rewards normalised over the batch of each role; no KL term; AdamW with a constant rate of 1e-5. The
+    description says nothing of TOPVAR: the config's stays, and the Test LLM's batch is the suites that it selects.
+    """
+    config.game.reward = "simple"
+    config.game.alpha = 0.6
+    config.game.book_policy = "reward"
+    config.game.book_total_cap = 2000
+    for player in (config.code, config.test):
+        player.advantage = "batch"
+        player.mini_batches = 1
+        player.kl_coefficient = 0.0
+        player.learning_rate = 1e-5
+        player.warmup_steps = 0
+        player.decay = "constant"
 
 
 POSITIVE = (
@@ -382,3 +421,18 @@ def _check_mini_batches(config: ConfigDict, check: Any) -> None:
     for name in METHODS[config.method].policies:
         count, cut = trained_sequences(config, name), config[name].mini_batches
         check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
+
+
+def config_of(folder: RunFolder) -> ConfigDict:
+    """The config of a training run. Raises BadInput for another kind of run, or one of another version.
+
+    What a run that was begun before does not say, and what decides nothing that it learns, is as it is by default.
+    """
+    if set(folder.config) != set(default_config()):
+        raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
+    config = ConfigDict(folder.config)
+    for section, field in (("sandbox", "memo_mb"), ("sft", "black_box")):
+        if field not in config[section]:
+            config[section][field] = default_config()[section][field]
+    validate(config)
+    return config

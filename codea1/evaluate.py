@@ -10,21 +10,20 @@ The first asks the questions of the run's own config. The next three ask a bench
 docs/benchmarks.md, the last one of the Test LLM, see docs/benchmarks_tests.md. What they do is kept in
 evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where one was cut off, and the
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
+
+What evaluates is imported once the flags are known to be right: it brings JAX, which takes seconds.
 """
 
 from collections.abc import Sequence
 
 from absl import flags
 
-from codea1 import program
-from codea1.benchmarks.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.benchmarks.sampling import Draw
-from codea1.benchmarks.suite_tasks import SUITE_BENCHMARKS
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
-from codea1.run_evaluation import evaluate_run
-from codea1.suite_evaluation import evaluate_suites
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.benchmark import require_file
+from codea1.evaluation.code_benchmarks import SEMANTICS, WHERE_FROM
+from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
 
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -40,12 +39,12 @@ BENCHMARK = flags.DEFINE_enum(
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
 OUTPUT = flags.DEFINE_string("output", None, "folder for the results, local or gs://; else the run's")
-SAMPLES = flags.DEFINE_integer("samples", Draw.samples, "n: programs drawn for each question", lower_bound=1)
+SAMPLES = flags.DEFINE_integer("samples", SamplingParams.samples, "n: programs drawn for each question", lower_bound=1)
 TEMPERATURE = flags.DEFINE_float(
-    "temperature", None, f"else {Draw.temperature}, and 0 where tests are asked for", lower_bound=0.0
+    "temperature", None, f"else {SamplingParams.temperature}, and 0 where tests are asked for", lower_bound=0.0
 )
-TOP_P = flags.DEFINE_float("top_p", Draw.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
-SEED = flags.DEFINE_integer("seed", Draw.seed, "of all draws", lower_bound=0)
+TOP_P = flags.DEFINE_float("top_p", SamplingParams.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
+SEED = flags.DEFINE_integer("seed", SamplingParams.seed, "of all draws", lower_bound=0)
 MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the run's own, or 4096", lower_bound=0)
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
@@ -55,7 +54,7 @@ NUM_TESTS = flags.DEFINE_integer(
     "num_tests", Asked.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
 )
 ROUNDS = flags.DEFINE_bool("rounds", True, "ask for one test a round; false: for --num_tests at once, as in training")
-HOSTS = program.define_hosts()
+HOSTS = command.define_hosts()
 
 
 def main() -> None:
@@ -65,6 +64,8 @@ def main() -> None:
         raise BadInput("--benchmark is missing: it names what is asked.")
     _refuse_idle_flags()
     if BENCHMARK.value is None:
+        from codea1.training.opened_run import evaluate_run
+
         evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
         return
     if not RUN.value and not OUTPUT.value:
@@ -73,10 +74,16 @@ def main() -> None:
         raise BadInput("--completions are judged by one host: start it on one, without --num_processes.")
     if BEST_OF.value and not (TEST_MODEL.value or RUN.value):
         raise BadInput("--best_of needs a Test LLM: give --test_model.")
+    where_from = WHERE_FROM | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
+    require_file(FILE.value, BENCHMARK.value, where_from[BENCHMARK.value])
     if BENCHMARK.value in SUITE_BENCHMARKS:
-        evaluate_suites(_asked(default_temperature=0.0), ROUNDS.value, HOSTS())
+        from codea1.evaluation.suites import evaluate_suites
+
+        evaluate_suites(_asked(default_temperature=0.0), HOSTS())
     else:
-        evaluate_code(_asked(default_temperature=Draw.temperature), HOSTS())
+        from codea1.evaluation.programs import evaluate_code
+
+        evaluate_code(_asked(default_temperature=SamplingParams.temperature), HOSTS())
 
 
 def _refuse_idle_flags() -> None:
@@ -113,13 +120,14 @@ def _asked(default_temperature: float) -> Asked:
         benchmark=BENCHMARK.value,
         file=FILE.value,
         semantics=SEMANTICS_FLAG.value,
-        draw=Draw(SAMPLES.value, temperature, TOP_P.value, SEED.value),
+        sampling=SamplingParams(SAMPLES.value, temperature, TOP_P.value, SEED.value),
         lengths=(MAX_PROMPT_LENGTH.value, MAX_RESPONSE_LENGTH.value, SLOTS.value),
         best_of=BEST_OF.value,
         test_model=TEST_MODEL.value or "",
         num_tests=NUM_TESTS.value,
+        in_rounds=ROUNDS.value,
     )
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from codea1.errors import BadInput, with_exit_code
-from codea1.runs import story_page, story_terminal
+from codea1.runs import story_view
 from codea1.runs.folder import RunFolder
-from codea1.runs.story import tell
+from codea1.runs.story import read_story
+from codea1.runtime.errors import BadInput, with_exit_code
 from codea1.storage.objects import location, write_atomically
 
 
@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--step", type=int, help="only this training step; all without it")
     parser.add_argument("--html", metavar="FILE", help="writes a page to this file instead of the terminal")
     given = parser.parse_args(arguments)
-    story = tell(RunFolder.existing(given.run), given.question, given.step)
+    story = read_story(RunFolder.existing(given.run), given.question, given.step)
     if not given.html:
-        Console().print(story_terminal.render(story))
+        story_view.show(story, Console())
         return
     file = location(given.html, "--html")
     try:
-        write_atomically(file, story_page.page(story))
+        write_atomically(file, story_view.page(story))
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
     print(f"wrote {file}")

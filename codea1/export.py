@@ -16,18 +16,19 @@ import jax
 from absl import flags
 from flax import nnx
 
-from codea1 import program, sharding
-from codea1.assembly import config_of
+from codea1.config import config_of
 from codea1.data.tokenizer import copy_tokenizer, load_tokenizer
-from codea1.errors import BadInput
 from codea1.game.methods import METHODS
-from codea1.hosts import Hosts
-from codea1.model_files import ModelFolder
 from codea1.models import config_json, huggingface, qwen2
+from codea1.models.config import require_divisible
 from codea1.models.config_json import SpecialIds
-from codea1.player_programs import model_config
+from codea1.models.files import ModelFolder
+from codea1.players.functions import model_config
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
 
 RUN = flags.DEFINE_string("run", None, "folder of a run")
@@ -35,7 +36,7 @@ PLAYER = flags.DEFINE_enum("player", "code", ["code", "test"], "which of its pol
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
 OUTPUT = flags.DEFINE_string("output", None, "folder to write, local or gs://BUCKET/FOLDER; it must not exist")
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "of the weights in the folder")
-HOSTS = program.define_hosts()
+HOSTS = command.define_hosts()
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str
         tokenizer = load_tokenizer(started_from.url)
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
         shape = model_config(config, config_json.read(started_from), mesh)
-        sharding.validate(shape, mesh)
+        require_divisible(shape, mesh)
     _, abstract = qwen2.abstract(shape)
     wanted = laid_out(nnx.to_pure_dict(abstract), param_shardings(abstract, mesh, TRAIN_RULES))
     params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
@@ -101,4 +102,4 @@ def _whole_or_not_at_all(folder: ModelFolder, hosts: Hosts) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

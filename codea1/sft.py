@@ -6,7 +6,7 @@
 The first makes a tokenizer and a model, and trains it on generated question / program / tests documents in which common
 misconceptions are planted (`codea1.data.components` says which and how often). The second, with config.sft.start, is
 the SFT baseline of test generation: it goes on from a model folder and trains on suites for the training questions
-(`codea1.data.lessons` says which), of which only the suite is learned.
+(`codea1.data.corpus` says which), of which only the suite is learned.
 
 Each writes `<workdir>/model`: config.json, model.safetensors and the tokenizer, as `transformers` names and loads them.
 A workdir whose model is complete is left as it is. On several hosts the same command runs on each, with a workdir that
@@ -26,30 +26,40 @@ from absl import flags
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from codea1 import program, sharding
-from codea1.assembly import game_rules, questions_of
+from codea1.config import validate
 from codea1.data import procedural
-from codea1.data.corpus import Document, Recipe, corpus_batch, corpus_texts
-from codea1.data.lessons import golden_lessons, lesson_batch, worked_lessons
+from codea1.data.corpus import (
+    Document,
+    Recipe,
+    corpus_batch,
+    corpus_texts,
+    golden_lessons,
+    lesson_batch,
+    worked_lessons,
+)
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
-from codea1.errors import BadInput
-from codea1.hosts import Hosts
-from codea1.learn.batch import RowShape, row_shapes, supervised_batches, to_mesh
+from codea1.game.methods import game_rules
+from codea1.learn.batch import RowShape, abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
-from codea1.model_files import ModelFolder
 from codea1.models import huggingface, qwen2, shapes
+from codea1.models.config import Qwen2Config, require_divisible
 from codea1.models.config_json import SpecialIds
+from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
-from codea1.player_programs import model_config
+from codea1.players.functions import model_config
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
-from codea1.runs.progress import Progress
-from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
+from codea1.training.progress import Progress
+from codea1.training.setup import questions_of
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder that gets the model")
-CONFIG = program.define_config()
-HOSTS = program.define_hosts()
+CONFIG = command.define_config(validate)
+HOSTS = command.define_hosts()
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
 COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "tokens_per_second": ("target tokens/s", "{:,.0f}")}
 
@@ -61,7 +71,7 @@ Record = Callable[[int, Metrics], None]  # takes the metrics of a step
 class Start:
     """What is trained, and on what."""
 
-    shape: qwen2.Qwen2Config
+    shape: Qwen2Config
     tokenizer: ChatTokenizer
     mesh: Mesh
     params: Callable[[Any], Params]  # in the shardings that it is given
@@ -141,9 +151,9 @@ def _mesh(config: ConfigDict) -> Mesh:
     return make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
 
 
-def _check_mesh(config: ConfigDict, shape: qwen2.Qwen2Config, mesh: Mesh) -> None:
+def _check_mesh(config: ConfigDict, shape: Qwen2Config, mesh: Mesh) -> None:
     """Raises BadInput where the mesh cuts the model or the rows unevenly."""
-    sharding.validate(shape, mesh)
+    require_divisible(shape, mesh)
     rows, ways = config.sft.micro_batch_size, mesh.shape["replica"] * mesh.shape["fsdp"]
     if rows % ways:
         nearest = max(round(rows / ways), 1) * ways
@@ -190,8 +200,14 @@ def _train(config: ConfigDict, start: Start, record: Record) -> TrainState:
     )
     shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
     state = init_state(start.params(shardings.params), optimizer, shardings)
-    update = make_supervised_update(graphdef, optimizer, shardings, log_prob_chunk=config.model.log_prob_chunk)
     rows = _row_shapes(config, mesh)
+    update = make_supervised_update(
+        graphdef,
+        optimizer,
+        laid_out(state, shardings),
+        [abstract_supervised_batch(shape, mesh) for shape in rows],
+        log_prob_chunk=config.model.log_prob_chunk,
+    )
     started = time.monotonic()
     tokens = 0.0
     for step in range(1, sft.steps + 1):
@@ -211,4 +227,4 @@ def _row_shapes(config: ConfigDict, mesh: Mesh) -> tuple[RowShape, ...]:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

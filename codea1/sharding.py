@@ -7,18 +7,16 @@ The tables differ in the weights' "embed" alone, which no activation carries: ac
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from ml_collections import ConfigDict
 
-from codea1.errors import BadInput
-
-if TYPE_CHECKING:
-    from codea1.models.qwen2 import Qwen2Config
+from codea1.runtime.errors import BadInput
 
 # replica: copies of the weights, across slices; fsdp: weights cut and gathered for use; tensor: heads, MLP, vocabulary.
 MESH_AXES = ("replica", "fsdp", "tensor")
@@ -58,19 +56,22 @@ def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device
     return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * len(shape))
 
 
-def validate(config: "Qwen2Config", mesh: Mesh) -> None:
-    """Raises BadInput when a mesh axis would cut a dimension of the model unevenly, naming the nearest size that works.
+def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh over `devices`, all there are by default; an fsdp axis of -1 takes those left.
 
-    Query heads need no check of their own: they are a multiple of the key/value heads.
+    Raises BadInput where they do not fit.
     """
-    cuts = {"tensor": ("num_kv_heads", "intermediate_size", "vocab_size"), "fsdp": ("hidden_size",)}
-    for axis, names in cuts.items():
-        size, dimensions = mesh.shape[axis], {name: getattr(config, name) for name in names}
-        uneven = [f"{name} {value}" for name, value in dimensions.items() if value % size]
-        if uneven:
-            common = math.gcd(*dimensions.values())
-            works = min((d for d in range(1, common + 1) if common % d == 0), key=lambda d: abs(d - size))
-            raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}")
+    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
+    ways = mesh.shape["replica"] * mesh.shape["fsdp"]
+    for key, rows in {
+        "code.micro_batch_size": config.code.micro_batch_size,
+        "test.micro_batch_size": config.test.micro_batch_size,
+        "rollout.slots": config.rollout.slots,
+    }.items():
+        if rows % ways:
+            nearest = max(ways, round(rows / ways) * ways)
+            raise BadInput(f"config.{key} is {rows}; replica x fsdp = {ways} must divide it: use {nearest}.")
+    return mesh
 
 
 def partition_spec(axes: Sequence[str | None], rules: Rules) -> PartitionSpec:

@@ -1,4 +1,4 @@
-"""Trains a Code LLM and a Test LLM against each other.
+"""Trains a Code LLM and a Test LLM against each other: Algorithm 1 of Code-A1 (arXiv 2603.15611).
 
   python -m codea1.train --config=configs/tiny.py --workdir=runs/tiny/code_a1
   python -m codea1.train --config=configs/tiny.py --dry_run    # one step of it, of which nothing is kept
@@ -8,24 +8,13 @@ bucket, gs://BUCKET/FOLDER (docs/storage.md). On several hosts the same command 
 of them see; see docs/hosts.md. What signals do is in docs/resuming.md.
 """
 
-import contextlib
-import json
-import sys
-
 from absl import flags
-from ml_collections import ConfigDict
 
-from codea1 import program
-from codea1.activity import doing
-from codea1.assembly import Parts, assemble, sandbox_pool
-from codea1.dry_run import DryRun
-from codea1.errors import RESTART_EXIT_CODE, BadInput
-from codea1.hosts import Hosts
-from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
-from codea1.stopping import Stopped, StopRequest
-from codea1.trainer import Trainer
-from codea1.watchdog import Watchdog
+from codea1.config import validate
+from codea1.runtime import command
+from codea1.training.dry_run import DryRun
+from codea1.training.guards import guarded
+from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
@@ -34,50 +23,35 @@ ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
 DRY_RUN = flags.DEFINE_bool(
     "dry_run", False, "compile everything, rehearse one step, examine the sandbox, write nothing"
 )
-CONFIG = program.define_config()
-HOSTS = program.define_hosts()
+CONFIG = command.define_config(validate)
+HOSTS = command.define_hosts()
 
 
 def main() -> None:
-    hosts = HOSTS()
-    with contextlib.ExitStack() as stack:
-        with hosts.agreed():
-            config = CONFIG()
-            stack.enter_context(Watchdog(config.watchdog, hosts.index))
-            if config.sft.start:
-                raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
-            if WORKDIR.value:
-                hosts.of_main(lambda: RunFolder.check(WORKDIR.value, config.to_dict()))
-            elif not DRY_RUN.value:
-                raise BadInput("--workdir is missing: it names the folder of the run.")
-            with doing("storage"):
-                parts = assemble(config)
-            _require_same_input(hosts, config, parts)
-            pool = sandbox_pool(config)
-            sandbox = stack.enter_context(pool)
-        if DRY_RUN.value:
-            DryRun(config, parts, sandbox, hosts).run()
-            return
-        folder = hosts.of_main(lambda: _open(stack, WORKDIR.value, config))
-        with hosts.agreed():
-            folder.require_visible()
-        stop = stack.enter_context(StopRequest())  # not before: what drives a TPU may take signals when it starts
-        try:
-            Trainer(config, parts, sandbox, folder, hosts, stop, ALLOW_PREVIOUS_STEP.value).run()
-        except Stopped:
-            sys.exit(RESTART_EXIT_CODE)
+    with guarded(
+        CONFIG, WORKDIR.value, HOSTS(), dry_run=DRY_RUN.value, allow_previous_step=ALLOW_PREVIOUS_STEP.value
+    ) as run:
+        train(run)
 
 
-def _require_same_input(hosts: Hosts, config: ConfigDict, parts: Parts) -> None:
-    hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
-    hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
-
-
-def _open(stack: contextlib.ExitStack, workdir: str, config: ConfigDict) -> RunFolder:
-    folder = RunFolder.open(workdir, config.to_dict())
-    stack.enter_context(locked(folder))
-    return folder
+def train(run: Trainer | DryRun) -> None:
+    """Algorithm 1: each line is a method of `codea1.training.step.Step`; what surrounds the steps is the run's."""
+    run.prepare()
+    for number in run.steps():
+        with run.step(number) as step:
+            with step.rollout():
+                while questions := step.next_questions():  # one batch; or several, until enough of them teach
+                    history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
+                    solutions = step.sample_solutions(questions, history)  # 2. M for each question
+                    step.sample_suites(solutions)  # 3. N for each solution, written with its source in sight
+                    step.collect_verdicts()  # 4. of the ground truths and the solutions, which ran meanwhile
+                    step.assign_rewards()  # 5. R_C to each solution, R_T to each suite
+                    step.update_book()  # 6. failed tests enter the Mistake Book, passed ones wear out
+            step.assign_advantages()  # 7. each sample within its group; suites of the most varied solutions
+            for player in run.learners:
+                step.learn(player)  # 8. the Code LLM from its solutions, the Test LLM from its suites
+    run.conclude()
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

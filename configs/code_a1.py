@@ -7,9 +7,9 @@
 
 Arguments: size, topology, seed, method; models=FOLDER, which holds Qwen2.5-Coder-1.5B-Instruct and its like as
 downloaded; data=FOLDER, which holds train.parquet, validation.parquet and test.parquet with the official fields;
-static_tests=FILE, of codea1.suites. method= is one of codea1/game/methods.py, or
+static_tests=FILE, of codea1.tools.dump_tests. method= is one of codea1/game/methods.py, or
 
-  simple  the variant of codea1/recipes.py
+  simple  the variant of codea1/config.py
   sft     for codea1.sft: the SFT Test LLM, whose recipe the paper does not tell. It goes on from the Instruct model for
           111 steps on 256 suites each, of golden tests of the training questions, so that each comes three times as in
           the runs; AdamW 1e-5, 10 steps of warm-up, cosine to 0
@@ -48,9 +48,8 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from codea1.aot.topology import num_chips
-from codea1.config import default_config, parse_arg
-from codea1.errors import BadInput
-from codea1.recipes import SFT, use_method
+from codea1.config import SFT, default_config, parse_arg, use_method
+from codea1.runtime.errors import BadInput
 
 
 class Fit(NamedTuple):

@@ -8,20 +8,19 @@ import sys
 import jax
 import pytest
 
-from codea1.aot import sweep
-from codea1.aot.jobs import plan
-from codea1.aot.models import models
-from codea1.aot.program import bytes_per_device
+from codea1.aot import report as reports
+from codea1.aot.compilation import Results
+from codea1.aot.jobs import bytes_per_device, models, plan
 from codea1.aot.report import Report
-from codea1.aot.results import Results
-from codea1.aot.topology import CHIPS, SLICES, Topology, has_compiler, num_chips, topology
+from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, topology
 from codea1.aot.verdict import verdict
-from codea1.assembly import device_mesh
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
-from codea1.errors import BadInput
 from codea1.models import config_json
-from codea1.models.qwen2 import Qwen2Config
+from codea1.models.config import Qwen2Config
+from codea1.models.flops import CHIPS
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
 from tests.conftest import ROOT
 
 needs_libtpu = pytest.mark.skipif(not has_compiler(), reason="libtpu, the TPU compiler, is not installed")
@@ -54,9 +53,9 @@ def config(micro_config, folder):
 
 def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -> Report:
     """A report of the largest program of some kinds alone."""
-    chosen = sweep.largest
-    monkeypatch.setattr(sweep, "largest", lambda plan: [job for job in chosen(plan) if job.program.kind in kinds])
-    return sweep.report("test", config, topology(name), Results(tmp_path), "largest")
+    chosen = reports.largest
+    monkeypatch.setattr(reports, "largest", lambda plan: [job for job in chosen(plan) if job.function.kind in kinds])
+    return reports.report("test", config, topology(name), Results(tmp_path), "largest")
 
 
 @needs_libtpu
@@ -95,15 +94,15 @@ def test_generation_copies_no_cache(config, folder, head_dim, tmp_path, monkeypa
 @needs_libtpu
 def test_nothing_is_compiled_twice(config, tmp_path, monkeypatch):
     first = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
-    monkeypatch.setattr(sweep, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
-    assert sweep.report("test", config, topology("v5e-4"), Results(tmp_path), "largest") == first
+    monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
+    assert reports.report("test", config, topology("v5e-4"), Results(tmp_path), "largest") == first
 
 
 @needs_libtpu
 def test_the_kernel_for_tpus_is_compiled(config):
     chips = topology("v5e-4")
     planned = plan(config, device_mesh(config, chips.devices), models(config))
-    (prefill,) = (job.program for job in planned.jobs if job.program.name.startswith("prefill 2 x 128"))
+    (prefill,) = (job.function for job in planned.jobs if job.function.name.startswith("prefill 2 x 128"))
     assert "tpu_custom_call" in prefill.lower().as_text()
 
 

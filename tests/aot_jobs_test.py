@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.aot.jobs import Plan, largest, plan
-from codea1.aot.models import models
-from codea1.aot.program import bytes_per_device, fingerprint
-from codea1.assembly import device_mesh
+from codea1.aot.compilation import fingerprint
+from codea1.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.data.tokenizer import load_tokenizer
-from codea1.errors import BadInput
 from codea1.learn.batch import TrainSample
-from codea1.player import Player
+from codea1.players.player import Player
+from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
 
 GIB = 1 << 30
 
@@ -32,7 +32,7 @@ def planned(config) -> Plan:
 
 @pytest.fixture
 def player(config) -> Player:
-    jax.clear_caches()  # other tests may have compiled programs that these look for
+    compiled_functions.clear()  # other tests may have compiled functions that these look for
     return Player("code", config, device_mesh(config, jax.devices()[:1]), load_tokenizer(config.code.model))
 
 
@@ -40,27 +40,19 @@ def size_of(tree) -> int:
     return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 
-def names(jobs, phase: str) -> list[str]:
-    return sorted(job.program.name for job in jobs if job.phase == phase)
+@pytest.mark.parametrize("phase", ["rollout", "learn"])
+def test_what_is_planned_is_what_a_player_compiles(planned, player, phase):
+    compiled = player.warm_up() if phase == "rollout" else player.warm_up_learning()
+    assert [job.function.name for job in planned.jobs if job.phase == phase] == [each.name for each in compiled]
 
 
-def test_every_program_of_generation_is_planned_and_no_other(planned, player):
-    assert names(planned.jobs, "rollout") == sorted(compiled.name for compiled in player.warm_up())
-
-
-def test_nothing_is_compiled_for_learning_that_is_not_planned(planned, player):
-    learned = {job.program.kind: job.program.function for job in planned.jobs if job.phase == "learn"}
-    known = {kind: function._cache_size() for kind, function in learned.items()}
-    rng = np.random.default_rng(0)
-    samples = [
-        TrainSample(rng.integers(5, 200, length).tolist(), [7, 8], [-1.0, -2.0], 0.5, 1.0)
-        for length in (10, 12, 40, 50)
-    ]
-    player.learn(samples, step=2)
-    for kind, function in learned.items():
-        planned_here = sum(job.program.kind == kind for job in planned.jobs)
-        assert function._cache_size() > 0, kind
-        assert function._cache_size() - known[kind] <= planned_here, kind
+def test_what_is_planned_is_what_a_player_has_compiled(planned, player):
+    player.warm_up()
+    player.warm_up_learning()
+    known = set(compiled_functions)
+    for job in planned.jobs:
+        assert job.function.compiled  # of another list, for the same devices
+    assert set(compiled_functions) == known
 
 
 def test_residents_are_as_large_as_the_arrays_of_a_player(planned, player):
@@ -75,8 +67,8 @@ def test_moments_on_the_host_are_on_the_chip_while_their_player_learns(config, p
     moments = planned.residents["code: parameters and moments at rest"] - size_of(player.state.params) - 4
     assert offloaded.residents["code: moments from the host"] == moments
     for before, after in zip(planned.jobs, offloaded.jobs, strict=True):
-        is_own = before.phase == "learn" and "critic" not in before.program.name and before.program.kind != "values"
-        assert before.beside - after.beside == (0 if is_own else moments), before.program.name
+        is_own = before.phase == "learn" and "critic" not in before.function.name and before.function.kind != "values"
+        assert before.beside - after.beside == (0 if is_own else moments), before.function.name
 
 
 def learned(player: Player, samples: list[TrainSample], step: int) -> dict[str, float]:
@@ -107,16 +99,16 @@ def test_without_kl_there_is_no_reference(config):
 
 def test_the_largest_of_each_kind(planned):
     chosen = largest(planned)
-    assert {job.program.kind for job in chosen} == {job.program.kind for job in planned.jobs}
-    assert [job.program.name for job in chosen if job.program.kind == "score"] == ["score 2 x 64"]
-    (decode,) = (job for job in chosen if job.program.kind == "decode")
-    assert decode.program.name == "decode 8 slots, span 63"
+    assert {job.function.kind for job in chosen} == {job.function.kind for job in planned.jobs}
+    assert [job.function.name for job in chosen if job.function.kind == "score"] == ["score 2 x 64"]
+    (decode,) = (job for job in chosen if job.function.kind == "decode")
+    assert decode.function.name == "decode 8 slots, span 63"
 
 
 def test_players_of_one_model_share_the_largest(config):
     config.method = "code_a1"
     planned = plan(config, device_mesh(config, jax.devices()[:1]), models(config))
-    chosen = {job.program.kind: job for job in largest(planned)}
+    chosen = {job.function.kind: job for job in largest(planned)}
     assert len(chosen) == len(largest(planned))
     assert chosen["decode"].player == chosen["prefill"].player == "test"  # its prompts are longer
     assert chosen["critic apply"].player == "code"  # the only one with a critic
@@ -127,16 +119,16 @@ def test_arguments_and_what_is_beside_them_are_all_there_is(planned):
         size for name, size in planned.residents.items() if name.endswith(("at rest", "optimizer", "reference"))
     )
     for job in planned.jobs:
-        if job.program.kind in ("score", "accumulate", "apply"):
-            own = bytes_per_device(job.program.arguments[0])
-            assert job.beside + own == always + planned.residents["code: micro-batches"], job.program.name
+        if job.function.kind in ("score", "accumulate", "apply"):
+            own = bytes_per_device(job.function.arguments[0])
+            assert job.beside + own == always + planned.residents["code: micro-batches"], job.function.name
 
 
-def test_equal_programs_have_equal_fingerprints_and_others_have_not(planned):
-    programs = [job.program for job in planned.jobs if job.program.kind == "score"]
-    first, again, other = (fingerprint(each.lower(), "v5e-4") for each in (programs[0], programs[0], programs[1]))
+def test_equal_functions_have_equal_fingerprints_and_others_have_not(planned):
+    functions = [job.function for job in planned.jobs if job.function.kind == "score"]
+    first, again, other = (fingerprint(each.lower(), "v5e-4") for each in (functions[0], functions[0], functions[1]))
     assert first == again
-    assert len({first, other, fingerprint(programs[0].lower(), "v6e-4")}) == 3
+    assert len({first, other, fingerprint(functions[0].lower(), "v6e-4")}) == 3
 
 
 def test_a_mesh_that_does_not_divide_the_batch_is_refused_with_what_does(config):

@@ -6,14 +6,13 @@ import json
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot import shipped
-from codea1.aot.topology import SLICES
+from codea1.aot.topology import SLICES, shipped_configs
 from codea1.config import default_config, trained_sequences, validate
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from tests import golden_shardings
 from tests.conftest import ROOT
 
-CONFIGS = dict(shipped.configs())
+CONFIGS = dict(shipped_configs())
 PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1")]
 
 # What the paper's runs were made with: keys of the reference implementation's code/rl/config/3B_A1.yaml, which says the

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codea1.aot import work
-from codea1.aot.topology import CHIPS, has_compiler, topology
-from codea1.aot.utilisation import PEAK_FLOPS, utilisation
-from codea1.models import shapes
+from codea1.aot.topology import has_compiler, topology
+from codea1.models import flops, shapes
+from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation
 
 MODEL = shapes.named("qwen2.5-coder-1.5b", vocab_size=1)
 LENGTHS = [100, 300, 50]
@@ -23,7 +22,7 @@ def test_the_speed_is_six_operations_per_weight_and_token_and_attention():
     found = utilisation(MODEL, LENGTHS, 0.5, mesh_of("cpu", 1))
     # Kaplan et al. 2020, with the half of all pairs that a causal mask leaves: 12 * layers * width * length / 2.
     attention = sum(6 * MODEL.num_layers * MODEL.num_heads * MODEL.head_dim * length**2 for length in LENGTHS)
-    expected = 6 * work.num_weights(MODEL) * sum(LENGTHS) + attention
+    expected = 6 * flops.num_weights(MODEL) * sum(LENGTHS) + attention
     assert found == {"update_tflops_per_second": pytest.approx(expected / 0.5 / 1e12, rel=1e-6)}
 
 

@@ -3,8 +3,9 @@
 import jax
 import numpy as np
 
-from codea1.assembly import assemble, config_of
+from codea1.config import config_of
 from codea1.runs.checkpoints import Checkpoints
+from codea1.training.setup import assemble
 
 
 def test_memory_is_given_back_before_a_step_is_restored(run, monkeypatch):

@@ -5,9 +5,9 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from codea1.batch_table import Gradings, StepSizes, batch_table
 from codea1.config import default_config
 from codea1.learn.batch import RowShape, row_shapes
+from codea1.training.batch_table import Gradings, StepSizes, batch_table
 
 
 def shown(table: Table) -> list[str]:

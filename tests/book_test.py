@@ -1,4 +1,4 @@
-"""`python -m codea1.book` on runs, folders and files."""
+"""`python -m codea1.tools.book` on runs, folders and files."""
 
 import json
 import shutil
@@ -9,16 +9,16 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from codea1 import book
-from codea1.errors import BadInput
+from bench.micro_run import content
 from codea1.game.mistake_book import MistakeBook, Pages
-from codea1.runs.book_export import read_export
-from codea1.runs.book_item import BookSave
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book, read_export
+from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.tools import book
 from tests.conftest import ROOT
-from tests.mistake_books import TRUTH, content, failed, filled, make, passed
+from tests.mistake_books import TRUTH, failed, filled, make, passed
 
 
 def first_book() -> Pages:
@@ -144,7 +144,7 @@ def test_reading_beside_a_live_run_writes_nothing_and_tells_a_step_that_went(run
 
 def test_the_program_runs(run):
     done = subprocess.run(
-        [sys.executable, "-m", "codea1.book", run], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "codea1.tools.book", run], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[0].endswith("1 questions, 1 tests")
 

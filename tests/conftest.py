@@ -14,14 +14,12 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import device_mesh
-from codea1.config import default_config
-from codea1.data.corpus import corpus_texts
-from codea1.data.tokenizer import load_tokenizer, make_tokenizer
-from codea1.models import huggingface, qwen2
-from codea1.player import Player
+from bench.micro_run import make_micro_config, make_model_folder
+from codea1.data.tokenizer import load_tokenizer
+from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.sharding import device_mesh
 from tests import gcs_emulator
 
 jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
@@ -50,23 +48,6 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model_folder(tmp_path_factory.mktemp("model"))
 
 
-def make_model_folder(folder: Path, vocab_size: int = 448, num_layers: int = 2) -> Path:
-    """Fills a folder and returns it."""
-    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=500), vocab_size)
-    shape = qwen2.Qwen2Config(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_layers=num_layers,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-    )
-    huggingface.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
-    tokenizer.save(folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where prepared datasets go."""
@@ -90,49 +71,6 @@ def bucket(gcs: gcs_emulator.Emulator) -> str:
 def micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     """A game of six steps that takes seconds."""
     return make_micro_config(model_folder, data_folder)
-
-
-def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
-    """A config of its own for whoever changes it."""
-    c = default_config()
-    c.steps = 6
-    c.questions_per_step = 2
-    c.data.folder = str(data_folder)
-    c.data.train.limit = 5
-    c.data.validation.limit = 3
-    c.data.test.limit = 3
-    c.game.num_solutions = 2
-    c.game.num_suites = 2
-    c.game.num_tests = 2
-    c.game.prompts = "tiny"
-    for player in (c.code, c.test):
-        player.model = str(model_folder)
-        player.max_response_length = 24
-        player.learning_rate = 1e-3
-        player.warmup_steps = 1
-        player.mini_batches = 2
-        player.micro_batch_size = 2
-    c.code.max_prompt_length = 40
-    c.test.max_prompt_length = 80
-    c.model.dtype = "float32"
-    c.model.remat = "none"
-    c.rollout.slots = 8
-    c.sandbox.slots = 2
-    c.sandbox.isolation = "auto"
-    c.validation.every = 3
-    c.validation.samples = 2
-    c.validation.test_samples = 2
-    c.checkpoint.every = 3
-    return c
-
-
-def write_config(config: ConfigDict, path: Path) -> Path:
-    """Writes a config file that gives `config`, for programs, and returns it."""
-    path.write_text(
-        "import json\nfrom ml_collections import ConfigDict\n"
-        f"def get_config(arg=None):\n    return ConfigDict(json.loads({config.to_json()!r}))\n"
-    )
-    return path
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from codea1.data.behaviour import RAISED, assert_line, behaviour, outcome
 from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES
-from codea1.data.compositions import SPLITS, Composition, Task, compositions
+from codea1.data.compositions import RAISED, SPLITS, Composition, Task, assert_line, behaviour, compositions, outcome
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
 

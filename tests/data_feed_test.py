@@ -3,8 +3,8 @@
 import pytest
 
 from codea1.data.feed import QuestionFeed, filter_by_length
-from codea1.errors import BadInput
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 
 def questions(number: int) -> list[Question]:

@@ -1,16 +1,19 @@
 """Files of KodCode-V1 become a training set that the loader reads; every row that does not is counted by its reason."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from codea1.data.__main__ import main
-from codea1.data.kodcode import COLUMNS, Dropped, asserts_of, read_row
+from codea1.data.kodcode import COLUMNS, Dropped, asserts_of, make_training_set, read_row
 from codea1.data.loader import load_questions
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
+from tests.conftest import ROOT
 
 PYTEST = """
 from solution import double
@@ -88,7 +91,7 @@ def test_asserts_on_plain_data_are_read(source, texts):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_training_set_comes_out(tmp_path, capsys, kind):
+def test_a_training_set_comes_out(tmp_path, kind):
     random = "import os\ndef double(n):\n    return os.getpid()"
     files = [
         write(tmp_path / f"one.{kind}", [row(1), row(2, gpt_pass_percentage=0.9), row(3, solution=random)]),
@@ -107,7 +110,9 @@ def test_a_training_set_comes_out(tmp_path, capsys, kind):
         ],
     )
     output = tmp_path / "out.parquet"
-    assert main([*files, f"--output={output}", "--exclude", evaluations]) == 0
+    command = [sys.executable, "-m", "codea1.tools.prepare_data", *files, f"--output={output}"]
+    done = subprocess.run([*command, f"--exclude={evaluations}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     (question,) = load_questions(str(output))
     assert (question.id, question.entry_point, question.data_source) == ("Prefill_1_I", "double", "kodcode_light")
     assert question.golden_tests == ("assert double(2) == 4", "assert double(3) == 6")
@@ -115,7 +120,7 @@ def test_a_training_set_comes_out(tmp_path, capsys, kind):
     assert "`def double(n):`" in question.problem
     assert question.problem in question.prompt[-1]["content"]
     assert question.description == row()["question"]
-    printed = " ".join(capsys.readouterr().out.split())
+    printed = " ".join(done.stdout.split())
     for told in ("rows read 5", "not hard: too many trials passed 1 4", "asks what an earlier row asks 1 3"):
         assert told in printed
     for told in ("nearly a question of an evaluation set 1 2", "passes none of those asserts, twice 1 1"):
@@ -141,18 +146,16 @@ def test_a_file_without_a_column_is_refused(tmp_path, name):
         (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage=1.0)])], "no question is left"),
     ],
 )
-def test_bad_files_are_one_sentence_and_nothing_is_written(tmp_path, capsys, make, told):
+def test_bad_files_are_one_sentence_and_nothing_is_written(tmp_path, make, told):
     output = tmp_path / "out.parquet"
-    assert main([*make(tmp_path), f"--output={output}"]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ")
-    assert told in error
+    with pytest.raises(BadInput, match=re.escape(told)):
+        make_training_set(make(tmp_path), str(output))
     assert not output.exists()
 
 
-def test_an_output_that_is_there_is_kept(tmp_path, capsys):
+def test_an_output_that_is_there_is_kept(tmp_path):
     output = tmp_path / "out.parquet"
     output.write_text("mine")
-    assert main([write(tmp_path / "a.jsonl", [row()]), f"--output={output}"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="is there already"):
+        make_training_set([write(tmp_path / "a.jsonl", [row()])], str(output))
     assert output.read_text() == "mine"

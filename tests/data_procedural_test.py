@@ -10,7 +10,7 @@ from codea1.data import procedural
 from codea1.data.compositions import SPLITS
 from codea1.data.loader import load_questions
 from codea1.data.procedural import NUM_QUESTIONS, Procedural, prepared_rows, rows
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 ROWS = {split: list(rows(split)) for split in NUM_QUESTIONS}
 SAMPLE = [*ROWS["train"][::8], *ROWS["validation"][::4], *ROWS["test"][::4]]

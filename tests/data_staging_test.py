@@ -7,8 +7,8 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, StorageOutage
-from codea1.storage import retries
+from codea1.runtime.errors import BadInput, StorageOutage
+from codea1.storage import faults
 from tests.data_loader_test import training_row, write
 from tests.faulty_gcs import READ, PlannedFault, faulty, unavailable
 
@@ -64,8 +64,8 @@ def test_a_missing_file_is_refused_by_name(bucket, tmp_path):
 
 
 def test_a_bucket_that_fails_is_told_and_leaves_no_part(gs, bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(retries, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(faults, "RETRY_SECONDS", 0.2)
     gs.pipe_file(f"{bucket}/rows.jsonl", b"{}")
     with (
         faulty(PlannedFault(READ, "rows", unavailable, times=1e9)),

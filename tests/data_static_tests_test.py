@@ -7,11 +7,11 @@ import pytest
 from etils import epath
 
 from codea1.data.static_tests import with_static_tests, writable, write_static_tests
-from codea1.errors import BadInput
+from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
 from codea1.game.tests import Call, Test
-from codea1.play import golden_tests
-from codea1.sandbox.values import encode_exact
+from codea1.runtime.errors import BadInput
+from codea1.values import encode_exact
 
 QUESTIONS = [
     Question(id, None, "p", "d", "def f(a):\n    return a", "f", golden_tests=("assert f(0) == 0",)) for id in "qrs"

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer, make_tokenizer
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 TEXTS = list(corpus_texts(seed=0, num_chats=1500))
 TOKENIZER = make_tokenizer(TEXTS, 512)

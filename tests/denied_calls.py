@@ -3,7 +3,7 @@
 import ctypes
 import errno
 
-from codea1.sandbox import seccomp
+from codea1.sandbox.isolation import seccomp
 
 UNSHARE, PRCTL, LANDLOCK_CREATE_RULESET = (272, 97), (157, 167), (444, 444)
 _NO_NEW_PRIVS = 38

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from codea1.device_memory import limit_bytes, memory_metrics, peak_bytes
-from codea1.hosts import Hosts
+from codea1.runtime.device_memory import limit_bytes, memory_metrics, peak_bytes
+from codea1.runtime.hosts import Hosts
 
 GIB = 1 << 30
 

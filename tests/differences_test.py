@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import default_config, validate
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 PAGE = Path(__file__).parents[1] / "docs" / "differences.md"
 _FIELD = re.compile(r"`config\.([a-z_0-9.]+)(?:=([^`]*))?`")

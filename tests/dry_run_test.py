@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import assemble, sandbox_pool
+from bench.micro_run import scripted_answer, write_config
+from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.dry_run import DryRun
-from codea1.errors import BadInput
-from codea1.hosts import Hosts
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 from codea1.sandbox import doctor
-from tests.conftest import ROOT, write_config
-from tests.scripted_answer import scripted_answer
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.dry_run import DryRun
+from codea1.training.setup import assemble
+from tests.conftest import ROOT
 
 
 def rehearse(config: ConfigDict):
     parts = assemble(config)
-    with sandbox_pool(config) as sandbox:
-        DryRun(config, parts, sandbox, Hosts()).run()
+    with SandboxPool.of_config(config) as sandbox:
+        train.train(DryRun(config, parts, sandbox, Hosts()))
     return parts
 
 
@@ -50,7 +52,6 @@ def test_a_step_is_played_and_learned_from(micro_config, monkeypatch, capsys, ad
     assert values(printed, "train_sequences") == ["4", "4"]
     assert all(float(value) > 0 for value in values(printed, "grad_norm"))
     assert all(float(value) > 0 for value in values(printed, "update_tflops_per_second"))
-    assert values(printed, "learn_late_compilations") == values(printed, "rollout_late_compilations") == ["0", "0"]
     assert ("critic_value_loss" in printed) == (advantage == "gae")
     assert "update_mfu" not in printed  # nobody knows the peak of a CPU
     assert "judges the doctor's programs as it should" in printed
@@ -78,7 +79,7 @@ def test_a_sandbox_that_judges_wrongly_is_told(micro_config, monkeypatch):
         rehearse(micro_config)
 
 
-def train(config: ConfigDict, folder: Path, *flags: str) -> subprocess.CompletedProcess:
+def dry_run(config: ConfigDict, folder: Path, *flags: str) -> subprocess.CompletedProcess:
     file = write_config(config, folder / "config.py")
     options = {
         "PYTHONPATH": str(ROOT),
@@ -91,7 +92,7 @@ def train(config: ConfigDict, folder: Path, *flags: str) -> subprocess.Completed
 
 
 def test_nothing_is_written_and_no_workdir_is_needed(micro_config, tmp_path):
-    done = train(micro_config, tmp_path)
+    done = dry_run(micro_config, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "dry run done" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["config.py"]
@@ -101,7 +102,7 @@ def test_a_workdir_of_another_run_is_refused(micro_config, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps(micro_config.to_dict() | {"seed": 7}))
-    done = train(micro_config, tmp_path, f"--workdir={other}")
+    done = dry_run(micro_config, tmp_path, f"--workdir={other}")
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert "seed is 7 there and 0 here" in done.stderr
@@ -110,7 +111,7 @@ def test_a_workdir_of_another_run_is_refused(micro_config, tmp_path):
 
 def test_bad_input_is_one_sentence(micro_config, tmp_path):
     micro_config.code.model = str(tmp_path / "nothing")
-    done = train(micro_config, tmp_path)
+    done = dry_run(micro_config, tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert str(tmp_path / "nothing") in done.stderr

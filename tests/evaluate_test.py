@@ -9,10 +9,11 @@ from tests.conftest import ROOT
 # All in one process: to import the program takes longer than what it says.
 SCRIPT = """
 import json, sys
+sys.modules["jax"] = None  # a mistake is told without it
 from absl import flags
 from absl.testing import flagsaver
 from codea1 import evaluate
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 for arguments in json.loads(sys.argv[1]):
     with flagsaver.flagsaver():
         flags.FLAGS(["evaluate", *arguments])

@@ -10,12 +10,12 @@ import pytest
 from flax import nnx
 
 from codea1.data.tokenizer import load_tokenizer
-from codea1.errors import BadInput
 from codea1.export import export
-from codea1.hosts import Hosts
-from codea1.model_files import ModelFolder
 from codea1.models import huggingface, qwen2
+from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 
 
 def test_each_policy_of_each_step_leaves_with_its_own_weights(run, micro_config, tmp_path):

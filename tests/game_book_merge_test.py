@@ -2,11 +2,12 @@
 
 import pytest
 
-from codea1.errors import BadInput
+from bench.micro_run import content
 from codea1.game.book_merge import merge
 from codea1.game.book_search import search
 from codea1.game.mistake_book import Evidence, MistakeBook
-from tests.mistake_books import TRUTH, content, failed, filled, make, passed
+from codea1.runtime.errors import BadInput
+from tests.mistake_books import TRUTH, failed, filled, make, passed
 
 A, B, C = map(make, range(3))
 

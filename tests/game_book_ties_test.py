@@ -6,15 +6,17 @@ from dataclasses import dataclass
 import pytest
 from etils import epath
 
-from codea1.assembly import mistake_book
+from bench.micro_run import content
 from codea1.config import default_config
 from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import Bound
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.game.tests import Test
-from codea1.hosts import Hosts
-from codea1.runs.book_folder import finish, read_shards, write_shards
-from tests.mistake_books import TRUTH, content, failed, filled, joined, make
+from codea1.runs.book_files import read_shards, write_shards
+from codea1.runs.manifest import write_manifest
+from codea1.runtime.hosts import Hosts
+from codea1.training.setup import mistake_book
+from tests.mistake_books import TRUTH, failed, filled, joined, make
 
 A, B, C, D, E = map(make, range(5))
 SIZE = 8  # tests that are replayed
@@ -96,12 +98,12 @@ def differing(seed: int, folder: epath.Path, *, reference_ties: bool) -> int:
         )
         if step == len(history) // 2:
             before = joined(books)
-            for host, book in enumerate(books):
-                write_shards(folder, book.pages(), host)
-            finish(folder, hosts)
+            for book in books:
+                write_shards(folder / "book", book.pages(), book.shards)
+            write_manifest(folder)
             books = [MistakeBook(book.shards, reference_ties=reference_ties) for book in books]
             for book in books:
-                book.load(read_shards(folder, book.shards))
+                book.load(read_shards(folder / "book", book.shards))
             assert content(joined(books)) == content(before)
     return different
 

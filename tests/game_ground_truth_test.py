@@ -8,8 +8,8 @@ from codea1.game.answers import parse_suite
 from codea1.game.ground_truth import Mark, answers_equal
 from codea1.game.question import Question
 from codea1.game.rewards import POLICIES, SolutionOutcome, SuiteOutcome
-from codea1.sandbox.values import decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.values import decode_exact, encode_exact
+from codea1.values.verdict import Verdict
 
 QUESTION = Question("q", None, "", "", "def f(n, /, k=0, *, m=0):\n    return n + 1", "f")
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from codea1.errors import BadInput
 from codea1.game import prompts
 from codea1.game.prompts import TEMPLATES, TINY, PromptTemplates, code_messages
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 QUESTION = Question(
     id="q1",

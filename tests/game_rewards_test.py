@@ -17,8 +17,8 @@ from codea1.game.rewards import (
     golden_reward,
 )
 from codea1.game.signature import AS_WRITTEN
-from codea1.sandbox.values import encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.values import encode_exact
+from codea1.values.verdict import Verdict
 
 LETTERS = {
     "p": Verdict.PASS,

@@ -16,8 +16,8 @@ from codea1.game.round_rows import MAX_SHOWN_BYTES, rows
 from codea1.game.round_statistics import statistics
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, Test
-from codea1.sandbox.values import decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.values import decode_exact, encode_exact
+from codea1.values.verdict import Verdict
 
 PASS, FAIL, ERROR, NOT_RUN, INFRA = Verdict.PASS, Verdict.FAIL, Verdict.ERROR, Verdict.NOT_RUN, Verdict.INFRA
 STRICT = POLICIES["strict"](alpha=0.5, num_tests=2)

@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from codea1.game.asserts import parse_assert
@@ -11,7 +11,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import POLICIES
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, source_of
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 
 def call(source: str) -> Call:
@@ -166,11 +166,8 @@ def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(paramet
     def bound(spelling: tuple[list, dict]) -> bytes | None:
         try:
             arguments = namespace["f"](*spelling[0], **dict(sorted(spelling[1].items())))
-            by_inspect = inspect.signature(namespace["f"]).bind(*spelling[0], **dict(sorted(spelling[1].items())))
         except TypeError:
             return None
-        by_inspect.apply_defaults()
-        assert encode_exact(dict(sorted(arguments.items()))) == encode_exact(dict(sorted(by_inspect.arguments.items())))
         return encode_exact(dict(sorted(arguments.items())))
 
     for spelling in (one, other):
@@ -185,6 +182,12 @@ def test_an_input_has_one_key_however_it_is_spelled(parameters, spelling, data):
     namespace: dict = {}
     exec(f"def f({parameters}):\n    pass", namespace)
     signature = inspect.signature(namespace["f"])
+    # With **more, inspect of Python 3.13.0 is wrong about a name that is also a positional-only parameter's.
+    assume(
+        not any(
+            each.kind is each.POSITIONAL_ONLY and each.name in spelling[1] for each in signature.parameters.values()
+        )
+    )
     try:
         bound = signature.bind(*spelling[0], **spelling[1])
     except TypeError:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codea1.game.asserts import UNREADABLE, Rejected, parse_assert
 from codea1.game.tests import Call, Test
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 
 def make(*arguments: object, expected: object, **named: object) -> Test:

@@ -11,10 +11,10 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 
 from codea1 import sharding
-from codea1.aot import shipped
-from codea1.aot.models import models
-from codea1.aot.topology import num_chips
+from codea1.aot.jobs import models
+from codea1.aot.topology import num_chips, shipped_configs
 from codea1.models import qwen2
+from codea1.models.config import Qwen2Config, require_divisible
 
 PATH = Path(__file__).parent / "golden" / "shardings.json"
 
@@ -27,7 +27,7 @@ def tables() -> Table:
     """The table of all shipped configs; needs neither chips nor their compiler."""
     return {
         f"{name}, {player}": _table(model.config, _mesh(config))
-        for name, config in shipped.configs()
+        for name, config in shipped_configs()
         for player, model in models(config).items()
     }
 
@@ -37,8 +37,8 @@ def _mesh(config) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((1, chips // tensor, tensor), sharding.MESH_AXES)
 
 
-def _table(model: qwen2.Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str]:
-    sharding.validate(model, mesh)
+def _table(model: Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str]:
+    require_divisible(model, mesh)
     _, abstract = qwen2.abstract(model)
     shapes = flatten_dict(nnx.to_pure_dict(abstract), sep=".")
     train, rollout = (

@@ -6,9 +6,9 @@ import importlib.util
 import jax
 import pytest
 
-from codea1 import hosts
-from codea1.errors import BadInput, HostsLate
-from codea1.hosts import Hosts
+from codea1.runtime import hosts
+from codea1.runtime.errors import BadInput, HostsLate
+from codea1.runtime.hosts import Hosts
 
 
 class _Joined(Exception):

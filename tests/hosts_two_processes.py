@@ -7,9 +7,9 @@ import sys
 import jax
 import pytest
 
-from codea1 import hosts
-from codea1.errors import BadInput
-from codea1.stopping import Stopped, StopRequest
+from codea1.runtime import hosts
+from codea1.runtime.errors import BadInput
+from codea1.runtime.signals import Stopped, StopRequest
 
 address, index = sys.argv[1], int(sys.argv[2])
 both = hosts.join(address, 2, index)

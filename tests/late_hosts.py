@@ -1,9 +1,9 @@
 """A program that joins other hosts, and waits a second for them."""
 
-from codea1 import hosts, program
+from codea1.runtime import command, hosts
 
-HOSTS = program.define_hosts()
+HOSTS = command.define_hosts()
 
 if __name__ == "__main__":
     hosts.WAIT_SECONDS = 1
-    program.run(HOSTS)
+    command.run(HOSTS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.learn.overlong import overlong_penalty
+from codea1.learn.advantages import overlong_penalty
 
 
 @pytest.mark.parametrize(("length", "penalty"), [(0, 0.0), (80, 0.0), (81, 0.05), (90, 0.5), (100, 1.0), (120, 1.0)])

@@ -7,12 +7,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.learn.batch import RowShape, SupervisedBatch, TrainBatch, TrainSample, micro_batches, with_scores
+from codea1.learn.batch import (
+    RowShape,
+    SupervisedBatch,
+    TrainBatch,
+    TrainSample,
+    abstract_batch,
+    abstract_supervised_batch,
+    micro_batches,
+    with_scores,
+)
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import TrainState, init_state, make_supervised_update, make_update
+from codea1.learn.update import TrainState, Update, abstract_state, init_state, make_supervised_update, make_update
 from codea1.learn.update import state_shardings as make_shardings
+from codea1.runtime.compilations import compiled_functions
+from codea1.sharding import laid_out
 from tests.tiny_policy import make_policy
 
 LENGTH, ROWS = 16, 8
@@ -26,11 +37,17 @@ OPTIMIZER = AdamWConfig(weight_decay=0.01)
 def policy():
     policy = make_policy()
     policy.state_shardings = make_shardings(policy.shardings, OPTIMIZER)
-    policy.update = make_update(
-        policy.graphdef, OBJECTIVE, OPTIMIZER, policy.state_shardings, log_prob_chunk=512, temperature=0.9
-    )
+    policy.update = update_of(policy)
     policy.score = make_score(policy.graphdef, 512, policy.mesh)
     return policy
+
+
+def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9, old: bool = False) -> Update:
+    state = abstract_state(policy.params, OPTIMIZER, make_shardings(policy.shardings, OPTIMIZER))
+    batches = [abstract_batch(shape, policy.mesh, old=old, ref=True) for shape in shapes]
+    return make_update(
+        policy.graphdef, OBJECTIVE, OPTIMIZER, state, batches, log_prob_chunk=512, temperature=temperature
+    )
 
 
 @pytest.fixture
@@ -178,33 +195,41 @@ def test_learning_rate_zero_moves_only_the_moments(policy, state, samples):
     assert any(np.abs(x).max() > 0 for x in jax.tree.leaves(copy(new_state.opt_state)))
 
 
-def test_the_reference_survives_and_nothing_compiles_twice(policy, samples):
+def test_the_reference_survives_and_nothing_is_compiled_twice(policy, samples):
     reference = copy(policy.params)
     first, second = (init_state(policy.params, OPTIMIZER, policy.state_shardings) for _ in range(2))
     first, _ = take(policy.update, first, lay_out(samples, CUT), 1e-3)
-    num_programs = policy.update.num_programs()
+    known = set(compiled_functions)
     first, _ = take(policy.update, first, lay_out(samples, CUT), 2e-3)
     second, _ = take(policy.update, second, lay_out(samples, CUT), 1e-2)
-    assert policy.update.num_programs() == num_programs
+    assert set(compiled_functions) == known
     jax.tree.map(np.testing.assert_array_equal, copy(policy.params), reference)
 
 
-def test_equal_arguments_share_a_program(policy):
-    def again(temperature: float):
-        shardings = make_shardings(make_policy().shardings, AdamWConfig(weight_decay=0.01))
-        return make_update(
-            make_policy().graphdef, OBJECTIVE, OPTIMIZER, shardings, log_prob_chunk=512, temperature=temperature
-        )
+def test_equal_arguments_share_what_is_compiled(policy):
+    def compiled(update: Update) -> dict:
+        return {function.name: function.compiled for function in update.functions}
 
-    assert again(0.9) is policy.update
-    assert again(1.0) is not policy.update
+    first, again, other = (compiled(update_of(make_policy(), CUT, each)) for each in (0.9, 0.9, 1.0))
+    assert first == again
+    assert set(first) == {"zeros", "accumulate 3 x 11", "accumulate 3 x 16", "apply"}
+    assert {name for name in first if first[name] == other[name]} == set()
+
+
+def test_a_micro_batch_of_another_shape_or_other_columns_is_refused(policy, state, samples):
+    with pytest.raises(KeyError):
+        policy.update(state, lay_out(samples, (RowShape(2, LENGTH),)), 1e-3)
+    (batch,) = lay_out(samples, WHOLE)
+    with pytest.raises(TypeError):
+        policy.update(state, [with_scores(batch, batch.sampler_log_probs, batch.ref_log_probs)], 1e-3)
 
 
 def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, samples):
     (batch,) = lay_out(samples, WHOLE)
     log_probs, _ = policy.score(policy.params, batch.tokens, 0.9)
     log_probs = np.array(log_probs)
-    state, metrics = take(policy.update, state, [with_scores(batch, log_probs, log_probs)], 1e-3)
+    update = update_of(policy, WHOLE, old=True)
+    state, metrics = take(update, state, [with_scores(batch, log_probs, log_probs)], 1e-3)
     np.testing.assert_allclose(metrics["ratio_max"], 1.0, atol=1e-5)
     np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
     assert metrics["clip_fraction_high"] == metrics["clip_fraction_low"] == 0
@@ -223,8 +248,11 @@ def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):
 
 def test_supervised_update_learns_its_targets(policy, samples):
     shardings = make_shardings(policy.shardings, OPTIMIZER)
-    update = make_supervised_update(policy.graphdef, OPTIMIZER, shardings, log_prob_chunk=512)
     state = init_state(policy.params, OPTIMIZER, shardings)
+    abstract = [abstract_supervised_batch(shape, policy.mesh) for shape in CUT]
+    update = make_supervised_update(
+        policy.graphdef, OPTIMIZER, laid_out(state, shardings), abstract, log_prob_chunk=512
+    )
     whole, cut = (
         [SupervisedBatch(b.tokens, b.response_mask, b.loss_weights) for b in lay_out(samples, shapes)]
         for shapes in (WHOLE, CUT)

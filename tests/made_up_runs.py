@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from codea1.benchmarks.intervals import bootstrap_interval
-from codea1.runs.evaluations import write_evaluation
+from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.statistics import bootstrap_interval
 from codea1.runs.folder import RunFolder
 
 Values = dict[str, list]  # metric name to one value, or pair of values, per question

@@ -9,7 +9,7 @@ from codea1.game.book_shards import shards_of_host
 from codea1.game.eviction import BOOK_POLICIES, Bound
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Pages
 from codea1.game.tests import Call, Test
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 TRUTH = "t"
 
@@ -62,11 +62,6 @@ def joined(books: Sequence[MistakeBook]) -> Pages:
     pages = {question_id: page for part in parts for question_id, page in part.items()}
     assert len(pages) == sum(map(len, parts))
     return pages
-
-
-def content(pages: Pages) -> dict:
-    """Pages as they are compared: with the order of entries."""
-    return {question_id: (page.truth, list(page.entries.values())) for question_id, page in pages.items()}
 
 
 def big(questions: int, tests: int) -> Pages:

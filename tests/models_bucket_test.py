@@ -9,9 +9,10 @@ import pytest
 from gcsfs.retry import HttpError
 
 from codea1.data.tokenizer import load_tokenizer
-from codea1.errors import BadInput
-from codea1.model_files import ModelFolder
 from codea1.models import huggingface, qwen2
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput, StorageOutage
+from codea1.storage import faults
 from tests.models_huggingface_test import CONFIG, random_params
 from tests.two_hosts import finish, start_two
 
@@ -105,7 +106,8 @@ def test_a_bucket_for_others_is_named_and_a_network_that_fails_is_no_mistake(fol
     with pytest.raises(BadInput, match=rf"^{folder}/config\.json: cannot be read"):
         there.read("config.json")
     answer = ConnectionResetError("reset")
-    with pytest.raises(ConnectionResetError):
+    monkeypatch.setattr(faults, "RETRY_SECONDS", 0.0)
+    with pytest.raises(StorageOutage, match=rf"^reading {folder}/config\.json failed: the storage does not answer"):
         there.read("config.json")
 
 

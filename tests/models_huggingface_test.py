@@ -10,9 +10,9 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
-from codea1.errors import BadInput
 from codea1.models import huggingface, qwen2
-from codea1.models.qwen2 import Qwen2Config
+from codea1.models.config import Qwen2Config
+from codea1.runtime.errors import BadInput
 
 CONFIG = Qwen2Config(
     vocab_size=32,

@@ -15,10 +15,10 @@ import pytest
 from flax import nnx
 from safetensors.numpy import save_file
 
-from codea1.errors import BadInput
 from codea1.models import config_json, huggingface, qwen2, shapes
+from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
-from codea1.models.qwen2 import Qwen2Config
+from codea1.runtime.errors import BadInput
 
 GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
 SMALL = Qwen2Config(

@@ -8,14 +8,14 @@ import numpy as np
 from absl import flags
 from flax.traverse_util import flatten_dict
 
-from codea1 import program
-from codea1.model_files import ModelFolder
 from codea1.models import huggingface, qwen2
+from codea1.models.files import ModelFolder
+from codea1.runtime import command
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
 
 FOLDER = flags.DEFINE_string("folder", None, "model")
 OUTPUT = flags.DEFINE_string("output", None, "folder to write")
-HOSTS = program.define_hosts()
+HOSTS = command.define_hosts()
 
 read: Counter[str] = Counter()  # bytes, by file
 read_ranges = ModelFolder.read_ranges
@@ -53,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program.run(main)
+    command.run(main)

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from codea1 import tables as program
 from codea1.config import validate
-from codea1.errors import RESTART_EXIT_CODE
 from codea1.paper.commands import Job, Place
 from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, experiment_of, size_of
-from codea1.paper.schedule import Schedule
+from codea1.paper.schedule import Schedule, reproduce
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 ROOT = Path(__file__).parents[1]
 # Stands in for the interpreter: notes what it is asked to run, and fails or waits where it is told to.
@@ -99,14 +98,16 @@ def test_commands_are_those_of_the_programs():
     assert jobs["simple_0"].command == f"{command}method=simple,sft=W/sft_0 --workdir=W/simple_0"
     static = f"{command}method=static_tests,static_tests=W/suites_base.jsonl,sft=W/sft_0 --workdir=W/static_base_0"
     assert jobs["static_base_0"].command == static
-    dump = "python -m codea1.suites --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
+    dump = "python -m codea1.tools.dump_tests --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
     assert jobs["suites_sft_test"].command == f"{dump} --output=W/suites_sft_test.jsonl"
 
 
 def test_what_is_done_is_not_done_again(place: Place, stand_in: StandIn, capsys: pytest.CaptureFixture):
     assert schedule(place, stand_in).run()
     ran = stand_in.ran()
-    assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "suites", "train", "report")]
+    assert [words[1] for words in ran] == [
+        f"codea1.{name}" for name in ("sft", "train", "tools.dump_tests", "train", "report")
+    ]
     said = capsys.readouterr().out
     assert "4 jobs, 0 of them done; about" in said
     assert "min left for all" in said
@@ -147,25 +148,26 @@ def test_another_command_under_the_same_name_is_not_done(place: Place, stand_in:
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "command": "python other"}))
     (Path(place.workdir) / "done" / "suites_code_a1.json").write_text("{")
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.suites", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.report"]
 
 
 def test_a_failure_is_told_and_only_what_needs_it_waits(place: Place, stand_in: StandIn, capsys: pytest.CaptureFixture):
-    stand_in.rules({"codea1.suites": (2, "error: it has no Test LLM.", 0)})
+    stand_in.rules({"codea1.tools.dump_tests": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train", "codea1.suites", "codea1.report"]
+    programs = [words[1] for words in stand_in.ran()]
+    assert programs == ["codea1.sft", "codea1.train", "codea1.tools.dump_tests", "codea1.report"]
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
     assert told[0].startswith("failed: suites_code_a1: exit code 2: error: it has no Test LLM. (all in ")
     assert told[1] == "failed: static_a1_0: not begun, because it needs suites_code_a1"
     stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.suites", "codea1.train", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train", "codea1.report"]
 
 
 def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Place, stand_in: StandIn):
-    stand_in.rules({"codea1.suites": (RESTART_EXIT_CODE, "stopped", 0)})
+    stand_in.rules({"codea1.tools.dump_tests": (RESTART_EXIT_CODE, "stopped", 0)})
     assert not schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()].count("codea1.suites") == 3
+    assert [words[1] for words in stand_in.ran()].count("codea1.tools.dump_tests") == 3
 
 
 def test_the_report_is_of_the_runs_that_are_there(place: Place, stand_in: StandIn):
@@ -178,14 +180,13 @@ def test_the_report_is_of_the_runs_that_are_there(place: Place, stand_in: StandI
 
 def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: StandIn):
     (tmp_path / "file").write_text("")
-    with pytest.raises(program.BadInput, match="cannot be used"):
+    with pytest.raises(BadInput, match="cannot be used"):
         Schedule(Place(workdir=str(tmp_path / "file")), tmp_path / "file", stand_in.python, steps=2).run()
 
 
 def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):
     workdir = tmp_path / "runs"
-    config = f"--config={ROOT / 'configs/tiny.py'}:steps=3"
-    assert program.main([config, f"--workdir={workdir}", "--dry_run"]) == 0
+    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=3", str(workdir), dry_run=True)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(Place().jobs()) + 1
     assert all(shlex.split(line)[:2] == ["python", "-m"] for line in lines)
@@ -194,8 +195,7 @@ def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys
 
 
 def test_at_the_papers_scale_nothing_is_warmed_up(capsys: pytest.CaptureFixture):
-    config = f"--config={ROOT / 'configs/code_a1.py'}:size=3b,topology=v5p-64"
-    assert program.main([config, "--workdir=gs://bucket/tables", "--dry_run"]) == 0
+    assert reproduce(f"{ROOT / 'configs/code_a1.py'}:size=3b,topology=v5p-64", "gs://bucket/tables", dry_run=True)
     lines = capsys.readouterr().out.splitlines()
     assert "size=3b,topology=v5p-64,seed=0,method=code_a1 --workdir=gs://bucket/tables/code_a1_0" in lines[0]
     assert not any("sft=" in line for line in lines)
@@ -208,19 +208,32 @@ def test_at_the_papers_scale_nothing_is_warmed_up(capsys: pytest.CaptureFixture)
         ("configs/tiny.py:seed=1", "config argument seed is the plan's own"),
         ("configs/none.py", "config file configs/none.py does not exist"),
         ("configs/tiny.py:stepz=1", "config argument 'stepz' is unknown"),
-        ("configs/tiny.py --at_once=0", "--at_once is 0; it must be at least 1"),
         ("configs/tiny.py:steps=0", "config.steps is 0; it must be greater than 0"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    config: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-):
+def test_mistakes_are_told(config: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
-    assert program.main([*f"--config={config}".split(), f"--workdir={tmp_path / 'runs'}"]) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err
-    assert shown.err.count("\n") == 1
+    with pytest.raises(BadInput, match=said):
+        reproduce(config, str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--config=configs/tiny.py:seed=1", "--workdir=W"], "config argument seed is the plan's own"),
+        (["--config=configs/tiny.py", "--workdir=W", "--at_once=0"], "--at_once=0: 0 is not a positive integer"),
+        (["--config=configs/tiny.py"], "give --config, the config file, and --workdir"),
+        (["--config=configs/tiny.py", "--workdir=gs://bucket/tables"], "is in a bucket: run what --dry_run prints"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_sentence(flags: list[str], said: str):
+    command = [sys.executable, "-m", "codea1.tools.reproduce", *flags]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (ROOT / "W").exists()
 
 
 def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path):
@@ -241,7 +254,8 @@ def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path)
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{patient}")
     os.chmod(tmp_path / "python", 0o755)
     code = (
-        f"import sys; from codea1 import tables; sys.executable = {str(tmp_path / 'python')!r}; sys.exit(tables.main())"
+        "import sys; from codea1.runtime import command; from codea1.tools import reproduce; "
+        f"sys.executable = {str(tmp_path / 'python')!r}; command.run(reproduce.main)"
     )
     command = [sys.executable, "-c", code, f"--config={ROOT / 'configs/tiny.py'}", f"--workdir={tmp_path / 'runs'}"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

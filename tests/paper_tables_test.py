@@ -3,27 +3,27 @@ import io
 import math
 import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from codea1 import report as program
-from codea1.benchmarks.attempts import Attempt
-from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput, StorageFailed
-from codea1.evaluation import Asked
-from codea1.hosts import Hosts
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.attempts import Attempt
+from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.programs import evaluate_code
 from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
 from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
 from codea1.paper.layouts import LAYOUTS, Measure
 from codea1.paper.results import Run
 from codea1.paper.tables import Table
-from codea1.runs.evaluations import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.hosts import Hosts
 from tests.conftest import ROOT
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, evaluation, make_run
@@ -239,7 +239,7 @@ def test_configs_of_no_experiment_are_told_apart(tmp_path: Path, capsys: pytest.
     assert size_of({"code": {"model": "models/Qwen2.5-Coder-0.5B-Instruct"}}) == "0.5b"
     for name, fields in (("own", {"game__alpha": 0.4}), ("a1", {})):
         make_run(tmp_path / name, config(**fields), after={"code_pass_at_1": HIGH})
-    assert program.main([str(tmp_path / "own"), str(tmp_path / "a1")]) == 0
+    paper_report.report_runs([str(tmp_path / "own"), str(tmp_path / "a1")], None)
     assert "In no table of the paper, by their config: `own`." in capsys.readouterr().out
 
 
@@ -261,11 +261,10 @@ def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Pa
     (tmp_path / "empty").mkdir()
 
     def said(*names: str) -> str:
-        assert program.main([str(tmp_path / name) for name in names]) == 2
-        shown = capsys.readouterr()
-        assert shown.out == ""
-        assert shown.err.count("\n") == 1
-        return shown.err
+        with pytest.raises(BadInput) as error:
+            paper_report.report_runs([str(tmp_path / name) for name in names], None)
+        assert capsys.readouterr().out == ""
+        return str(error.value)
 
     assert "are both Code-A1 with seed 0" in said("one", "again")
     assert "their configs differ in steps" in said("one", "longer")
@@ -312,7 +311,7 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
         filled(run.path)
 
 
-def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path):
     with MetricsWriter(Run.read(str(runs / "code_a1_0")).folder) as writer:
         for step in range(1, 9):
             writer.write(step, {"code/reward": step / 8, "book/size": step})
@@ -320,7 +319,11 @@ def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: p
         fields = {"game__alpha": 0.0} if name == "alpha_0" else {"game__mistake_book": False}
         make_run(runs / name, config(0, **fields), after={"code_pass_at_1": LOW})
     output = tmp_path / "report"
-    assert program.main([*(str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")), f"--output={output}"]) == 0
+    names = [str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")]
+    done = subprocess.run(
+        [sys.executable, "-m", "codea1.report", *names, f"--output={output}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
     written = {path.name for path in output.iterdir()}
     tables = {f"{each.name}_tiny.{kind}" for each in LAYOUTS.values() if each.tiny_columns for kind in ("tex", "csv")}
     assert tables == {name for name in written if name.endswith((".tex", ".csv"))}
@@ -330,7 +333,7 @@ def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: p
     assert "| metric | code_a1_0 |" in report
     assert (output / "alpha_tiny.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "alpha_tiny.pdf").read_bytes().startswith(b"%PDF")
-    assert str(output) in capsys.readouterr().out
+    assert str(output) in done.stdout
 
 
 def test_the_csv_has_a_line_per_cell_and_reads_back(runs: Path):
@@ -380,22 +383,20 @@ def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):
     assert "nan" not in rendering.latex(table)
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence(runs: Path, capsys: pytest.CaptureFixture):
+def test_a_folder_that_cannot_be_written_is_a_sentence(runs: Path):
     (runs / "file").write_text("")
-    assert program.main([*(str(runs / name) for name in ALL), f"--output={runs / 'file' / 'report'}"]) == 2
-    assert "cannot be written" in capsys.readouterr().err
+    with pytest.raises(BadInput, match="cannot be written"):
+        paper_report.report_runs([str(runs / name) for name in ALL], str(runs / "file" / "report"))
 
 
-def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> None:
         raise StorageFailed("reading after.json failed: the disk does not work.")
 
     monkeypatch.setattr(results, "read_evaluation", broken)
-    for more in ([], [f"--output={runs / 'report'}"]):
-        assert program.main([*(str(runs / name) for name in ALL), *more]) == 74
-        assert capsys.readouterr().err == "error: reading after.json failed: the disk does not work.\n"
+    for output in (None, str(runs / "report")):
+        with pytest.raises(StorageFailed, match=r"^reading after\.json failed: the disk does not work\.$"):
+            paper_report.report_runs([str(runs / name) for name in ALL], output)
 
 
 def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
@@ -454,10 +455,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
     attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr("codea1.evaluation.policy_of_folder", lambda *_: None)
-    monkeypatch.setattr("codea1.code_evaluation.sampled", lambda *_: iter(attempts))
+    monkeypatch.setattr("codea1.evaluation.evaluation.policy_of_folder", lambda *_: None)
+    monkeypatch.setattr("codea1.evaluation.programs.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        "codea1.best_of_evaluation.suites",
+        "codea1.evaluation.best_of_n.suites",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = Asked(
@@ -465,7 +466,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
         file=str(tmp_path / "he.jsonl"),
         model=str(base),
         output=str(tmp_path / "out"),
-        draw=Draw(samples=2),
+        sampling=SamplingParams(samples=2),
         best_of=True,
         test_model=str(tmp_path / tester),
     )
@@ -532,7 +533,8 @@ def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
     (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
     command = cell(table, "self_play", "humanevalplus").commands[0]
     assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
-    assert f"codea1.tables --config=configs/code_a1.py:{given} --workdir=" in paper_report.markdown(runs, [table])
+    reproduce = f"codea1.tools.reproduce --config=configs/code_a1.py:{given} --workdir="
+    assert reproduce in paper_report.markdown(runs, [table])
 
 
 def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):

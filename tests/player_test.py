@@ -14,14 +14,15 @@ import pytest
 from flax import nnx
 from ml_collections import ConfigDict
 
-from codea1.assembly import device_mesh
 from codea1.config import default_config, validate
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface, qwen2
-from codea1.player import Player
-from codea1.stable_hash import stable_hash
+from codea1.models.config import Qwen2Config
+from codea1.players.player import Player
+from codea1.runtime.stable_hash import stable_hash
+from codea1.sharding import device_mesh
 
-MODEL = qwen2.Qwen2Config(
+MODEL = Qwen2Config(
     vocab_size=24, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
 )
 SEED, STEPS = 5, 9

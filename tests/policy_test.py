@@ -7,16 +7,15 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.benchmarks.sampling import Draw
-from codea1.code_evaluation import evaluate_code
-from codea1.errors import BadInput
-from codea1.evaluation import Asked
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.programs import evaluate_code
 from codea1.export import export
-from codea1.hosts import Hosts
 from codea1.models import huggingface
-from codea1.policy import Policy, policy_of_folder, policy_of_run
+from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
 
 LENGTHS = (80, 12, 8)
@@ -54,7 +53,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
         file=path,
         run=str(run.path),
         step="best",
-        draw=Draw(samples=2),
+        sampling=SamplingParams(samples=2),
         lengths=LENGTHS,
         best_of=True,
         num_tests=2,

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from codea1 import errors, program
 from codea1.config import default_config, parse_arg, validate
-from codea1.errors import BadInput
+from codea1.runtime import errors, hosts
+from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
 
@@ -44,7 +44,8 @@ def test_mistakes_on_the_command_line(arguments, said, tmp_path):
 )
 def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     script = (
-        f"from codea1 import errors, program\ndef main():\n    raise errors.{error}('it is full.')\nprogram.run(main)"
+        "from codea1.runtime import command, errors\n"
+        f"def main():\n    raise errors.{error}('it is full.')\ncommand.run(main)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
@@ -76,7 +77,7 @@ def test_other_ends_of_a_program_with_argparse():
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     done = run("codea1.train", "--help")
     assert done.returncode == 0
-    assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other.")
+    assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other")
     assert "--config:" in done.stdout
     assert "--workdir:" in done.stdout
     assert "--logtostderr" not in done.stdout
@@ -89,7 +90,7 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         ([str(tmp_path)], "--step is missing"),
         ([str(tmp_path), "--step=1"], f"{tmp_path} is not a run folder"),
     ):
-        done = run("codea1.replay", *arguments)
+        done = run("codea1.tools.replay", *arguments)
         assert done.returncode == 2
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
@@ -166,17 +167,17 @@ def test_the_launcher_restarts_after_the_same_code():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-@pytest.mark.skipif(program.hosts.has_tpu_chips(), reason="this machine has a TPU")
+@pytest.mark.skipif(hosts.has_tpu_chips(), reason="this machine has a TPU")
 def test_libtpu_without_chips_is_left_alone_and_still_compiles():
     code = """
 import jax
-from codea1 import program
+from codea1.runtime import command
 from codea1.aot.topology import topology
 
 def main():
     print(jax.devices()[0].platform, topology("v5e-4").devices[0].platform)
 
-program.run(main)
+command.run(main)
 """
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

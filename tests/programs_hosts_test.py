@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.assembly import device_mesh
+from bench.micro_run import make_micro_config
 from codea1.data.tokenizer import load_tokenizer
 from codea1.models import huggingface
-from codea1.player import Player
+from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from tests.conftest import make_micro_config
+from codea1.sharding import device_mesh
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.two_hosts import finish, outputs, start, start_two
 

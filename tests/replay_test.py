@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import config_of
+from bench.micro_run import make_micro_config, scripted_answer
+from codea1.config import config_of
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
-from codea1.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
-from tests.conftest import make_micro_config
-from tests.scripted_answer import scripted_answer
+from codea1.runtime.errors import BadInput
+from codea1.training.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
 from tests.train_test import train
 
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.assembly import assemble, sandbox_pool
-from codea1.hosts import Hosts
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.stopping import Stopped, StopRequest
-from codea1.trainer import Trainer
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.signals import Stopped, StopRequest
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.train import train
+from codea1.training.setup import assemble
+from codea1.training.trainer import Trainer
 from tests.train_test import assert_same_run, assert_something_happened, scripted_answers
 
 __all__ = ["scripted_answers"]
@@ -40,10 +42,11 @@ class _Life(StopRequest):
 
         parts.feed.batch = batch
         folder = RunFolder.open(str(workdir), config.to_dict())
-        with sandbox_pool(config) as sandbox:
+        with SandboxPool.of_config(config) as sandbox:
             self.trainer = Trainer(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
-            self.trainer.run()
+            with self.trainer:
+                train(self.trainer)
 
     def safe_point(self, hosts: Hosts) -> None:
         self._end(self.trainer, self)

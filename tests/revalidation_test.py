@@ -4,14 +4,15 @@ from concurrent.futures import Future
 
 import pytest
 
-from codea1.errors import BadInput
+from bench.micro_run import content
 from codea1.game.mistake_book import Page, Pages
 from codea1.game.question import Question
-from codea1.revalidation import revalidate
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.ground_truth import GroundTruthAnswer
-from codea1.sandbox.pool import Limits, SandboxPool
-from tests.mistake_books import content, filled, make
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.training.revalidation import revalidate
+from tests.mistake_books import filled, make
 
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=5.0)
 

@@ -11,6 +11,7 @@ from flax import nnx
 from codea1.learn.log_probs import make_score
 from codea1.rollout.engine import Engine, Request, Sample
 from codea1.rollout.sampling import Restriction
+from codea1.runtime.compilations import compiled_functions
 from tests.tiny_policy import make_policy
 
 LONGEST_PROMPT, RESPONSE, PAD = 8, 6, 0
@@ -182,7 +183,7 @@ def test_long_responses_move_to_fewer_slots_and_longer_spans(policy):
     wanted = requests(16)
     samples = generate(wide, policy, wanted)
     assert any(len(sample.token_ids) > 64 for sample in samples.values())
-    names = {compilation.name for compilation in wide.warm_up(policy.params)}
+    names = {compilation.name for compilation in wide.warm_up()}
     assert "take 16 of 32 slots" not in names  # it was needed before
     assert_same(generate(make_engine(policy, slots=8, max_response_length=90), policy, wanted), samples)
 
@@ -199,24 +200,32 @@ def test_length_limits_cut_single_requests_short(policy, engine):
 
 def test_after_warm_up_nothing_is_compiled(policy):
     engine = make_engine(policy, slots=16, prompt_lengths=(4,), max_response_length=80)
-    jax.clear_caches()  # other tests may have compiled the same
-    compiled = engine.warm_up(policy.params, restricted=True)
+    compiled_functions.clear()  # other tests may have compiled the same
+    compiled = engine.warm_up(restricted=True)
     assert {"prefill 1 x 4", "insert 2 x 8 into 16 slots", "decode 16 slots, span 64"} <= {c.name for c in compiled}
+    assert [each.name for each in compiled] == [each.name for each in engine.functions(restricted=True)]
     assert all(compilation.seconds > 0 for compilation in compiled)
+    known = set(compiled_functions)
     for number in (1, 5, 24):
         for restriction in (None, Restriction(top_k=3)):
             generate(engine, policy, requests(number), restriction=restriction)
-    assert engine.late_compilations == []
-    assert engine.take_statistics()["late_compilations"] == 0
+    assert set(compiled_functions) == known
+    assert engine.warm_up(restricted=True) == []
 
 
-def test_what_is_compiled_after_warm_up_is_counted(policy):
-    engine = make_engine(policy, max_response_length=7)
-    jax.clear_caches()  # other tests may have compiled the same
-    engine.warm_up(policy.params)
-    generate(engine, policy, requests(2), restriction=Restriction(min_p=0.1))
-    assert [compilation.name for compilation in engine.late_compilations] == ["decode 8 slots, span 14, restricted"]
-    assert engine.take_statistics()["late_compilations"] == 1
+def test_without_warm_up_only_what_is_used_is_compiled(policy):
+    engine = make_engine(policy, prompt_lengths=(4,), max_response_length=7)
+    compiled_functions.clear()  # other tests may have compiled the same
+    generate(engine, policy, [Request("q", (5,), 0, 2)], restriction=Restriction(min_p=0.1))
+    left = [compilation.name for compilation in engine.warm_up(restricted=True)]
+    assert left == ["prefill 1 x 8", "insert 1 x 8 into 8 slots", "decode 8 slots, span 14"]
+
+
+def test_engines_share_what_they_both_call(policy):
+    compiled_functions.clear()
+    engine, other = make_engine(policy), make_engine(policy, prompt_lengths=(4,))
+    engine.warm_up()
+    assert [each.name for each in other.warm_up()] == ["prefill 1 x 4", "insert 1 x 4 into 8 slots"]
 
 
 def test_a_restriction_shapes_draws_and_not_log_probs(policy, engine):

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.rollout.prefilled import Prefilled
-from codea1.rollout.request import Request
-from codea1.rollout.scheduler import Queue, Slots
+from codea1.rollout.scheduler import Queue, Request, Slots
 from codea1.rollout.sizes import Sizes
 
 PAD = 0
@@ -61,7 +60,7 @@ class Play:
             if not placed:
                 break
             self.check(prompt_WI, slot_WI, placed)
-        if self.prefilled.num_waiting or self.queue.num_draws(enough=1):
+        if self.prefilled.num_waiting or self.queue.num_wanted(enough=1):
             self.idle += sum(map(len, self.slots.free()))
 
     def check(self, prompt_WI, slot_WI, placed) -> None:
@@ -130,7 +129,7 @@ def test_a_large_group_is_shared_out_over_all_shards():
 def test_fewer_slots_keep_what_is_live_in_its_shard():
     slots = Slots(8, shards=2, max_response_length=1)
     queue = Queue([Request("q", (1,), 0, 3)], sizes(2, 4, 1, 1), check=lambda _: None)
-    queue.num_draws(enough=1)
+    queue.num_wanted(enough=1)
     for (shard, slot), draw in zip([(0, 3), (1, 0), (1, 2)], queue.pop(2), strict=True):
         slots.put(shard, slot, draw)
     assert slots.num_live_in_fullest == 2

@@ -8,10 +8,11 @@ import pytest
 from etils import epath
 from hypothesis import given, settings
 
-from codea1.errors import BadInput
+from bench.micro_run import content
 from codea1.game.eviction import Bound
 from codea1.runs.book_export import read_export, write_export
-from tests.mistake_books import UPDATES, big, content, filled, make, replay
+from codea1.runtime.errors import BadInput
+from tests.mistake_books import UPDATES, big, filled, make, replay
 
 PAGES = filled(make([1, "a"], {"k": (1, 2.5)}), make(2, None), make(2, None), step=4).pages()
 

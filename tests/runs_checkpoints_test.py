@@ -11,17 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 import pytest
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from codea1.errors import BadInput
+from bench.micro_run import content
 from codea1.game.book_shards import NUM_SHARDS
 from codea1.game.mistake_book import MistakeBook
-from codea1.runs.book_item import BookRestore, BookSave
+from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
-from tests.mistake_books import TRUTH, big, content, failed, make
+from codea1.runtime.errors import BadInput
+from tests.mistake_books import TRUTH, big, failed, make
 
 SMALL = {"x": jnp.arange(4.0)}
 STATE = {"batches": {"é": [["a", 3]]}, "step": 7, "best": 0.25}
@@ -115,22 +115,12 @@ def test_a_book_is_saved_as_it_was_when_the_saving_began(tmp_path: Path):
     reader.close()
 
 
-def test_the_book_can_be_restored_as_an_item_of_orbax(tmp_path: Path):
-    pages = big(20, 3)
-    checkpoints = Checkpoints(tmp_path, 1, 0)
-    checkpoints.save(1, SMALL, {}, None, BookSave(pages, host=0, hosts=1))
-    checkpoints.close()
-    with ocp.CheckpointManager(tmp_path) as manager:
-        restored = manager.restore(1, args=ocp.args.Composite(book=BookRestore()))
-    assert content(restored.book) == content(pages)
-
-
 def test_a_step_whose_book_was_not_written_whole_is_not_complete(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, 1, 0)
     checkpoints.save(1, SMALL, {}, None, BookSave({}, host=0, hosts=1))
     checkpoints.wait()
     checkpoints.save(2, SMALL, {}, None, BookSave({}, host=0, hosts=2))  # and the other never comes
-    with pytest.raises(OSError, match=r"part_00001\.json"):
+    with pytest.raises(OSError, match=r"shard_01\.jsonl\.gz is missing"):
         checkpoints.wait()
     reader = Checkpoints(tmp_path, 1, 0, read_only=True)
     assert reader.steps() == [1]

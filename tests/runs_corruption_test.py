@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.errors import BadInput
+from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.run_report import write_report
 from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.evaluations import read_evaluation, write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.runs.record import Record
-from codea1.runs.report import write_report
 from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum
+from codea1.training.record import Record
 
 CONFIG = {"seed": 0, "steps": 4, "game": {"alpha": 0.5, "prompts": "tiny"}}
 ARRAYS = {"code": {"w": jnp.arange(3000.0)}, "key": jax.random.key(0)}

@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.assembly import config_of
-from codea1.config import default_config
-from codea1.errors import BadInput
+from codea1.config import config_of, default_config
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
 CONFIG = {"seed": 0, "game": {"alpha": 0.5, "prompts": "tiny"}, "shape": (2, 3)}

@@ -7,8 +7,8 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.errors import BadInput
-from codea1.runs import json_lines
+from codea1.runtime.errors import BadInput
+from codea1.storage import json_lines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -10,10 +10,10 @@ import pytest
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
-from codea1.storage import growing_file
+from codea1.runtime.errors import BadInput
+from codea1.storage import objects
 from codea1.storage.checksums import checksum, checksum_of
 from codea1.storage.objects import is_remote
 
@@ -135,10 +135,10 @@ def test_flush_tells_what_is_there(folder: RunFolder):
 
 def test_a_large_object_is_put_less_often(monkeypatch: pytest.MonkeyPatch):
     now, puts = 0.0, []
-    monkeypatch.setattr(growing_file.time, "monotonic", lambda: now)
-    monkeypatch.setattr(growing_file, "write_atomically", lambda path, content: puts.append(len(content)))
-    file = growing_file.GrowingFile(epath.Path("gs://bucket/metrics.jsonl"), b"")
-    monkeypatch.setattr(growing_file, "_BYTES_PER_SECOND", 1024)
+    monkeypatch.setattr(objects.time, "monotonic", lambda: now)
+    monkeypatch.setattr(objects, "write_atomically", lambda path, content: puts.append(len(content)))
+    file = objects.GrowingFile(epath.Path("gs://bucket/metrics.jsonl"), b"")
+    monkeypatch.setattr(objects, "_PUT_BYTES_PER_SECOND", 1024)
     for _ in range(2000):
         now += 1.0
         file.append(bytes(100))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from codea1.runs.folder import RunFolder
-from codea1.runs.profile import STEP, ProfilerWindow
+from codea1.training.profile import STEP, ProfilerWindow
 
 
 @pytest.fixture

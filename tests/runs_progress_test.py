@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from codea1.runs import progress
-from codea1.runs.progress import Progress
+from codea1.training import progress
+from codea1.training.progress import Progress
 
 METRICS = {
     "code/reward": 0.5, "test/reward": 0.25, "code/pass_rate_new": 0.75, "test/validity": 0.125, "book/size": 1234,

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from codea1 import report as program
-from codea1.benchmarks.intervals import bootstrap_interval
-from codea1.errors import BadInput
-from codea1.runs import figures
-from codea1.runs.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation import figures
+from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.run_report import compare, report_run, runs_table, write_report
+from codea1.evaluation.statistics import bootstrap_interval
+from codea1.paper.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
-from codea1.runs.report import write_report
-from codea1.runs.tables import compare, runs_table
+from codea1.runtime.errors import BadInput
 from tests.made_up_runs import config, make_run
 
 ALL_METRICS = [series.metric for panel in figures.PANELS for series in panel.series]
@@ -56,7 +55,7 @@ def test_a_whole_report(folder: RunFolder, capsys: pytest.CaptureFixture, monkey
     write_metrics(folder, 30, ALL_METRICS)
     write_evaluation(folder, "before", evaluation(0, code_pass_at_1=[0.5, 0.0, 0.25, 0.25], test_mul=[[0.5, 0.0]] * 4))
     write_evaluation(folder, "after", evaluation(30, code_pass_at_1=[1.0, 0.5, 0.75, 0.75], test_mul=[[0.5, 0.5]] * 4))
-    assert program.main([str(folder.path)]) == 0
+    report_run(str(folder.path))
 
     markdown = folder.report.read_text()
     assert cells(markdown) == [
@@ -110,7 +109,7 @@ def test_a_narrow_terminal_loses_no_number(
     monkeypatch.setenv("COLUMNS", "60")
     for name in ("before", "after"):
         write_evaluation(folder, name, evaluation(0, test_mutation_score_at_1=[0.125] * 4, code_pass_at_4=[0.5] * 4))
-    assert program.main([str(folder.path)]) == 0
+    report_run(str(folder.path))
     printed = capsys.readouterr().out
     assert printed.count("12.5") == printed.count("50.0") == 2
     assert "pass@4" in printed
@@ -175,6 +174,16 @@ def test_the_program_refuses_a_folder_that_is_no_run(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_program_tells_a_wrong_command_line_without_jax():
+    script = "import runpy, sys; sys.argv = ['report', *sys.argv[1:]]; sys.modules['jax'] = None\nrunpy.run_module"
+    for words, told in (([], "error: RUN is missing.\n"), (["a", "--outptu=b"], "Unknown command line flag 'outptu'")):
+        command = [sys.executable, "-c", f"{script}('codea1.report', run_name='__main__')", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path: Path):
     paths = [tmp_path / name for name in ("x/first/a1", "y/first/a1", "x/second/a1", "golden")]
     folders = [make_run(path, config(), {"test_mul": [0.0]}, {"test_mul": [0.0]}) for path in paths]
@@ -187,7 +196,7 @@ def test_several_runs_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureF
     for name, metrics in zip(names, [{"test_validity": [0.0, 0.5]}, {"code_pass_at_1": [0.25, 0.25]}], strict=True):
         before = {metric: [0.0, 0.0] for metric in metrics}
         make_run(tmp_path / name, config(method=names[name]), before, metrics)
-    assert program.main([str(tmp_path / name) for name in names]) == 0
+    report_runs([str(tmp_path / name) for name in names], None)
     assert capsys.readouterr().out.splitlines()[-4:] == [
         "| metric | a1_0 | golden_0 |",
         "| :-- | --: | --: |",

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from codea1.sandbox.batch import digest
-from codea1.sandbox.batch_run import Description, Inputs
-from codea1.sandbox.exact import Members, Pairs
-from codea1.sandbox.pool import Limits, SandboxPool, ScriptRun
-from codea1.sandbox.values import decode_exact, encode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.child.benchmarks import digest
+from codea1.sandbox.host.benchmarks import Description, Inputs
+from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
+from codea1.values import decode_exact, encode_exact
+from codea1.values.exact import Members, Pairs
+from codea1.values.verdict import Verdict
 
 LIMITS = Limits(cpu_seconds_per_script=2.0, script_memory_bytes=512 << 20)
 
@@ -109,7 +109,7 @@ def test_a_program_that_writes_to_the_socket_or_lies_does_not_pass(pool, program
 def test_a_description_that_takes_long_to_hash_is_refused(pool, kind):
     """As large as a frame may be, it would hold up all gradings."""
     lie = f"""
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 send(0, b'D', bytes(24))
 send(0, b'V', encode_exact(({kind}, b'', b'')))
 def f(x): return x + 1

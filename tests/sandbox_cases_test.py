@@ -1,4 +1,4 @@
-"""`python -m codea1.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
+"""`python -m codea1.tools.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
 
 import json
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codea1.errors import BadInput
-from codea1.sandbox.cases import Case, grade_cases, read_cases
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import SandboxPool
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.tools.sandbox import Case, grade_cases, read_cases
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
@@ -85,7 +85,11 @@ def test_line_separators_inside_strings_do_not_split_lines(tmp_path):
 
 def command(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "codea1.sandbox", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "codea1.tools.sandbox", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
@@ -105,7 +109,7 @@ def test_command_line(tmp_path):
 
 LOADED = """
 import runpy, sys
-try: runpy.run_module("codea1.sandbox", run_name="__main__")
+try: runpy.run_module("codea1.tools.sandbox", run_name="__main__")
 except SystemExit as end: print(end.code, [name for name in ("jax", "numpy", "absl") if name in sys.modules])
 """
 

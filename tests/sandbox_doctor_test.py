@@ -1,4 +1,4 @@
-"""`python -m codea1.sandbox`: a report on this machine, and on machines that lack a layer."""
+"""`python -m codea1.tools.sandbox`: a report on this machine, and on machines that lack a layer."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def run(*command: str) -> subprocess.CompletedProcess:
 
 
 def test_report():
-    done = run("-m", "codea1.sandbox")
+    done = run("-m", "codea1.tools.sandbox")
     assert done.returncode == 0, done.stdout + done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
     for name in ("isolation", "rlimits", "seccomp", "namespaces", "landlock", "scratch", "self-test", "speed"):

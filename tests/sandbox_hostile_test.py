@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.errors import BadInput
-from codea1.sandbox.isolation import Isolation
-from codea1.sandbox.pool import SandboxPool
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation.levels import Isolation
 from tests.hostile.attack import all_programs
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +50,7 @@ def attacks(request) -> dict[str, object]:
         pytest.skip(str(error))
     for python in pythons(user):
         with contextlib.suppress(OSError):
-            if run(python, "-c", "import codea1.sandbox.pool", user=user).returncode == 0:
+            if run(python, "-c", "import codea1.sandbox.host.pool", user=user).returncode == 0:
                 done = run(python, "-m", "tests.hostile.attack", level, user=user)
                 assert done.returncode == 0, done.stderr
                 return {"level": Isolation(level), **json.loads(done.stdout)}

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from codea1.errors import BadInput
 from codea1.game.tests import Call, Test
-from codea1.sandbox import seccomp, syscalls
-from codea1.sandbox.batch_run import Description, Inputs
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.isolation import Isolation
-from codea1.sandbox.landlock import library_paths
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.threads import MAX_THREADS
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.benchmarks import Description, Inputs
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.isolation import seccomp, syscalls
+from codea1.sandbox.isolation.files import library_paths
+from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.values import decode_exact, encode_exact
 from tests.hostile.attack import descendants
 from tests.hostile.resources import CLONE
 
@@ -227,8 +227,8 @@ def test_too_many_slots_for_the_limit_on_descriptors(full):
         sys.executable,
         """
         import resource
-        from codea1.errors import BadInput
-        from codea1.sandbox.pool import SandboxPool
+        from codea1.runtime.errors import BadInput
+        from codea1.sandbox.host.pool import SandboxPool
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
         try: SandboxPool(100)
         except BadInput as error: print(error)
@@ -396,8 +396,8 @@ def run_without(denied: str, program: str) -> subprocess.CompletedProcess:
 
 START = """
     import sys
-    from codea1.errors import BadInput
-    from codea1.sandbox.pool import SandboxPool
+    from codea1.runtime.errors import BadInput
+    from codea1.sandbox.host.pool import SandboxPool
     for level in sys.argv[1:] or {levels}:
         try:
             with SandboxPool(1, isolation=level) as pool: print(pool.isolation_note)
@@ -441,7 +441,7 @@ def python_of_others() -> str | None:
     """A Python that any user can run, able to import the sandbox."""
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError):
-            if run(python, "import codea1.sandbox.pool", **AS_NOBODY).returncode == 0:
+            if run(python, "import codea1.sandbox.host.pool", **AS_NOBODY).returncode == 0:
                 return python
     return None
 
@@ -456,7 +456,8 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
     """As in a container without capabilities, or in one that an ordinary user started."""
     program = """
         import ctypes, os, struct, sys
-        from codea1.sandbox import capabilities, zygote
+        from codea1.sandbox.host import zygote
+        from codea1.sandbox.isolation import kernel
         libc = ctypes.CDLL(None)
         if sys.argv[1] == "--only-root":
             uid = os.getuid()
@@ -465,8 +466,8 @@ def test_a_root_who_cannot_become_another_user(full, lacking):
                 with open(f"/proc/self/{name}", "w") as file: file.write(text)
         else:
             for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: for what it starts
-            capabilities.keep_only()
-        from codea1.sandbox.pool import SandboxPool
+            kernel.keep_only()
+        from codea1.sandbox.host.pool import SandboxPool
         with SandboxPool(1, isolation="auto") as pool:
             print(pool.run_calls("x = 1", [], reply="exact").result().loaded, zygote.can_change_user(1234))
     """
@@ -483,9 +484,9 @@ def test_a_user_without_privileges_gets_the_same_levels(full):
         pytest.skip("no Python here can be run by another user")
     program = """
         import json, os
-        from codea1.sandbox.isolation import Isolation
-        from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import decode_exact, encode_exact
+        from codea1.sandbox.isolation.levels import Isolation
+        from codea1.sandbox.host.pool import SandboxPool
+        from codea1.values import decode_exact, encode_exact
         class Call: entry_point, arguments = "f", encode_exact(((), {}))
         seen = {}
         for level in Isolation:
@@ -549,8 +550,8 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     ask = """
         import sys
         from codea1.game.tests import Call
-        from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import decode_exact, encode_exact
+        from codea1.sandbox.host.pool import SandboxPool
+        from codea1.values import decode_exact, encode_exact
         level, path, program = sys.argv[1:]
         call = Call("f", encode_exact(((path,), {})))
         with SandboxPool(1, isolation=level) as pool:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from codea1.errors import BadInput
-from codea1.sandbox.judged import LOST, require_judged, why_lost, why_unjudged
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import LOST, require_judged, why_lost, why_unjudged
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_says_something_about_programs_stops_nothing(reasons):
 @pytest.mark.parametrize(
     ("reasons", "told"),
     [
-        ([LOST] * 4, "all 4 programs .* not theirs: the sandbox failed; `python -m codea1.sandbox`"),
+        ([LOST] * 4, "all 4 programs .* not theirs: the sandbox failed; `python -m codea1.tools.sandbox`"),
         (["script exited with status 1"] * 48, "all 48 programs for the validation .*: script exited with status 1;"),
         (["script raised ImportError: numpy"] * 7, "all 7 programs .*: script raised ImportError: numpy;"),
         (["no memory"] * 2 + [LOST] * 5, "all 7 programs .*: the sandbox failed;"),

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 from codea1.game.tests import Call, Test
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.memo import Memo, digest
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import encode_exact
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.memo import Memo, digest
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values import encode_exact
 
 KEYS = [digest(name) for name in "abcd"]
 

@@ -15,14 +15,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from codea1.errors import BadInput
 from codea1.game.tests import Call
-from codea1.sandbox import dispatcher, limits
-from codea1.sandbox import pool as pool_module
-from codea1.sandbox.call_run import CallRun
-from codea1.sandbox.pool import Limits, ProgramRun, SandboxPool
-from codea1.sandbox.run import profile_of
-from codea1.sandbox.values import TooLarge, decode_exact, encode_canonical, encode_exact
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import dispatcher
+from codea1.sandbox.host import pool as pool_module
+from codea1.sandbox.host.calls import CallRun
+from codea1.sandbox.host.conversation import profile_of
+from codea1.sandbox.host.pool import Limits, ProgramRun, SandboxPool
+from codea1.sandbox.isolation import limits
+from codea1.values import TooLarge, decode_exact, encode_canonical, encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 
@@ -294,8 +295,8 @@ def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
         from codea1.game.tests import Call
-        from codea1.sandbox.pool import SandboxPool
-        from codea1.sandbox.values import encode_exact
+        from codea1.sandbox.host.pool import SandboxPool
+        from codea1.values import encode_exact
         pool = SandboxPool(1, isolation="auto")
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
@@ -362,6 +363,7 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
         killed: set[int] = set()
         for zygote in (zygote_first, False):
             fresh = new_grading_processes(pool, killed)
+            time.sleep(0.3)  # a child that is killed before it is confined is the sandbox's failure
             if zygote:
                 kill_zygotes(pool)
             else:
@@ -372,36 +374,20 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
 
 
 def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
-    check, bugs = CallRun.check, iter([ValueError("a bug")])
+    take, bugs = CallRun._take, iter([ValueError("a bug")])
 
     def failing(run, *arguments):
         for bug in bugs:
             raise bug
-        return check(run, *arguments)
+        return take(run, *arguments)
 
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "check", failing)
+        monkeypatch.setattr(CallRun, "_take", failing)
         program = "import time\ndef f(x):\n  time.sleep(0.3)\n  return x"
         futures = [pool.run_calls(program, [call(x)], reply="exact") for x in range(4)]
         assert [values(future.result(30)) for future in futures] == [[0], [1], [2], [3]]
         assert pool.counters()["restarts"] == 1
     assert "a bug" in capfd.readouterr().err
-
-
-def test_a_bug_that_returns_costs_the_grading_that_has_it(monkeypatch):
-    begin = CallRun.begin
-
-    def failing(run, desk):
-        if any(b"poison" in frame for frame in run.calls):
-            raise ValueError("a bug")
-        begin(run, desk)
-
-    with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "begin", failing)
-        poisoned = pool.run_calls("def f(x): return x", [call("poison")], reply="exact")
-        honest = pool.run_calls("def f(x): return x", [call(1)], reply="exact")
-        assert kinds(poisoned.result(30)) == ["infra"]
-        assert values(honest.result(30)) == [1]
 
 
 def test_who_submits_too_much_waits(monkeypatch):
@@ -450,9 +436,9 @@ def test_machines_that_cannot_confine_are_refused(monkeypatch):
         SandboxPool(1)
 
 
-def test_a_worker_that_cannot_confine_itself_says_why(monkeypatch):
-    monkeypatch.setattr("codea1.sandbox.zygote.can_change_user", lambda uid: True)
-    monkeypatch.setattr("codea1.sandbox.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
+def test_a_zygote_that_cannot_confine_itself_says_why(monkeypatch):
+    monkeypatch.setattr("codea1.sandbox.host.zygote.can_change_user", lambda uid: True)
+    monkeypatch.setattr("codea1.sandbox.host.zygote.FIRST_UNPRIVILEGED_UID", -7)  # no user has it
     with pytest.raises(BadInput, match="cannot confine untrusted code on this machine"):
         SandboxPool(1)
 
@@ -491,27 +477,27 @@ def test_a_shortage_of_descriptors_costs_time_and_no_verdict():
 
 
 @pytest.fixture
-def worker_module(tmp_path, monkeypatch):
+def zygote_module(tmp_path, monkeypatch):
     """Makes a module the zygotes' program, and says where it is found: its source changes how they work."""
 
     def use(source: str) -> None:
-        (tmp_path / "changed_worker.py").write_text(textwrap.dedent(source))
-        monkeypatch.setattr("codea1.sandbox.zygote.WORKER", "changed_worker")
+        (tmp_path / "changed_zygote.py").write_text(textwrap.dedent(source))
+        monkeypatch.setattr("codea1.sandbox.host.zygote.MODULE", "changed_zygote")
         spawn = subprocess.Popen
 
         def with_path(*arguments: object, env: dict[str, str], **options: object) -> subprocess.Popen:
             return spawn(*arguments, env={**env, "PYTHONPATH": f"{env['PYTHONPATH']}:{tmp_path}"}, **options)
 
-        monkeypatch.setattr("codea1.sandbox.zygote.subprocess.Popen", with_path)
+        monkeypatch.setattr("codea1.sandbox.host.zygote.subprocess.Popen", with_path)
 
     return use
 
 
-def test_forks_that_fail_are_tried_again_later(worker_module):
-    worker_module(
+def test_forks_that_fail_are_tried_again_later(zygote_module):
+    zygote_module(
         """
         import errno, os
-        from codea1.sandbox.worker import start
+        from codea1.sandbox.child.zygote import start
         fork, count = os.fork, 0
         def failing():
             global count
@@ -534,7 +520,7 @@ def test_forks_that_fail_are_tried_again_later(worker_module):
 def test_a_machine_without_room_for_long_loses_the_grading(monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 0.5)
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr("codea1.sandbox.call_run.socket.socketpair", no_room)
+        monkeypatch.setattr("codea1.sandbox.host.conversation.socket.socketpair", no_room)
         result = pool.run_calls("", [call()], reply="exact").result(30)
         assert result.loaded is None
         assert "Too many open files" in result.load_error
@@ -545,8 +531,8 @@ def no_room(*_: object) -> None:
 
 
 CANNOT_CONFINE = """
-from codea1.sandbox import limits
-from codea1.sandbox.worker import start
+from codea1.sandbox.isolation import limits
+from codea1.sandbox.child.zygote import start
 confine, count = limits.ChildLimits.confine, 0
 def broken(self, place, cpu_seconds, memory_bytes):
     {condition}: raise OSError(13, "the kernel changed its mind")
@@ -555,15 +541,15 @@ limits.ChildLimits.confine = broken
 """
 
 
-def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(worker_module):
-    worker_module(CANNOT_CONFINE.format(condition="if True"))
+def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(zygote_module):
+    zygote_module(CANNOT_CONFINE.format(condition="if True"))
     with pytest.raises(BadInput, match=r"a child could not confine itself: .*the kernel changed its mind"):
         SandboxPool(1, LIMITS, isolation="no_namespaces")
 
 
-def test_what_a_child_cannot_do_is_the_sandboxs_failure(worker_module):
+def test_what_a_child_cannot_do_is_the_sandboxs_failure(zygote_module):
     """Not the program's, and not that of a check script, which ends with the same status."""
-    worker_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
+    zygote_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
         result = pool.run_calls("def f(): return 1", [call()], reply="exact", hash_seed=1).result(30)
         assert (result.loaded, kinds(result)) == (None, ["infra"])
@@ -604,20 +590,24 @@ def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(monkeyp
     with SandboxPool(1, Limits(cpu_seconds_per_test=9.0, cpu_seconds_per_suite=90.0), isolation="auto") as pool:
         assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["value"] * 2
         start = time.monotonic()
-        monkeypatch.setattr("codea1.sandbox.zygote.Child.cpu_seconds", lambda child: 5 * (time.monotonic() - start))
+        cpu_seconds = "codea1.sandbox.host.zygote.Child.cpu_seconds"
+        monkeypatch.setattr(cpu_seconds, lambda child: 5 * (time.monotonic() - start))
         assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["timeout", "value"]
 
 
-def test_a_bug_costs_the_run_that_has_it_and_no_zygote(monkeypatch, capfd):
-    on_ended = CallRun.on_ended
+@pytest.mark.parametrize("with_child", [True, False])
+def test_a_bug_that_returns_costs_the_grading_that_has_it_and_no_zygote(monkeypatch, capfd, with_child):
+    ask_child = CallRun._ask_child
 
-    def failing(run, *arguments):
-        if any(b"poison" in frame for frame in run.calls):
+    def failing(run, task):
+        is_poisoned = any(b"poison" in frame for frame in run.calls)
+        if with_child or not is_poisoned:
+            yield from ask_child(run, task)
+        if is_poisoned:
             raise KeyError("a bug")
-        on_ended(run, *arguments)
 
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(CallRun, "on_ended", failing)
+        monkeypatch.setattr(CallRun, "_ask_child", failing)
         poisoned = [pool.run_calls("def f(x): return x", [call("poison")], reply="exact") for _ in range(5)]
         honest = [pool.run_calls("def f(x): return x", [call(i)], reply="exact") for i in range(20)]
         assert {kinds(each.result(30))[0] for each in poisoned} == {"infra"}
@@ -636,15 +626,16 @@ def test_a_suite_says_no_more_however_many_processes_it_takes(pool):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # which is the dispatcher's end
 @pytest.mark.parametrize(("bugs", "ends"), [(1, False), (4, True)])
 def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
-    count, left = dispatcher.Dispatcher._count_busy_seconds, iter(range(bugs))
-
-    def failing(self: dispatcher.Dispatcher) -> None:
-        if next(left, None) is not None:
-            raise ValueError("a bug")
-        count(self)
-
+    left = iter(range(bugs))
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        monkeypatch.setattr(dispatcher.Dispatcher, "_count_busy_seconds", failing)
+        count = pool._dispatcher._count_busy_seconds
+
+        def failing() -> None:
+            if next(left, None) is not None:
+                raise ValueError("a bug")
+            count()
+
+        monkeypatch.setattr(pool._dispatcher, "_count_busy_seconds", failing)
         future = pool.run_calls("def f(): return 1", [call()], reply="exact")
         if ends:
             pool._dispatcher._thread.join(60)
@@ -656,11 +647,11 @@ def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
     assert "a bug" in capfd.readouterr().err
 
 
-def test_where_nobody_counts_threads_there_are_none(worker_module):
-    worker_module(
+def test_where_nobody_counts_threads_there_are_none(zygote_module):
+    zygote_module(
         """
-        from codea1.sandbox import seccomp
-        from codea1.sandbox.worker import start
+        from codea1.sandbox.isolation import seccomp
+        from codea1.sandbox.child.zygote import start
         seccomp.Filter.install_with_listener = lambda self: None
         """
     )
@@ -671,10 +662,14 @@ def test_where_nobody_counts_threads_there_are_none(worker_module):
         assert run(pool, program, [call()]).outcomes[0].payload == b"RuntimeError: can't start new thread"
 
 
-def test_questions_of_threads_are_counted(monkeypatch, worker_module):
+def test_questions_of_threads_are_counted(monkeypatch, zygote_module):
     """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
-    worker_module(
-        "from codea1.sandbox import threads\nfrom codea1.sandbox.worker import start\nthreads.MAX_QUESTIONS = 50"
+    zygote_module(
+        """
+        from codea1.sandbox.child.zygote import start
+        from codea1.sandbox.isolation import threads
+        threads.MAX_QUESTIONS = 50
+        """
     )
     program = """
         import threading
@@ -699,14 +694,14 @@ def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
     assert pool.counters()["gradings"] == gradings + 1
 
 
-def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_module, monkeypatch):
+def test_where_there_is_room_for_one_process_a_check_script_is_given_up(zygote_module, monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 1.0)
-    worker_module(
+    zygote_module(
         """
         import errno, os
-        from codea1.sandbox import worker
-        from codea1.sandbox.worker import start
-        begin, begun = worker._Zygote.start, []
+        from codea1.sandbox.child import zygote
+        from codea1.sandbox.child.zygote import start
+        begin, begun = zygote._Zygote.start, []
         def start_one(self, token, fds, cpu_seconds, memory_bytes):
             begun.append(token)
             if len(self.children) and len(begun) > 10:
@@ -715,7 +710,7 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(worker_m
                 self.free_slots = free
             else:
                 begin(self, token, fds, cpu_seconds, memory_bytes)
-        worker._Zygote.start = start_one
+        zygote._Zygote.start = start_one
         """
     )
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:

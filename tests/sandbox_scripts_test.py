@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from codea1.data.loader import load_questions
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import Limits, SandboxPool, ScriptRun
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
+from codea1.values.verdict import Verdict
 
 SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))
 PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
@@ -278,7 +278,7 @@ def test_no_exception_of_a_program_ends_a_script_early(pool, script, program, de
 @pytest.mark.parametrize("verdict", ["infra", "invalid", "not_run", "timeout", "nonsense"])
 def test_a_script_says_no_more_than_it_can_know(pool, verdict):
     script = (
-        "import os, struct\nfrom codea1.sandbox.values import encode_exact\n"
+        "import os, struct\nfrom codea1.values import encode_exact\n"
         f"payload = encode_exact(({verdict!r}, 'x' * 9))\n"
         "os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)\nimport time; time.sleep(9)"
     )

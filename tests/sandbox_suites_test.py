@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.results import TracedRun
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.results import TracedRun
+from codea1.values.verdict import Verdict
 
 PROGRAM = """
 count = 0
@@ -128,7 +128,7 @@ def test_arcs_are_those_of_the_program_alone(pool):
 def test_what_no_honest_child_reports_is_refused(pool, report):
     forge = f"""
     import os, struct
-    from codea1.sandbox.values import encode_exact
+    from codea1.values import encode_exact
     payload = encode_exact({report})
     os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
     assert False
@@ -142,7 +142,7 @@ def test_what_a_shared_process_allows(pool):
     """A test can say that it passed, and tell programs apart by their code: known and written down."""
     forge = """
     import os, struct
-    from codea1.sandbox.values import encode_exact
+    from codea1.values import encode_exact
     payload = encode_exact(('pass', '', []))
     os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
     assert False

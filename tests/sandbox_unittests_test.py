@@ -4,9 +4,9 @@ import textwrap
 
 import pytest
 
-from codea1.sandbox.pool import Limits, SandboxPool, ScriptRun
-from codea1.sandbox.unittest_run import required_tests
-from codea1.sandbox.verdict import Verdict
+from codea1.sandbox.host.benchmarks import required_tests
+from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
+from codea1.values.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_everything_else_does_not(pool, program, verdict, detail):
 def test_reports_that_no_honest_child_writes_are_refused(pool, report):
     program = f"""
         import os, struct
-        from codea1.sandbox.values import encode_exact
+        from codea1.values import encode_exact
         NAMES = ['test_object', 'test_parts', 'test_patched', 'test_value']
         payload = encode_exact({report})
         os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
@@ -103,7 +103,7 @@ def test_what_a_shared_process_allows(pool):
     """A program that writes a report of passes itself has them: known and written down."""
     program = """
         import os, struct
-        from codea1.sandbox.values import encode_exact
+        from codea1.values import encode_exact
         names = ['test_object', 'test_parts', 'test_patched', 'test_value']
         payload = encode_exact(('', [(name, 'passed', '') for name in names]))
         os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)

@@ -3,10 +3,10 @@
 import importlib
 import sys
 
-from codea1 import program
+from bench.micro_run import scripted_answer
 from codea1.data.tokenizer import ChatTokenizer
-from tests.scripted_answer import scripted_answer
+from codea1.runtime import command
 
 if __name__ == "__main__":
     ChatTokenizer.decode = scripted_answer
-    program.run(importlib.import_module(sys.argv.pop(1)).main)
+    command.run(importlib.import_module(sys.argv.pop(1)).main)

@@ -17,8 +17,9 @@ import pytest
 from jax.sharding import AxisType
 
 from codea1 import sharding
-from codea1.errors import BadInput
 from codea1.models import shapes
+from codea1.models.config import require_divisible
+from codea1.runtime.errors import BadInput
 
 TESTS = Path(__file__).parent
 SEVEN = shapes.named("qwen2.5-coder-7b", vocab_size=1)
@@ -63,7 +64,7 @@ def test_two_processes_reach_each_other(program):
 
 @pytest.mark.parametrize(("config", "fsdp", "tensor"), [(SEVEN, 256, 4), (SEVEN, 1, 1), (THREE, 64, 2)])
 def test_even_cuts_are_accepted(config, fsdp, tensor):
-    sharding.validate(config, mesh_of(fsdp=fsdp, tensor=tensor))
+    require_divisible(config, mesh_of(fsdp=fsdp, tensor=tensor))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_even_cuts_are_accepted(config, fsdp, tensor):
 )
 def test_uneven_cuts_are_refused_with_what_works(config, sizes, complaint):
     with pytest.raises(BadInput, match=complaint):
-        sharding.validate(config, mesh_of(**sizes))
+        require_divisible(config, mesh_of(**sizes))
 
 
 def test_the_mesh_takes_the_devices_there_are():

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.hosts import Hosts
-from codea1.shares import Shares, deal
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.shares import Shares, deal
 
 IDS = st.lists(st.text(max_size=8), unique=True, max_size=60)
 
@@ -55,12 +55,12 @@ def on_hosts(count: int, program: Callable[[Hosts], Any]) -> list:
 
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 3])
-def test_each_piece_is_done_once_and_used_everywhere_in_order(num_hosts):
+def test_each_piece_is_done_once_and_known_everywhere_in_order(num_hosts):
     ids = [f"q{number}" for number in range(7)]
     started: list[tuple[int, str, int]] = []
 
     def program(hosts: Hosts) -> list:
-        shares, used = Shares(hosts, ids), []
+        shares = Shares(hosts, ids)
         futures: list[tuple[Future, Any]] = []
 
         def start(question_id: str, piece: int) -> Future:
@@ -71,11 +71,10 @@ def test_each_piece_is_done_once_and_used_everywhere_in_order(num_hosts):
 
         for piece in range(3):
             for question_id in ids:
-                shares.add(question_id, start=lambda q=question_id, p=piece: start(q, p), use=used.append)
+                shares.add(question_id, start=lambda q=question_id, p=piece: start(q, p))
         for future, result in reversed(futures):  # in whatever order they finish
             future.set_result(result)
-        shares.collect()
-        return used
+        return shares.collect()
 
     expected = [(question_id, piece) for piece in range(3) for question_id in ids]
     assert on_hosts(num_hosts, program) == [expected] * num_hosts
@@ -88,7 +87,7 @@ def test_a_failed_piece_fails_its_host():
     def program(hosts: Hosts) -> None:
         shares, future = Shares(hosts, ["q"]), Future()
         future.set_exception(RuntimeError("the sandbox is closed"))
-        shares.add("q", start=lambda: future, use=print)
+        shares.add("q", start=lambda: future)
         shares.collect()
 
     with pytest.raises(RuntimeError, match="the sandbox is closed"):

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from codea1.errors import RESTART_EXIT_CODE
-from codea1.hosts import Hosts
-from codea1.stopping import Stopped, StopRequest
+from codea1.runtime.errors import RESTART_EXIT_CODE
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.signals import Stopped, StopRequest
 from tests.conftest import ROOT
 
 # The main thread never comes back from C: as in a collective that another host does not join.
 HELD_UP = """
 import ctypes, sys
-from codea1.stopping import StopRequest
+from codea1.runtime.signals import StopRequest
 with StopRequest() as stop:
     stop.costs_nothing = sys.argv[1] == "nothing"
     print("ready", flush=True)

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 SAVES = """
 import resource, sys, jax.numpy as jnp
 from absl import flags
-from codea1 import program
+from codea1.runtime import command
 from codea1.runs.checkpoints import Checkpoints
 from etils import epath
 
@@ -33,13 +33,13 @@ def main():
     checkpoints.save(2, {"x": jnp.arange(100_000.0) ** 0.5}, {"x": "y" * 50_000}, None)
     checkpoints.close()
 
-program.run(main)
+command.run(main)
 """
 
 
 WRITES = """
 import resource, sys
-from codea1.errors import StorageFailed
+from codea1.runtime.errors import StorageFailed
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples

@@ -9,10 +9,9 @@ import pytest
 import requests
 from gcsfs.retry import HttpError
 
-from codea1.errors import StorageFailed, StorageOutage
-from codea1.storage import retries
-from codea1.storage.faults import Fault, fault_of
-from codea1.storage.retries import faults_told, retried, retries_so_far
+from codea1.runtime.errors import StorageFailed, StorageOutage
+from codea1.storage import faults
+from codea1.storage.faults import Fault, fault_of, retried, retries_so_far, translate_storage_errors
 
 
 def os_error(number: int) -> OSError:
@@ -34,18 +33,18 @@ def caused(outer: Exception, inner: Exception) -> Exception:
         (os_error(errno.EROFS), Fault.DENIED),
         (os_error(errno.ENOENT), Fault.GONE),
         (os_error(errno.EIO), Fault.BROKEN),
-        (os_error(errno.ESTALE), Fault.PASSING),
-        (os_error(errno.ECONNRESET), Fault.PASSING),
-        (TimeoutError(), Fault.PASSING),
-        (aiohttp.ClientPayloadError("cut"), Fault.PASSING),
-        (requests.exceptions.ProxyError(), Fault.PASSING),
-        (HttpError({"code": 503, "message": "x"}), Fault.PASSING),
-        (HttpError({"code": 429, "message": "x"}), Fault.PASSING),
+        (os_error(errno.ESTALE), Fault.TRANSIENT),
+        (os_error(errno.ECONNRESET), Fault.TRANSIENT),
+        (TimeoutError(), Fault.TRANSIENT),
+        (aiohttp.ClientPayloadError("cut"), Fault.TRANSIENT),
+        (requests.exceptions.ProxyError(), Fault.TRANSIENT),
+        (HttpError({"code": 503, "message": "x"}), Fault.TRANSIENT),
+        (HttpError({"code": 429, "message": "x"}), Fault.TRANSIENT),
         (HttpError({"code": 401, "message": "x"}), Fault.DENIED),
         (OSError("Forbidden: https://storage.googleapis.com/..."), Fault.DENIED),
         (ValueError("PERMISSION_DENIED: Error writing ..."), Fault.DENIED),
         (ValueError("NOT_FOUND: The specified bucket does not exist."), Fault.GONE),
-        (ValueError("ABORTED: All 32 retry attempts failed: UNAVAILABLE: HTTP response code: 503"), Fault.PASSING),
+        (ValueError("ABORTED: All 32 retry attempts failed: UNAVAILABLE: HTTP response code: 503"), Fault.TRANSIENT),
         (
             ValueError("RESOURCE_EXHAUSTED: Failed to write: No space left on device [os_error_code='28']"),
             Fault.FULL,
@@ -64,8 +63,8 @@ def test_errors_tell_their_fault(error: Exception, fault: Fault | None):
 def impatient(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between tries, of which none is made."""
     pauses: list[float] = []
-    monkeypatch.setattr(retries.time, "sleep", pauses.append)
-    monkeypatch.setattr(retries.time, "monotonic", lambda: sum(pauses))
+    monkeypatch.setattr(faults.time, "sleep", pauses.append)
+    monkeypatch.setattr(faults.time, "monotonic", lambda: sum(pauses))
     return pauses
 
 
@@ -87,7 +86,7 @@ def test_what_passes_is_tried_again_and_counted(impatient: list[float]):
     assert retries_so_far() == before + 3
 
 
-def test_an_outage_is_told_when_patience_ends(impatient: list[float]):
+def test_an_outage_is_told_when_retries_end(impatient: list[float]):
     with pytest.raises(StorageOutage, match=r"^writing x failed: the storage does not answer"):
         retried("writing x", failing(10_000, HttpError({"code": 503, "message": "x"})))
     assert 250 < sum(impatient) <= 300
@@ -114,11 +113,11 @@ def test_what_is_no_fault_of_the_storage_is_raised_as_it_is(impatient: list[floa
         with pytest.raises(type(error)) as raised:
             retried("reading x", failing(1, error))
         assert raised.value is error
-    with pytest.raises(KeyError), faults_told("reading x"):
+    with pytest.raises(KeyError), translate_storage_errors("reading x"):
         raise KeyError("x")
     assert impatient == []
 
 
 def test_a_sentence_is_told_once():
-    with pytest.raises(StorageFailed, match=r"^writing x failed"), faults_told("saving y"):
+    with pytest.raises(StorageFailed, match=r"^writing x failed"), translate_storage_errors("saving y"):
         raise StorageFailed("writing x failed: there is no space left.")

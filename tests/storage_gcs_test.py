@@ -16,15 +16,15 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed, StorageOutage
+from codea1.evaluation.evaluations import read_evaluation
 from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.evaluations import read_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.runs.record import Record
 from codea1.runs.samples import Samples
-from codea1.storage import objects, retries
+from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
+from codea1.storage import faults, objects
 from codea1.storage.checksums import checksum, checksum_of, checksums
+from codea1.training.record import Record
 from tests import gcs_emulator
 from tests.faulty_gcs import (
     DELETE,
@@ -51,8 +51,8 @@ EVALUATION = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(retries, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(faults, "RETRY_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -178,11 +178,11 @@ def test_checking_a_new_workdir_leaves_nothing(bucket: str):
     ids=lambda fault: f"{fault.method}-{fault.name.strip('/')}-{'short' * fault.short}{'lost answer' * fault.served}",
 )
 def test_what_passes_is_tried_again_till_all_is_there_once(folder: RunFolder, fault: PlannedFault):
-    before = retries.retries_so_far()
+    before = faults.retries_so_far()
     with faulty(fault):
         write_all(folder)
     assert fault.seen == fault.times
-    assert retries.retries_so_far() - before >= (1 if fault.method == READ else fault.times)  # reads come in pairs
+    assert faults.retries_so_far() - before >= (1 if fault.method == READ else fault.times)  # reads come in pairs
     assert_all_written_once(folder)
 
 
@@ -240,11 +240,11 @@ def test_a_save_outlasts_what_passes(folder: RunFolder, name: str):
 
 
 def test_tensorstore_tries_again_and_is_counted(folder: RunFolder):
-    before = retries.retries_so_far()
+    before = faults.retries_so_far()
     with refusing(HTTPStatus.SERVICE_UNAVAILABLE, "upload.*arrays/ocdbt", times=2):
         save(folder, 1)
     assert restored(folder) == [1]
-    assert retries.retries_so_far() > before
+    assert faults.retries_so_far() > before
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "commit_success", "2/state/metadata"])

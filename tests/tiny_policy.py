@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from codea1.models import qwen2
+from codea1.models.config import Qwen2Config
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
 
-CONFIG = qwen2.Qwen2Config(
+CONFIG = Qwen2Config(
     vocab_size=48, hidden_size=32, intermediate_size=64, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8
 )
 

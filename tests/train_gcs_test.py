@@ -18,24 +18,22 @@ from etils import epath
 from ml_collections import ConfigDict
 from nbclient import NotebookClient
 
-from codea1.book import main as book_program
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import StorageFailed
+from codea1.evaluation.run_report import report_run
 from codea1.export import export
 from codea1.game.mistake_book import Pages
-from codea1.hosts import Hosts
-from codea1.report import report
-from codea1.runs.book_source import open_book
+from codea1.runs.book_export import open_book
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.storage import retries
-from tests.conftest import ROOT, make_micro_config, write_config
+from codea1.runtime.errors import StorageFailed
+from codea1.runtime.hosts import Hosts
+from codea1.storage import faults
+from codea1.tools.book import main as book_program
+from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
 from tests.train_test import train
 
 
@@ -136,7 +134,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     assert {path.name for path in epath.Path(workdir).iterdir()} == top | {"checkpoints"}
 
     epath.Path(f"{workdir}/report.md").unlink()
-    report(workdir)
+    report_run(workdir)
     assert f"wrote {workdir}/report.md" in capsys.readouterr().out
     assert book_program([workdir, "--step=4", f"--export={workdir}/book.jsonl.gz"]) == 0
     assert content(open_book(f"{workdir}/book.jsonl.gz", "last")[1]) == content(book(local, 4))
@@ -154,7 +152,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     ids=["no permission at step 3", "no bucket before the marker of step 4", "lost answers"],
 )
 def test_nothing_is_lost_with_the_storage(undisturbed, bucket, monkeypatch, fault, told):
-    monkeypatch.setattr(retries, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.01)
     config, local = undisturbed
     workdir = f"{bucket}/run"
     with faulty(fault):

@@ -10,19 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codea1.assembly import config_of
-from codea1.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
-from codea1.runs.book_export import read_export
-from codea1.runs.book_source import open_book
+from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
+from codea1.config import config_of
+from codea1.runs.book_export import open_book, read_export
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.saved_step import ROUNDING as OF_A_REPLAY
-from codea1.saved_step import SavedStep
+from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
+from codea1.training.saved_step import ROUNDING as OF_A_REPLAY
+from codea1.training.saved_step import SavedStep
 from tests import two_hosts
-from tests.conftest import ROOT, make_micro_config, write_config
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
+from tests.conftest import ROOT
 from tests.two_hosts import finish, outputs
 
 PROGRAM = (str(ROOT / "tests" / "train_on_hosts.py"),)
@@ -177,7 +175,8 @@ def test_when_a_host_is_told_to_end_or_dies_all_end_and_the_run_can_go_on(config
 
 def test_a_frozen_host_is_told_of_and_ends_the_run(config_file, tmp_path):
     flags = f"--config={config_file}", f"--workdir={tmp_path / 'run'}", "--at=1", "--what=freeze"
-    main, frozen = start_two(*flags, "--config.watchdog.collective=5", "--config.watchdog.restart_after=1")
+    # Long enough for hosts that start one after the other on a busy machine.
+    main, frozen = start_two(*flags, "--config.watchdog.collective=20", "--config.watchdog.restart_after=1")
     try:
         _, errors = main.communicate(timeout=400)
     finally:
@@ -204,7 +203,7 @@ def test_a_sandbox_that_judges_nothing_is_told_once_and_ends_every_host(config_f
     assert (code, other_code) == (BAD_INPUT_EXIT_CODE,) * 2, told
     assert re.findall("^error: .*", told, re.MULTILINE) == [
         "error: all 8 programs of step 2 failed for a reason that is not theirs: gone; "
-        "`python -m codea1.sandbox` tells what works on this machine."
+        "`python -m codea1.tools.sandbox` tells what works on this machine."
     ]
     assert "error:" not in other_told
     assert "stopped after step 1, which is saved: the same command goes on from there" in out

@@ -18,15 +18,16 @@ import jax
 from absl import flags
 from etils import epath
 
-from codea1 import program, train
+from bench.micro_run import scripted_answer
+from codea1 import train
 from codea1.data.feed import QuestionFeed
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.mistake_book import MistakeBook, Pages
 from codea1.game.tests import Test
 from codea1.runs.book_export import write_export
-from codea1.sandbox.grading import Grader, Grading
-from codea1.sandbox.verdict import Verdict
-from tests.scripted_answer import scripted_answer
+from codea1.runtime import command
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.values.verdict import Verdict
 
 AT = flags.DEFINE_integer("at", None, "step")
 WHAT = flags.DEFINE_enum("what", "die", ["die", "freeze", "term", "hang", "lose"], "what happens then")
@@ -82,4 +83,4 @@ if __name__ == "__main__":
     ChatTokenizer.decode = scripted_answer
     QuestionFeed.batch = batch_of_the_fated
     MistakeBook.load = load_and_tell
-    program.run(train.main)
+    command.run(train.main)

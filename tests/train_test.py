@@ -5,30 +5,32 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from codea1.assembly import assemble, sandbox_pool
+from bench.micro_run import NOT_PROMISED, content, make_model_folder, scripted_answer
+from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
 from codea1.game.mistake_book import Page
-from codea1.hosts import Hosts
-from codea1.runs.book_folder import finish, read_shards, write_shards
+from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.sandbox.grading import Grader, Grading
-from codea1.sandbox.results import ScriptRun
-from codea1.sandbox.verdict import Verdict
-from codea1.trainer import Trainer
-from tests.conftest import ROOT, SHARED, make_model_folder
-from tests.mistake_books import content
-from tests.promised import NOT_PROMISED
-from tests.scripted_answer import scripted_answer
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.training.setup import assemble
+from codea1.training.step import Step
+from codea1.training.trainer import Trainer
+from codea1.values.verdict import Verdict
+from tests.conftest import ROOT, SHARED
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def train(config, workdir: Path | str, stop_after: int | None = None) -> Trainer
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with sandbox_pool(config) as sandbox:
+    with SandboxPool.of_config(config) as sandbox:
         trainer = Trainer(config, parts, sandbox, folder, Hosts())
         if stop_after is not None:
             batch = parts.feed.batch
@@ -62,7 +64,8 @@ def train(config, workdir: Path | str, stop_after: int | None = None) -> Trainer
                 return batch(number)
 
             parts.feed.batch = stop
-        trainer.run()
+        with trainer:
+            command.train(trainer)
     return trainer
 
 
@@ -83,7 +86,7 @@ def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> 
     assert promised(first) == promised(second)
     assert rows(first) == rows(second)
     assert content(one._book.pages()) == content(other._book.pages())
-    states = [{name: player.states for name, player in t._players.items()} for t in (one, other)]
+    states = [{name: player.states for name, player in t._policies.items()} for t in (one, other)]
     jax.tree.map(np.testing.assert_array_equal, *states)
     for name in ("before", "after"):
         assert (first / "evaluations" / f"{name}.json").read_text() == (
@@ -137,14 +140,14 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
         return method
 
     with monkeypatch.context() as patch:
-        step = Trainer._step
+        step = Trainer.step
 
-        def fails_from_the_fifth_on(self: Trainer, number: int) -> None:
+        def fails_from_the_fifth_on(self: Trainer, number: int) -> AbstractContextManager[Step]:
             for name in LOSING[lost] * (number == 5):
                 patch.setattr(Grader, name, lose(name))
-            step(self, number)
+            return step(self, number)
 
-        patch.setattr(Trainer, "_step", fails_from_the_fifth_on)
+        patch.setattr(Trainer, "step", fails_from_the_fifth_on)
         with pytest.raises(
             BadInput, match=r"failed for a reason that is not theirs: (gone|the sandbox failed);"
         ) as told:
@@ -165,8 +168,7 @@ def test_a_book_whose_ground_truths_have_changed_is_asked_again(micro_config, sc
     for path in folder.glob("*.json*"):
         path.unlink()
     # As if other programs had answered them; those of today give the same answers.
-    write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()}, host=0)
-    finish(folder, hosts=1)
+    write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()})
     write_manifest(folder.parent)
     capsys.readouterr()
     resumed = train(micro_config, tmp_path / "cut")
@@ -229,7 +231,6 @@ def test_every_step_says_what_the_devices_did_and_nothing_that_is_not_known(micr
     for step in read_metrics(RunFolder.existing(str(tmp_path)).metrics)[1:]:
         for player in ("code", "test"):
             assert step[f"{player}/update_tflops_per_second"] > 0
-            assert step[f"{player}/learn_late_compilations"] == step[f"{player}/rollout_late_compilations"] == 0
             assert 0 < step[f"{player}/padding_waste"] < 1
             assert f"{player}/update_mfu" not in step  # a CPU's peak is not known
         assert "perf/hbm_peak_gib" not in step  # nor does it tell its memory
@@ -295,7 +296,7 @@ def test_the_golden_method_trains_the_code_llm_alone(micro_config, tmp_path):
     micro_config.method = "golden"
     micro_config.steps = 3
     trainer = train(micro_config, tmp_path)
-    assert list(trainer._players) == ["code"]
+    assert list(trainer._policies) == ["code"]
     written = json.loads((tmp_path / "evaluations" / "after.json").read_text())
     assert written["question_ids"] == [question.id for question in trainer._parts.test]
     assert {row["player"] for row in rows(tmp_path)} == {"code"}
@@ -347,8 +348,8 @@ def test_questions_that_are_all_too_long_are_refused(micro_config):
 
 def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config):
     script = (
-        "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.assembly import assemble\n"
-        "from codea1.errors import BadInput\n"
+        "import json, sys\nfrom ml_collections import ConfigDict\nfrom codea1.training.setup import assemble\n"
+        "from codea1.runtime.errors import BadInput\n"
         "try:\n    assemble(ConfigDict(json.loads(sys.argv[1])))\nexcept BadInput as e:\n    print(e)\n"
     )
     micro_config.mesh.tensor = 4

@@ -4,17 +4,17 @@ import subprocess
 import sys
 import time
 
-from codea1 import activity
-from codea1.activity import doing, progress
 from codea1.config import default_config
-from codea1.errors import RESTART_EXIT_CODE
-from codea1.watchdog import Watchdog
+from codea1.runtime import phases
+from codea1.runtime.errors import RESTART_EXIT_CODE
+from codea1.runtime.phases import doing, progress
+from codea1.runtime.watchdog import Watchdog
 from tests.conftest import ROOT
 
 HANGS = """
 import threading
-from codea1.activity import doing
-from codea1.watchdog import Watchdog
+from codea1.runtime.phases import doing
+from codea1.runtime.watchdog import Watchdog
 def wait_for_godot():
     threading.Event().wait()
 with Watchdog({"sandbox": 0.4, "rollout": 60.0, "restart_after": 0.4}, host=3), doing("step 7"), doing("sandbox"):
@@ -50,11 +50,11 @@ def test_a_limit_counts_from_where_the_inner_activity_ended(capfd):
             with doing("collective"):
                 time.sleep(0.2)
     assert capfd.readouterr().err == ""
-    assert activity.now() == ()
+    assert phases.now() == ()
 
 
 def test_the_limits_of_a_config_are_those_that_are_asked_for():
     limits = default_config().watchdog
     with doing("outer"), doing("inner"):
-        assert [each.name for each in activity.now()] == ["outer", "inner"]
+        assert [each.name for each in phases.now()] == ["outer", "inner"]
     assert set(limits) == {"compile", "rollout", "sandbox", "update", "collective", "storage", "restart_after"}

@@ -1,17 +1,34 @@
-"""What the TPU compiler says of one program."""
+"""What the TPU compiler says of one function, and a folder that remembers it."""
 
+import hashlib
+import json
+import math
+import os
 import re
 import time
 from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Self
 
 import jax
 
-from codea1.aot.collectives import Collectives, collectives
-
+_INSTRUCTION = re.compile(
+    r"= (?P<result>.+?) (?P<kind>all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
+    r"(?P<start>-start)?\(.*?channel_id=(?P<channel>\d+)"
+)
+_ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)[a-z0-9]*)\[([\d,]*)\]")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # "Used 20.00G of 15.75G hbm", and "the total memory required for HLO temporaries (20.00G) exceeds available HBM".
 _OUT_OF_MEMORY = re.compile(r"(?:Used |total memory required for [\w ]+\()([\d.]+)([KMG]?)")
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The instructions of one kind. One in the body of a loop counts once, however often it runs."""
+
+    count: int
+    bytes: int  # of their results on one chip
 
 
 @dataclass(frozen=True)
@@ -25,11 +42,11 @@ class Compilation:
     compiler_peak_bytes: int  # the compiler's own figure, in which temporaries may share space with arguments
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
-    refusal: str = ""  # what the compiler said when the program alone does not fit
+    refusal: str = ""  # what the compiler said when the function alone does not fit
 
     @property
     def peak_bytes(self) -> int:
-        """What must be free for the program to start: everything that it is given, makes and needs on the way."""
+        """What must be free for the function to start: everything that it is given, makes and needs on the way."""
         return self.argument_bytes + self.output_bytes - self.aliased_bytes + self.temporary_bytes
 
     def to_json(self) -> dict[str, Any]:
@@ -43,8 +60,40 @@ class Compilation:
         return cls(**content | {"collectives": found})
 
 
+class Results:
+    """Compilations by fingerprint: a change of the code, the config or the compiler that matters is another one."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    def get(self, fingerprint: str) -> Compilation | None:
+        """Returns what is known of a function."""
+        try:
+            return Compilation.from_json(json.loads(self._path(fingerprint).read_text()))
+        except FileNotFoundError:
+            return None
+
+    def put(self, fingerprint: str, compilation: Compilation) -> None:
+        """Remembers; a reader sees the whole of it or nothing."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(fingerprint)
+        unfinished = path.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(compilation.to_json(), indent=2) + "\n")
+        unfinished.replace(path)
+
+    def _path(self, fingerprint: str) -> Path:
+        return self._folder / f"{fingerprint}.json"
+
+
+def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
+    """What decides the result of compiling: the function, the chips it is for, and the compiler."""
+    compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
+    parts = [lowered.as_text(), topology, *compiler]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+
+
 def compile_lowered(lowered: jax.stages.Lowered) -> Compilation:
-    """Compiles; a program that does not fit into memory is a result, not an error."""
+    """Compiles; a function that does not fit into memory is a result, not an error."""
     started = time.monotonic()
     try:
         compiled = lowered.compile()
@@ -64,8 +113,32 @@ def compile_lowered(lowered: jax.stages.Lowered) -> Compilation:
     )
 
 
+def collectives(hlo: str) -> dict[str, Collectives]:
+    """Returns the collectives in the text of a compiled function, by kind.
+
+    The TPU compiler splits a collective over several fusions that run beside other work; those have one channel and
+    count as one.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for match in map(_INSTRUCTION.search, hlo.splitlines()):
+        if match:
+            arrays = [_bytes(array) for array in _ARRAY.finditer(match["result"])]
+            # What starts a collective returns its operand and bookkeeping beside the result.
+            size = max(arrays, default=0) if match["start"] else sum(arrays)
+            key = match["kind"], match["channel"]
+            found[key] = max(size, found.get(key, 0))
+    kinds = sorted({kind for kind, _ in found})
+    sizes = {kind: [size for (of, _), size in found.items() if of == kind] for kind in kinds}
+    return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}
+
+
 def _refused(message: str, seconds: float) -> Compilation:
     sentence = " ".join(message.split())[:600]
     found = _OUT_OF_MEMORY.search(message)
     needed = int(float(found[1]) * _UNITS[found[2]]) if found else 0
     return Compilation(0, 0, 0, needed, needed, {}, seconds, refusal=sentence)
+
+
+def _bytes(array: re.Match) -> int:
+    bits = int(array[2]) if array[2] else 8
+    return math.prod(int(size) for size in filter(None, array[3].split(","))) * bits // 8

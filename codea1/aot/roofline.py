@@ -1,21 +1,21 @@
 """The least time that a training step can take on a slice, from hand-counted work and what its chips can do.
 
 Each phase takes as long as the slowest of arithmetic, memory and links alone, at their peak, with perfect overlap and
-no padding but that of static shapes. Real programs reach a part of it.
+no padding but that of static shapes. Compiled functions reach a part of it.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.aot import work
-from codea1.aot.topology import Chip
-from codea1.aot.work import Cut, Work
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
-from codea1.player_programs import PlayerPrograms, kl_in_loss
+from codea1.models import flops
+from codea1.models.flops import Chip, Cut, Work
+from codea1.players.functions import PlayerFunctions, kl_in_loss
 from codea1.rollout.sizes import smallest
 
 
@@ -62,16 +62,37 @@ class Estimate:
         """Response tokens generated and learned from or thrown away, over the whole step."""
         return self.response_tokens / self.seconds / self.chips
 
+    def to_json(self) -> dict[str, Any]:
+        """What a report says of it, as plain data."""
+        return {
+            "seconds": self.seconds,
+            "tokens_per_second_per_chip": self.tokens_per_second_per_chip,
+            "response_tokens": self.response_tokens,
+            "lengths": {name: asdict(lengths) for name, lengths in self.lengths.items()},
+            "phases": [
+                {
+                    "name": phase.name,
+                    "seconds": phase.seconds,
+                    "bound": phase.bound,
+                    "flops": phase.work.flops,
+                    "hbm_bytes": phase.work.hbm_bytes,
+                    "ici_bytes": phase.work.ici_bytes,
+                }
+                for phase in self.phases
+            ],
+            "model_flops": self.model_flops,
+        }
+
 
 def estimate(
-    config: ConfigDict, programs: Mapping[str, PlayerPrograms], chip: Chip, lengths: Mapping[str, Lengths] = ASSUMED
+    config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip, lengths: Mapping[str, Lengths] = ASSUMED
 ) -> Estimate:
     """The least time of a training step of these players. A critic is counted as a second policy that learns."""
     phases, response_tokens, model_flops = [], 0, 0.0
-    used = {role: lengths[role] for role, name in METHODS[config.method].roles.items() if name in programs}
+    used = {role: lengths[role] for role, name in METHODS[config.method].roles.items() if name in players}
     for role in used:
         name = METHODS[config.method].roles[role]
-        own = programs[name]
+        own = players[name]
         cut = _cut(own)
         done = _generation(config, role, own, cut, lengths[role])
         if name != config.frozen:
@@ -83,7 +104,7 @@ def estimate(
     return Estimate(phases, response_tokens, model_flops, cut.chips, chip, used)
 
 
-def _cut(own: PlayerPrograms) -> Cut:
+def _cut(own: PlayerFunctions) -> Cut:
     shape = own.mesh.shape
     return Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])
 
@@ -94,7 +115,7 @@ def _samples(config: ConfigDict, role: str) -> int:
     return solutions if role == "code" else solutions * config.game.num_suites
 
 
-def _generation(config: ConfigDict, role: str, own: PlayerPrograms, cut: Cut, lengths: Lengths) -> dict[str, Work]:
+def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
     sizes = own.engine.sizes
     prompts = config.questions_per_step * (1 if role == "code" else config.game.num_solutions)
     prompt_length = smallest(sizes.prompt_lengths, lengths.prompt)
@@ -103,14 +124,14 @@ def _generation(config: ConfigDict, role: str, own: PlayerPrograms, cut: Cut, le
     steps = _samples(config, role) * lengths.response / slots
     span = sizes.span(slots, lengths.prompt + lengths.response)
     return {
-        "publish": work.publish(own.model, cut),
-        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
-        "decode": work.decode_step(own.model, slots, span, cut) * steps,
+        "publish": flops.publish(own.model, cut),
+        "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
+        "decode": flops.decode_step(own.model, slots, span, cut) * steps,
     }
 
 
 def _learning(
-    config: ConfigDict, name: str, role: str, own: PlayerPrograms, cut: Cut, lengths: Lengths
+    config: ConfigDict, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
 ) -> tuple[dict[str, Work], float]:
     """The work on a role's samples by what it is for, and the useful arithmetic of the updates.
 
@@ -122,12 +143,12 @@ def _learning(
     batches = section.mini_batches * math.ceil(sequences / section.mini_batches / shape.rows)
     scores = (section.old_log_probs == "trainer") + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
     learners = 2 if section.advantage == "gae" else 1
-    useful = work.model_flops(own.model, sequences, lengths.prompt + lengths.response)
+    useful = flops.model_flops(own.model, sequences, lengths.prompt + lengths.response)
     is_first = role == METHODS[config.method].roles_of(name)[0]
-    optimizer = work.optimizer(own.model) * section.mini_batches * learners
+    optimizer = flops.optimizer(own.model) * section.mini_batches * learners
     return {
-        "log-probs": work.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
-        "update": work.update(own.model, shape.rows, shape.length, cut) * batches * learners,
+        "log-probs": flops.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
+        "update": flops.update(own.model, shape.rows, shape.length, cut) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
     }, useful * learners
 

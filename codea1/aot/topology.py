@@ -1,39 +1,19 @@
-"""TPU slices by name: their chips as devices that programs can be compiled for, and what a chip can do."""
+"""TPU slices by name: their chips as devices that can be compiled for, what a chip can do, and the configs for them."""
 
 import importlib.util
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 from jax.experimental import topologies
+from ml_collections import ConfigDict
 
-from codea1.errors import BadInput
-
-GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What one chip of a generation can do."""
-
-    name: str
-    hbm_bytes: int  # that the compiler lets programs use
-    flops: float  # bfloat16, per second
-    hbm_bandwidth: float  # bytes per second
-    ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
-    ici_axes: int  # of the torus
-
-
-# HBM as the compiler states it when a program does not fit; the rest from the TPU chapter of Google's "How to scale
-# your model" (jax-ml.github.io/scaling-book/tpus).
-CHIPS = {
-    "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2),
-    "v6e": Chip("v6e", int(31.25 * GIB), 920e12, 1.6e12, 90e9, 2),
-    "v5p": Chip("v5p", int(95.74 * GIB), 459e12, 2.8e12, 90e9, 3),
-}
+from codea1.models.flops import CHIPS, Chip
+from codea1.runtime.errors import BadInput
 
 # Google's names of slices count chips on v5e and v6e, and cores, two per chip, on v5p.
 _FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
@@ -51,6 +31,8 @@ _ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
 }
+
+FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
 
 @dataclass(frozen=True)
@@ -92,3 +74,20 @@ def topology(name: str) -> Topology:
     except jax.errors.JaxRuntimeError as error:
         raise BadInput(f"--topology={name} is no slice that libtpu knows: {error}") from None
     return Topology(name, CHIPS[generation], description.devices)
+
+
+def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:
+    """Yields the configs that are shipped for slices, files of configs/ that list the arguments they are for.
+
+    Each comes with its name, "code_a1:size=1.5b,topology=v5e-16". Raises BadInput where configs/ is not
+    there.
+    """
+    paths = sorted(FOLDER.glob("*.py"))
+    if not paths:
+        raise BadInput(f"{FOLDER} holds no configs: --all needs a checkout of the repository.")
+    for path in paths:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for arg in getattr(module, "SLICES", ()):
+            yield f"{path.stem}:{arg}" if arg else path.stem, module.get_config(arg)

@@ -47,9 +47,9 @@ def _advice(report: Report, worst: Row) -> list[str]:
 
 
 def _less_rollout(report: Report, worst: Row, excess: float) -> list[str]:
-    ways, slots = report.mesh["replica"] * report.mesh["fsdp"], report.settings["rollout.slots"]
+    data_parallel, slots = report.mesh["replica"] * report.mesh["fsdp"], report.settings["rollout.slots"]
     cache = report.residents[f"{worst.player}: cache of slots"] + report.residents[f"{worst.player}: cache of prompts"]
-    fewer = int(slots * (1 - 1.1 * excess / cache) / ways) * ways
+    fewer = int(slots * (1 - 1.1 * excess / cache) / data_parallel) * data_parallel
     advice = []
     if fewer > 0:
         advice.append(f"config.rollout.slots is {slots}: try {fewer}.")
@@ -61,12 +61,12 @@ def _less_rollout(report: Report, worst: Row, excess: float) -> list[str]:
 
 
 def _less_learning(report: Report) -> list[str]:
-    ways, settings = report.mesh["replica"] * report.mesh["fsdp"], report.settings
+    data_parallel, settings = report.mesh["replica"] * report.mesh["fsdp"], report.settings
     advice = []
     for player in report.models:
         rows = settings[f"{player}.micro_batch_size"]
-        if rows > ways:
-            advice.append(f"config.{player}.micro_batch_size is {rows}: {ways} is the least on this mesh.")
+        if rows > data_parallel:
+            advice.append(f"config.{player}.micro_batch_size is {rows}: {data_parallel} is the least on this mesh.")
     if settings["model.remat"] != "full":
         advice.append(f"config.model.remat is {settings['model.remat']!r}: 'full' keeps the least.")
     chunk = settings["model.log_prob_chunk"]

@@ -13,13 +13,13 @@ import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordReader
 
 from codea1.data.staging import staged_folder
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 Row = dict[str, Any]
 
 
 def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator[tuple[str, Row]]:
-    """The rows of a split of a prepared dataset, each with its place for messages.
+    """Yields the rows of a split of a prepared dataset, each with its place for messages.
 
     Args:
       source: path or gs:// URL of the folder with dataset_info.json.
@@ -36,12 +36,12 @@ def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator
     try:
         builder = tfds.builder_from_directory(local)
     except Exception as error:  # of protobuf, JSON or TFDS
-        raise BadInput(f"{source}/dataset_info.json is damaged: {_told(error)}.") from None
+        raise BadInput(f"{source}/dataset_info.json is damaged: {_one_line(error)}.") from None
     yield from split_rows(builder, split, source)
 
 
 def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str) -> Iterator[tuple[str, Row]]:
-    """The rows of one split of a builder whose data are on a disk; see `dataset_rows`."""
+    """Yields the rows of one split of a builder whose data are on a disk; see `dataset_rows`."""
     if split not in builder.info.splits:
         raise BadInput(f"the dataset {source} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
     if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
@@ -55,7 +55,7 @@ def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str
         try:
             row = _with_messages(_plain(examples[number]))
         except Exception as error:  # of array_record, protobuf or TFDS
-            raise BadInput(f"{place} is damaged: {_told(error)}.") from None
+            raise BadInput(f"{place} is damaged: {_one_line(error)}.") from None
         yield place, row
 
 
@@ -67,12 +67,12 @@ def _check_shard(source: str, path: Any, wanted: int) -> None:
         found = reader.num_records()
         reader.close()
     except RuntimeError as error:
-        raise BadInput(f"{source}/{path.name} is damaged: {_told(error)}.") from None
+        raise BadInput(f"{source}/{path.name} is damaged: {_one_line(error)}.") from None
     if found != wanted:
         raise BadInput(f"{source}/{path.name} is damaged: it has {found} rows, and dataset_info.json says {wanted}.")
 
 
-def _told(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__} {error}".split())[:200]
 
 

@@ -28,7 +28,7 @@ class Component:
 
     @staticmethod
     def fill(template: str, constant: int) -> str:
-        """One of the component's texts with the constant put in."""
+        """Returns one of the component's texts with the constant put in."""
         return template.format(c=constant, prev=constant - 1, next=constant + 1, top=constant + 2)
 
 

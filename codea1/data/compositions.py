@@ -1,14 +1,15 @@
-"""Every procedural function: compositions of components, how they read, and the inputs that tell them apart.
+"""Every procedural function: compositions of components, how they read, what they do, and inputs to tell them apart.
 
 Two families. list: keep some elements of a, map each, reduce what is left. int: one of two maps of x, by a condition.
 """
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import combinations, product
+from typing import Any
 
 from codea1.data.components import ALL, CONDITIONS, FILTERS, MAPS, REDUCES, SAME, Component
 
@@ -35,7 +36,7 @@ class Composition:
         return tuple(table[name] for table, name in zip(_TABLES[self.family], self.names, strict=True))
 
     def draw(self, rng: random.Random) -> "Task":
-        """A task with random constants."""
+        """Returns a task with random constants."""
         constants = [rng.choice(component.constants) for component in self.components]
         return Task(self, (constants[0], constants[1], constants[2]))
 
@@ -79,7 +80,7 @@ class Task:
         return f"Given a list a of integers, keep {kept},{mapped} and return {third}."
 
     def program(self, choices: Choices = CORRECT) -> str:
-        """The source of the function, without a newline at its end, with the chosen mistakes."""
+        """Returns the source of the function, without a newline at its end, with the chosen mistakes."""
         first, second, third = self._expressions(choices)
         if self.composition.family == "int":
             return f"{self.signature}:\n    if {first}:\n        return {second}\n    return {third}"
@@ -95,7 +96,7 @@ class Task:
         return f"{self.signature}:\n    return [{second} for x in a{condition}]"
 
     def near_misses(self, mistakes: int) -> Iterator[Choices]:
-        """All choices with exactly so many wrong components."""
+        """Yields all choices with exactly so many wrong components."""
         options = [range(1, len(component.mistakes) + 1) for component in self.composition.components]
         for wrong in combinations(range(3), mistakes):
             yield from product(*(options[i] if i in wrong else (0,) for i in range(3)))
@@ -127,7 +128,7 @@ class Task:
 
 @cache
 def compositions(split: str) -> tuple[Composition, ...]:
-    """The compositions of one split, in an order that mixes families and components.
+    """Returns the compositions of one split, in an order that mixes families and components.
 
     The split of a composition hangs on its own name alone, so it stays where it is when components are added. What is
     held out is the combination; each component is in every split.
@@ -144,13 +145,49 @@ def _universe() -> Iterator[Composition]:
 
 
 def _rank(composition: Composition) -> float:
-    """A number in [0, 1) that hangs on nothing but the composition's name."""
+    """Returns a number in [0, 1) that hangs on nothing but the composition's name."""
     name = "/".join([composition.family, *composition.names])
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big") / 2**48
 
 
 def random_input(family: str, lengths: tuple[int, ...], rng: random.Random) -> tuple:
-    """Arguments for a function of the family; of a list, the length is drawn from `lengths`."""
+    """Returns arguments for a function of the family; of a list, the length is drawn from `lengths`."""
     if family == "int":
         return (rng.choice(INTEGERS),)
     return (rng.choices(VALUES, k=rng.choice(lengths)),)
+
+
+class _Raised:
+    """The outcome of a call that raised, equal to no value."""
+
+    def __repr__(self) -> str:
+        return "RAISED"
+
+
+RAISED = _Raised()
+
+
+@lru_cache(maxsize=1 << 16)
+def compiled(program: str) -> Callable[..., Any]:
+    """Returns the function that a trusted program defines."""
+    namespace: dict[str, Any] = {}
+    exec(program, namespace)
+    return namespace[ENTRY_POINT]
+
+
+def outcome(program: str, arguments: tuple) -> Any:
+    """Returns the value of one call, or RAISED. No generated program changes its arguments."""
+    try:
+        return compiled(program)(*arguments)
+    except (ValueError, IndexError, TypeError, ZeroDivisionError):
+        return RAISED
+
+
+def behaviour(program: str, inputs: Iterable[tuple]) -> tuple[Any, ...]:
+    """Returns the outcomes on all inputs, in order."""
+    return tuple(outcome(program, arguments) for arguments in inputs)
+
+
+def assert_line(arguments: tuple, value: Any) -> str:
+    """Returns the test as the policies write it: assert f([1, 2]) == 3."""
+    return f"assert {ENTRY_POINT}({', '.join(map(repr, arguments))}) == {value!r}"

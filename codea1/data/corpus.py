@@ -1,23 +1,35 @@
-"""The SFT corpus: chats about training compositions, whose programs and suites are as good as the recipe says.
+"""The SFT corpora: chats that teach both players the game, and chats that teach a Test LLM alone.
 
-One chat teaches both players: a problem, a program with planted misconceptions, "test", and a suite of asserts. In
-those of a black box the program is missing. All are made of the game's own prompts, so that players meet in the game
-what they were trained on, whatever the method.
+Of the first, one chat teaches both players: a problem, a program with planted misconceptions, "test", and a suite of
+asserts. In those of a black box the program is missing. All are made of the game's own prompts, so that players meet in
+the game what they were trained on, whatever the method. Of the second, `Lessons`, only the suite is learned: the game's
+prompt about a training question, answered by right tests.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from codea1.data.behaviour import RAISED, behaviour, outcome
+from codea1.data import procedural
 from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES, Component
-from codea1.data.compositions import ENTRY_POINT, INTEGERS, Choices, Task, compositions, random_input
+from codea1.data.compositions import (
+    ENTRY_POINT,
+    INTEGERS,
+    RAISED,
+    Choices,
+    Task,
+    behaviour,
+    compositions,
+    outcome,
+    random_input,
+)
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.errors import BadInput
-from codea1.game.prompts import TINY, Message, test_messages
+from codea1.game.asserts import golden_tests
+from codea1.game.prompts import TINY, Message, PromptTemplates, test_messages
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 _PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, against its second
 _LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable
@@ -60,7 +72,7 @@ def planted_misconceptions() -> list[Misconception]:
 def corpus_batch(
     seed: int, step: int, batch_size: int, tokenizer: ChatTokenizer, length: int, recipe: Recipe
 ) -> list[Document]:
-    """One batch of chats, a pure function of its arguments.
+    """Returns one batch of chats, a pure function of its arguments.
 
     Args:
       seed: of the corpus.
@@ -85,13 +97,13 @@ def corpus_batch(
 
 
 def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
-    """The contents of the messages of some chats, for a tokenizer to be made of."""
+    """Yields the contents of the messages of some chats, for a tokenizer to be made of."""
     for chat in islice(chats(f"texts/{seed}", Recipe()), num_chats):
         yield from (message["content"] for message in chat)
 
 
 def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[list[Message]]:
-    """Chats without end: problem, program unless the suite is a black box's, "test", suite.
+    """Yields chats without end: problem, program unless the suite is a black box's, "test", suite.
 
     They are of `tasks`, or of any training task.
     """
@@ -138,14 +150,14 @@ def _suite(task: Task, program: str, rng: random.Random, recipe: Recipe) -> list
 
 
 def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
-    """A test with its working in a comment: a policy this small answers better in two steps than in one."""
+    """Returns a test with its working in a comment: a policy this small answers better in two steps than in one."""
     name = task.signature[-2]
     working = outcome(task.working(), arguments)
     return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
 
 
 def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
-    """Different random inputs, at most so many."""
+    """Returns different random inputs, at most so many."""
     if task.composition.family == "int":
         return [(x,) for x in rng.sample(INTEGERS, min(number, len(INTEGERS)))]
     inputs: list[tuple] = []
@@ -157,5 +169,61 @@ def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
 
 
 def _general(template: str) -> str:
-    """A component's text with c for its constant."""
+    """Returns a component's text with c for its constant."""
     return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)")
+
+
+Chat = list[Message]
+Lessons = Callable[[str], Iterator[Chat]]  # chats without end, whose last message is the suite: a function of a seed
+
+
+def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
+    """Of procedural questions in the tiny prompts: the warm start's chats about them.
+
+    Programs have planted misconceptions, and suites show their working; so many are an expert's as the recipe says.
+    """
+    tasks = procedural.tasks_of([question.id for question in questions])
+    return lambda seed: chats(seed, recipe, tasks)
+
+
+def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, num_tests: int) -> Lessons:
+    """Of any questions: suites of `num_tests` of their golden tests, or as many as there are, drawn at random.
+
+    The program that is shown is one of the question's mutants, or the ground truth where it has none. Raises BadInput:
+    no question has a golden test that is an assert.
+    """
+    known = [(question, [test.text for test in golden_tests(question)]) for question in questions]
+    tested = [(question, tests) for question, tests in known if tests]
+    if not tested:
+        raise BadInput(f"none of the {len(questions)} training questions has a golden test that is an assert.")
+    return lambda seed: _golden_chats(tested, templates, num_tests, seed)
+
+
+def lesson_batch(chats: Iterator[Chat], batch_size: int, tokenizer: ChatTokenizer, length: int) -> list[Document]:
+    """Returns the next chats that fit: token ids, and 1 for each of the last message with what ends it, else 0.
+
+    Raises BadInput: hardly any chat is that short.
+    """
+    encoded = (_document(chat, tokenizer) for chat in islice(chats, 20 * batch_size))
+    documents = list(islice((document for document in encoded if len(document[0]) <= length), batch_size))
+    if len(documents) < batch_size:
+        raise BadInput(f"length {length} is too short: fewer than one in twenty suites fit with their prompts.")
+    return documents
+
+
+def _document(chat: Chat, tokenizer: ChatTokenizer) -> Document:
+    prompt = tokenizer.encode_chat(chat[:-1])
+    answer = [*tokenizer.encode(chat[-1]["content"]), tokenizer.end_id]
+    return prompt + answer, [0] * len(prompt) + [1] * len(answer)
+
+
+def _golden_chats(
+    tested: Sequence[tuple[Question, list[str]]], templates: PromptTemplates, num_tests: int, seed: str
+) -> Iterator[Chat]:
+    rng = random.Random(f"lessons/{seed}")
+    while True:
+        question, tests = rng.choice(tested)
+        program = rng.choice(question.mutants or (question.ground_truth,))
+        suite = "\n".join(rng.sample(tests, min(num_tests, len(tests))))
+        prompt = test_messages(templates, question, program, num_tests)
+        yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import grain
 
-from codea1.errors import BadInput
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 
 class QuestionFeed:
@@ -33,7 +33,7 @@ class QuestionFeed:
         self._shuffled = grain.MapDataset.range(len(questions)).seed(seed).shuffle().repeat()
 
     def batch(self, number: int) -> list[Question]:
-        """The questions of one batch, counted from 0."""
+        """Returns the questions of one batch, counted from 0."""
         epoch, place = divmod(number, self.batches_per_epoch)
         start = epoch * len(self._questions) + place * self._batch_size
         return [self._questions[self._shuffled[index]] for index in range(start, start + self._batch_size)]

@@ -1,28 +1,44 @@
-"""Rows of KodCode-V1 (huggingface.co/datasets/KodCode/KodCode-V1) that can be questions of Code-A1.
+"""A training set with the columns of the official Code-A1 file, made of the rows of KodCode-V1.
 
-A row brings a question, a solution, a pytest file that imports it, and the share of GPT-4o's trials that passed their
-own tests. The paper trains on the hard ones, a third or less, that ask for a single function; which further filter it
-used is not known.
+A row of huggingface.co/datasets/KodCode/KodCode-V1 brings a question, a solution, a pytest file that imports it, and
+the share of GPT-4o's trials that passed their own tests. The paper trains on the hard ones, a third or less, that ask
+for a single function; which further filter it used is not known.
 """
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import io
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import pyarrow
 import pyarrow.parquet
+from etils import epath
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from codea1.data.loader import json_rows
-from codea1.data.programs import entry_point
+from codea1.data.loader import entry_point, json_rows, load_questions, parquet_rows, parsed
+from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, MissingFile
 from codea1.game.answers import parse_suite
+from codea1.game.ground_truth import answers_equal
+from codea1.game.prompts import DEFAULT, code_messages
+from codea1.game.question import Question
 from codea1.game.tests import Test
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation.levels import AUTO
+from codea1.storage.objects import exists, location, write_atomically
 
+HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")
-_ROWS_AT_ONCE = 256  # as Python objects
 
 
 class Dropped(StrEnum):
@@ -52,34 +68,18 @@ class KodCodeQuestion:
 
 
 def kodcode_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
+    """Yields the rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
 
     Raises:
       BadInput: no such file, another kind of file, or a column that is missing.
       StorageFailed: a bucket fails.
     """
     local = staged_file(path, None)
-    if path.endswith(".jsonl"):
-        yield from json_rows(path, local)
-        return
-    try:
-        with pyarrow.parquet.ParquetFile(local) as file:
-            for name in COLUMNS:
-                if name not in file.schema_arrow.names:
-                    raise BadInput(f"{path} has no column {name!r}, so it is no file of KodCode-V1.")
-            number = 0
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(COLUMNS)):
-                for row in batch.to_pylist():
-                    yield f"{path}, row {number}", row
-                    number += 1
-    except FileNotFoundError:
-        raise MissingFile(f"data file {path} does not exist.") from None
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
+    yield from json_rows(path, local) if path.endswith(".jsonl") else parquet_rows(path, local, COLUMNS)
 
 
 def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCodeQuestion | Dropped:
-    """A row as a question, or why it cannot be one.
+    """Returns a row as a question, or why it cannot be one.
 
     Args:
       row: with COLUMNS.
@@ -109,22 +109,19 @@ def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCod
 
 
 def asserts_of(pytest_file: str, function_name: str) -> tuple[Test, ...]:
-    """What the test functions of a file assert about calls of a function with plain data, each call once.
+    """Returns what the test functions of a file assert about calls of a function with plain data, each call once.
 
     A name that is assigned before stands for its value, as in suites of the Test LLM; what needs more running than
     that, such as loops, fixtures and parametrised tests, is left out.
     """
-    try:
-        module = ast.parse(pytest_file)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
+    module = parsed(pytest_file)
     tests: dict[tuple[str, bytes], Test] = {}
-    for node in module.body:
+    for node in module.body if module else ():
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
             body = "\n".join(ast.unparse(statement) for statement in node.body)
-            for parsed in parse_suite(f"```python\n{body}\n```", function_name).asserts:
-                if parsed.test is not None:
-                    tests.setdefault(parsed.test.identity, parsed.test)
+            for stated in parse_suite(f"```python\n{body}\n```", function_name).asserts:
+                if stated.test is not None:
+                    tests.setdefault(stated.test.identity, stated.test)
     return tuple(tests.values())
 
 
@@ -141,3 +138,168 @@ def _check(row: Mapping[str, Any], where: str) -> None:
     info = row["test_info"]
     if not isinstance(info, list | None) or not all(isinstance(each, Mapping) for each in info or ()):
         raise BadInput(f"{where}: test_info is not a list of records.")
+
+
+DATA_SOURCE = "kodcode_light"  # the tag of the official file
+_IN_FLIGHT = 64  # questions whose ground truths are being run
+_TEMPLATES = replace(DEFAULT, dataset_prompts=False)
+
+Rows = Iterable[tuple[str, Mapping[str, Any]]]
+Counts = Counter[Dropped]
+
+
+def training_questions(
+    rows: Rows, evaluations: NearDuplicates, grader: Grader, max_pass_rate: float, seen: Callable[[], None]
+) -> tuple[list[KodCodeQuestion], Counts]:
+    """Returns the questions that are kept, with the tests that their solutions pass, in the order of the rows.
+
+    Every solution answers its tests' calls twice, in two processes with different hash seeds; a test is kept where both
+    give the value that it states.
+
+    Args:
+      rows: of KodCode-V1, each with its place for messages.
+      evaluations: questions that must not be trained on.
+      grader: runs the solutions.
+      max_pass_rate: share of trials below which a question is hard.
+      seen: called after each row.
+
+    Returns:
+      The questions, and how many rows were dropped for each reason.
+
+    Raises:
+      BadInput: a row is not of KodCode-V1, or a question id comes twice.
+    """
+    counts: Counts = Counter()
+    kept: list[KodCodeQuestion] = []
+    for question, answers in _answered(_candidates(rows, evaluations, max_pass_rate, counts, seen), grader):
+        checked = _with_right_tests(question, answers.result())
+        if isinstance(checked, Dropped):
+            counts[checked] += 1
+        else:
+            kept.append(checked)
+    return kept, counts
+
+
+def _candidates(
+    rows: Rows, evaluations: NearDuplicates, max_pass_rate: float, counts: Counts, seen: Callable[[], None]
+) -> Iterator[KodCodeQuestion]:
+    """Yields the rows that may be kept, and counts those that are dropped by what they say."""
+    asked: set[str] = set()
+    for where, row in rows:
+        question = read_row(row, where, max_pass_rate)
+        if not isinstance(question, Dropped):
+            words = " ".join(question.question.lower().split())
+            if words in asked:
+                question = Dropped.REPEATED
+            elif evaluations.of(question.question, question.solution):
+                question = Dropped.NEAR_DUPLICATE
+            asked.add(words)
+        if isinstance(question, Dropped):
+            counts[question] += 1
+        else:
+            yield question
+        seen()
+
+
+def _answered(
+    questions: Iterator[KodCodeQuestion], grader: Grader
+) -> Iterator[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]]:
+    """Yields each question with what its solution answers, a few questions ahead."""
+    running: deque[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]] = deque()
+    for question in questions:
+        running.append((question, grader.ground_truth(question.solution, [test.call for test in question.tests])))
+        if len(running) > _IN_FLIGHT:
+            yield running.popleft()
+    yield from running
+
+
+def _with_right_tests(question: KodCodeQuestion, answers: Sequence[GroundTruthAnswer]) -> KodCodeQuestion | Dropped:
+    if any(answer.reason == "infra" for answer in answers):
+        return Dropped.SANDBOX
+    right = tuple(
+        test
+        for test, answer in zip(question.tests, answers, strict=True)
+        if answer.usable and answers_equal(answer.value, test.expected)
+    )
+    return replace(question, tests=right) if right else Dropped.NO_GOLDEN_TEST
+
+
+def make_training_set(
+    files: Sequence[str], output: str, exclude: Sequence[str] = (), max_pass_rate: float = HARD
+) -> None:
+    """Writes the questions of KodCode's `files` that can be trained on, and prints how many were dropped, and why.
+
+    Args:
+      files: Parquet or JSON lines.
+      output: .parquet file that is not there yet, local or gs://.
+      exclude: files of evaluation sets, whose questions must not be trained on.
+      max_pass_rate: share of trials below which a question is hard.
+
+    Raises:
+      BadInput: one of the files cannot be used or the output be written, or no question is left.
+      StorageFailed: a bucket fails.
+    """
+    path = location(output, "output")
+    if path.suffix != ".parquet":
+        raise BadInput(f"output {path} does not end in .parquet.")
+    if exists(path):
+        raise BadInput(f"output {path} is there already.")
+    for file in files:
+        next(kodcode_rows(file), None)  # a file that cannot be read is reported before the first is worked on
+    evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
+    read: set[str] = set()
+    with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
+        progress.console.print(pool.isolation_note)
+        task = progress.add_task("rows", total=None)
+        rows = itertools.chain.from_iterable(map(kodcode_rows, files))
+        kept, dropped = training_questions(
+            _unrepeated(rows, read), evaluations, Grader(pool), max_pass_rate, lambda: progress.advance(task)
+        )
+    table, left = Table("", "questions", "left", box=None), len(read)
+    table.add_row("rows read", "", f"{left:,}")
+    for reason in Dropped:
+        left -= dropped[reason]
+        table.add_row(f"dropped: {reason.value}", f"{dropped[reason]:,}", f"{left:,}")
+    tests = sum(len(question.tests) for question in kept)
+    table.add_row(f"kept, with {tests:,} golden tests", f"{len(kept):,}", f"{left:,}")
+    Console().print(table)
+    if not kept:
+        raise BadInput("no question is left, so nothing was written.")
+    write_training_set(path, kept)
+    print(f"wrote {path}")
+
+
+def _unrepeated(rows: Rows, read: set[str]) -> Rows:
+    """Yields rows, whose ids it adds to `read`. Raises BadInput where one comes twice."""
+    for where, row in rows:
+        if (id := str(row.get("question_id"))) in read:
+            raise BadInput(f"{where}: question {id} comes twice.")
+        read.add(id)
+        yield where, row
+
+
+def write_training_set(path: epath.Path, questions: Sequence[KodCodeQuestion]) -> None:
+    """Writes the official columns as one Parquet file, whole or not at all."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([_row(question) for question in questions]), file)
+    write_atomically(path, file.getvalue())
+
+
+def _row(question: KodCodeQuestion) -> dict[str, Any]:
+    problem = f"{question.question.rstrip()}\n\nThe function is declared as `{question.declaration}`."
+    imports = (node for node in ast.parse(question.solution).body if isinstance(node, ast.Import | ast.ImportFrom))
+    asked = Question(question.id, None, problem, question.question, question.solution, question.function_name)
+    return {
+        "prompt": code_messages(_TEMPLATES, asked),
+        "problem": problem,
+        "clean_description": question.question,
+        "GT_code": question.solution,
+        "GT_test": [test.text for test in question.tests],
+        "data_source": DATA_SOURCE,
+        "extra_info": {
+            "question_id": question.id,
+            "function_name": question.function_name,
+            "function_declaration": question.declaration,
+            "imports": "\n".join(map(ast.unparse, imports)),
+        },
+    }

@@ -3,9 +3,12 @@
 Every row is checked before anything slow starts; the first bad one ends the load with its file, row and question.
 """
 
+import ast
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow
@@ -13,10 +16,9 @@ import pyarrow.parquet
 
 from codea1.data import procedural
 from codea1.data.array_records import dataset_rows
-from codea1.data.programs import complete_program, entry_point
 from codea1.data.staging import staged_file
-from codea1.errors import BadInput, MissingFile
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.objects import is_remote
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
@@ -30,7 +32,7 @@ Row = Mapping[str, Any]
 def load_questions(
     source: str, split: str | None = None, limit: int | None = None, data_folder: str | None = None
 ) -> list[Question]:
-    """All questions of a dataset, in its order.
+    """Returns all questions of a dataset, in its order.
 
     Args:
       source: "procedural", or the path or gs:// URL of a .parquet or .jsonl file, or of the folder of a dataset that
@@ -74,7 +76,10 @@ def _question(row: Row, where: str) -> Question:
     extra = row["extra_info"]
     where = f"{where} ({extra['question_id']})"
     prompt = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
-    problem = row["problem"] if row.get("problem") is not None else _problem_in(prompt)
+    problem = row.get("problem")
+    if problem is None:  # files without the column have it in the last message alone
+        _, mark, problem = prompt[-1]["content"].partition(_QUESTION_MARK)
+        problem = problem if mark else prompt[-1]["content"]
     check_script = row.get("test") or None
     try:
         program, completed = complete_program(problem, row["GT_code"])
@@ -125,34 +130,33 @@ def _is_chat(prompt: Any) -> bool:
     )
 
 
-def _problem_in(prompt: tuple[dict[str, str], ...]) -> str:
-    """What the last message of an official prompt asks: files without the column have the problem nowhere else."""
-    _, mark, problem = prompt[-1]["content"].partition(_QUESTION_MARK)
-    return problem if mark else prompt[-1]["content"]
-
-
 def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
-def parquet_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
-    """The rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
+def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
 
-    Raises BadInput: no such file, or it is none.
+    Raises BadInput: no such file, it is none, or it lacks one of `columns`, which alone are read where they are given.
     """
+    number = 0
     try:
-        table = pyarrow.parquet.read_table(local, partitioning=None)
+        with pyarrow.parquet.ParquetFile(local) as file:
+            for name in columns or ():
+                if name not in file.schema_arrow.names:
+                    raise BadInput(f"{path} has no column {name!r}.")
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                for row in batch.to_pylist():
+                    yield f"{path}, row {number}", row
+                    number += 1
     except FileNotFoundError:
         raise MissingFile(f"data file {path} does not exist.") from None
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
-    for start in range(0, table.num_rows, _ROWS_AT_ONCE):
-        for number, row in enumerate(table.slice(start, _ROWS_AT_ONCE).to_pylist(), start):
-            yield f"{path}, row {number}", row
 
 
 def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
-    """The objects of a file of JSON lines, or of one JSON array, each with its place for messages.
+    """Yields the objects of a file of JSON lines, or of one JSON array, each with its place for messages.
 
     Args:
       path: the name of its copy `local` in messages.
@@ -163,39 +167,104 @@ def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
         with open(local, encoding="utf-8") as file:
             first = next((line for line in file if line.strip()), "")
             file.seek(0)
-            yield from _array(path, file.read()) if first.lstrip().startswith("[") else json_lines(path, file)
+            if first.lstrip().startswith("["):
+                rows = ((f"{path}, row {number}", row) for number, row in enumerate(_json(file.read(), path), 1))
+            else:
+                lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, 1) if line.strip())
+                rows = ((where, _json(line, where)) for where, line in lines)
+            for where, row in rows:
+                if not isinstance(row, dict):
+                    raise BadInput(f"{where}: not a JSON object.")
+                yield where, row
     except (FileNotFoundError, IsADirectoryError):
         raise MissingFile(f"data file {path} does not exist.") from None
     except UnicodeDecodeError:
         raise BadInput(f"data file {path} is not UTF-8.") from None
 
 
-def json_lines(path: str, lines: Iterable[str]) -> Iterator[tuple[str, Row]]:
-    """The objects of JSON lines, each with its place in `path` for messages; blank lines are passed over.
-
-    Raises BadInput: names the line that is no JSON object.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{path}, line {number}", _json_row(line, f"{path}, line {number}")
-
-
-def _array(path: str, text: str) -> Iterator[tuple[str, Row]]:
+def _json(text: str, where: str) -> Any:
     try:
-        rows = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON: {error}.") from None
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise BadInput(f"{path}, row {number}: not a JSON object.")
-        yield f"{path}, row {number}", row
-
-
-def _json_row(line: str, where: str) -> Row:
-    try:
-        row = json.loads(line)
+        return json.loads(text)
     except ValueError as error:
         raise BadInput(f"{where}: not JSON: {error}.") from None
-    if not isinstance(row, dict):
-        raise BadInput(f"{where}: not a JSON object.")
-    return row
+
+
+_CHECK = re.compile(r"^def check\(\s*(\w+)", re.MULTILINE)
+
+
+def complete_program(problem: str, code: str) -> tuple[str, str | None]:
+    """Returns the whole program of a ground truth, which may be the bare body of the function that the problem begins.
+
+    Returns:
+      The program, and the name of the completed function where the ground truth is a bare body.
+
+    Raises:
+      ValueError: the ground truth does not parse or defines no function, alone and after the problem.
+    """
+    whole = parsed(code)
+    if _functions(whole):
+        return code, None
+    program = problem + code
+    functions = _functions(parsed(program))
+    if functions:
+        begun = [function.name for function in functions if function.lineno <= len(problem.splitlines())]
+        return program, begun[-1] if begun else None
+    raise ValueError("its ground truth defines no function" if whole else "its ground truth does not parse as Python")
+
+
+def entry_point(program: str, completed: str | None, check_script: str | None, function_name: str) -> str:
+    """Returns the name of the function under test, which the program defines.
+
+    It is the function that the ground truth completes; else what the check script tests; else what the row says. Where
+    a program has several functions, the script tests the one that it calls: its parameter, like the row, may be named
+    after a helper that stands first. A parameter that the program does not define, such as candidate, says nothing.
+
+    Args:
+      program: as `complete_program` returns it.
+      completed: likewise.
+      check_script: defines check(candidate); None if the row has none.
+      function_name: what the row says.
+
+    Raises:
+      ValueError: the check script does not parse or defines no check, or the program does not define the function.
+    """
+    defined = [function.name for function in _functions(parsed(program))]
+    names = [completed] if completed else []
+    if check_script is not None:
+        parameter = _CHECK.search(check_script)
+        if parameter is None:
+            raise ValueError("its test defines no function check")
+        # Scripts can hold a megabyte of data, so they are parsed only where it matters.
+        names += _called_by_check(check_script) if len(defined) > 1 and not completed else [parameter[1]]
+    for name in [*names, function_name]:
+        if name in defined:
+            return name
+    raise ValueError(f"its ground truth does not define the function under test, {function_name!r}")
+
+
+def _called_by_check(check_script: str) -> list[str]:
+    """Returns the names that check calls and that are not the script's own functions."""
+    own = {function.name: function for function in _functions(parsed(check_script))}
+    check = own.get("check")
+    if check is None:
+        raise ValueError("its test does not parse as Python")
+    parameters = {argument.arg for argument in check.args.args}
+    called = [
+        node.func.id for node in ast.walk(check) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    return [name for name in called if name in parameters or name not in own]
+
+
+def _functions(tree: ast.Module | None) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    body = tree.body if tree is not None else []
+    return [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def parsed(source: str) -> ast.Module | None:
+    """Returns the syntax tree of a program; None of what is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of invalid escapes in docstrings
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None

@@ -33,7 +33,7 @@ class NearDuplicates:
             self._by_program.setdefault(shape_of(question.ground_truth), question.id)
 
     def of(self, description: str, ground_truth: str) -> str | None:
-        """The id of an evaluation question that this one nearly is; None where there is none."""
+        """Returns the id of an evaluation question that this one nearly is; None where there is none."""
         program = self._by_program.get(shape_of(ground_truth))
         if program is not None:
             return program
@@ -44,7 +44,7 @@ class NearDuplicates:
 
 
 def word_runs(text: str) -> set[tuple[str, ...]]:
-    """The runs of WORDS words of a text, in lower case and without punctuation; a shorter text is one run."""
+    """Returns the runs of WORDS words of a text, in lower case and without punctuation; a shorter text is one run."""
     words = _WORD.findall(text.lower())
     if not words:
         return set()
@@ -52,7 +52,7 @@ def word_runs(text: str) -> set[tuple[str, ...]]:
 
 
 def shape_of(program: str) -> str:
-    """What is left of a program that parses when names, docstrings, annotations and layout say nothing.
+    """Returns what is left of a program that parses when names, docstrings, annotations and layout say nothing.
 
     One that is nested too deep to be walked is left as it is.
     """

@@ -14,9 +14,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from codea1.data.array_records import split_rows
-from codea1.data.behaviour import assert_line, behaviour, outcome
-from codea1.data.compositions import ENTRY_POINT, Task, compositions, random_input
-from codea1.errors import BadInput
+from codea1.data.compositions import ENTRY_POINT, Task, assert_line, behaviour, compositions, outcome, random_input
+from codea1.runtime.errors import BadInput
 
 NAME = "procedural"
 NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}
@@ -75,7 +74,7 @@ class Procedural(tfds.core.GeneratorBasedBuilder):
 
 
 def prepared_rows(split: str | None, data_folder: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rows of a split as `rows` makes them, with their places for messages, read from `data_folder`.
+    """Yields the rows of a split as `rows` makes them, with their places for messages, read from `data_folder`.
 
     They are built there first if need be, in about two seconds.
 
@@ -131,7 +130,7 @@ def _tasks(split: str) -> Iterator[tuple[Task, dict[str, Any]]]:
 
 
 def question_row(task: Task) -> dict[str, Any] | None:
-    """The dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
+    """Returns the dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
     inputs = task.hidden_inputs()
     results = behaviour(task.program(), inputs)
     mutants = _mutants(task, inputs, results)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from etils import epath
 
-from codea1.errors import BadInput, MissingFile
+from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
+from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
-from codea1.storage.retries import retried
 
 
 def staged_file(source: str, folder: str | None) -> str:
-    """The path of a local copy of a file; of a local file its own.
+    """Returns the path of a local copy of a file; of a local file its own.
 
     Args:
       source: path or gs:// URL of a file.
@@ -36,7 +36,7 @@ def staged_file(source: str, folder: str | None) -> str:
 
 
 def staged_folder(source: str, folder: str | None) -> str:
-    """The path of a local copy of a folder with all in it; of a local folder its own. See `staged_file`."""
+    """Returns the path of a local copy of a folder with all in it; of a local folder its own. See `staged_file`."""
     if not is_remote(source):
         return source
     path = epath.Path(source)

@@ -1,4 +1,4 @@
-"""Fixed tests of questions in a file of JSON lines, as `codea1.suites` writes it: one question a line.
+"""Fixed tests of questions in a file of JSON lines, as `codea1.tools.dump_tests` writes it: one question a line.
 
 {"question_id": "mbpp/2", "truth": digest of the ground truth that answered, "tests": ["assert f(1) == 2", ...]}
 """
@@ -10,15 +10,15 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
 from codea1.game.tests import Test
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import location, read, write_atomically
 
 
 def writable(tests: Iterable[Test]) -> list[Test]:
-    """Those that a line of the file can state: read again, their source is the same test."""
+    """Returns those that a line of the file can state: read again, their source is the same test."""
     return [test for test in tests if parse_assert(test.text, test.call.entry_point) == test]
 
 

@@ -12,13 +12,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizerBase, Qwen2Tokenizer
-from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-from codea1.errors import BadInput
 from codea1.game.prompts import ROLES, Message
-from codea1.model_files import ModelFolder
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput
+
+if TYPE_CHECKING:  # it takes seconds to import
+    from transformers import PreTrainedTokenizerBase
 
 # What describes a tokenizer. Folders that transformers 5 wrote have the first three, older ones some of the others.
 _FILES = (
@@ -61,7 +62,7 @@ _CLAUSE = re.compile(
 class ChatTokenizer:
     """Text to tokens and back, as chat models read and write it."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
         self._tokenizer = tokenizer
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id
@@ -70,11 +71,11 @@ class ChatTokenizer:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a piece of text, with nothing added."""
+        """Returns the tokens of a piece of text, with nothing added."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a chat up to and including the head of the assistant's next message."""
+        """Returns the tokens of a chat up to and including the head of the assistant's next message."""
         return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]
 
     def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
@@ -90,11 +91,11 @@ class ChatTokenizer:
         return ids, mask
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens, special tokens left out."""
+        """Returns the text of tokens, special tokens left out."""
         return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def transcript(self, ids: Sequence[int]) -> str:
-        """The text of tokens as a chat is written down, special tokens included."""
+        """Returns the text of tokens as a chat is written down, special tokens included."""
         return self._tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -107,11 +108,13 @@ class ChatTokenizer:
 
 
 def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
-    """The tokenizer in a model's folder, local or behind a URL.
+    """Returns the tokenizer in a model's folder, local or behind a URL.
 
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
     """
+    from transformers import AutoTokenizer
+
     folder = ModelFolder(folder)
     names = folder.names()
     if not names:
@@ -140,7 +143,7 @@ def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:
 
 
 def make_tokenizer(texts: Iterable[str], vocab_size: int) -> ChatTokenizer:
-    """A tokenizer of bytes, the integers up to 99, lines of roles, and the most frequent clauses of the texts.
+    """Returns a tokenizer of bytes, the integers up to 99, lines of roles, and the most frequent clauses of the texts.
 
     A message has the same tokens wherever it stands in a chat, and alone: a program has those of the Code LLM's answer
     in the Test LLM's prompt, too.
@@ -152,6 +155,9 @@ def make_tokenizer(texts: Iterable[str], vocab_size: int) -> ChatTokenizer:
     Raises:
       BadInput: not even bytes, integers and roles fit.
     """
+    from transformers import AddedToken, Qwen2Tokenizer
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     tokenizer = Qwen2Tokenizer(
         vocab={byte: index for index, byte in enumerate(bytes_to_unicode().values())},
         merges=[],

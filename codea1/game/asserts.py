@@ -3,9 +3,10 @@
 import ast
 from dataclasses import dataclass
 
+from codea1.game.question import Question
 from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
-from codea1.sandbox.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
-from codea1.sandbox.values import NotPlainData, TooLarge, encode_exact
+from codea1.values import NotPlainData, TooLarge, encode_exact
+from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
 
@@ -155,3 +156,9 @@ def _read_answer(node: ast.expr, budget: Budget) -> bytes | Rejected:
         return Rejected(LARGE_ANSWER)
     except (NotLiteral, NotPlainData):
         return Rejected(BAD_ANSWER)
+
+
+def golden_tests(question: Question) -> list[Test]:
+    """The fixed tests of a question that are plain asserts."""
+    parsed = [parse_assert(source, question.entry_point) for source in question.golden_tests]
+    return [test for test in parsed if not isinstance(test, Rejected)]

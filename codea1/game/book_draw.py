@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from codea1.game.book_entry import BookEntry
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 
 def draw(entries: Sequence[BookEntry], k: int, key: tuple[int, int, str]) -> list[BookEntry]:

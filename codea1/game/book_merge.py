@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from codea1.errors import BadInput
 from codea1.game.book_entry import BookEntry
 from codea1.game.ground_truth import answers_equal
 from codea1.game.mistake_book import Page, Pages
+from codea1.runtime.errors import BadInput
 
 
 def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from codea1.game.book_entry import BookEntry
-from codea1.sandbox.values import encode_exact
+from codea1.values import encode_exact
 
 Place = tuple[float, int, str, tuple[str, bytes]]  # rank, first step, question and identity of a test: less goes first
 

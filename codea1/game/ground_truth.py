@@ -9,7 +9,7 @@ from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
 from codea1.game.signature import Signature
 from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
-from codea1.sandbox.values import canonical_of
+from codea1.values import canonical_of
 
 
 class Answer(Protocol):

@@ -6,6 +6,13 @@ Where the paper leaves a method's recipe open, ours is stated here.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from codea1.game.prompts import TEMPLATES, PromptTemplates
+from codea1.game.rewards import POLICIES, RewardPolicy
+from codea1.runtime.errors import BadInput
 
 
 class CodeRewardSource(Enum):
@@ -13,7 +20,7 @@ class CodeRewardSource(Enum):
 
     GENERATED_TESTS = "generated tests"  # suites of the Test LLM and the Mistake Book
     GOLDEN_TESTS = "golden tests"  # the dataset's fixed tests
-    STATIC_TESTS = "static tests"  # fixed tests too, which a Test LLM wrote before: see `codea1.suites`
+    STATIC_TESTS = "static tests"  # fixed tests too, which a Test LLM wrote before: see `codea1.tools.dump_tests`
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,53 @@ METHODS = {
     # Code-A1, on the samples of both. The paper leaves its mixing, reward, N and book open.
     "self_play": Method({"code": "code", "test": "code"}, _GENERATED, mistake_book=True),
 }
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the game is played."""
+
+    method: Method
+    policy: RewardPolicy
+    templates: PromptTemplates
+    num_solutions: int  # M
+    num_suites: int  # N
+    num_tests: int  # K: asserts asked for in a suite
+    history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
+    trained_solutions: int  # solutions per question whose suites train the Test LLM
+    questions_per_step: int
+    max_rounds: int  # batches of questions a step asks at most, until so many questions tell solutions apart
+
+    @property
+    def golden(self) -> bool:
+        """Whether fixed tests pay the Code LLM."""
+        return self.method.code_reward is not CodeRewardSource.GENERATED_TESTS
+
+
+def game_rules(config: ConfigDict) -> Rules:
+    """The rules that a config describes. Raises BadInput for a template file that cannot be used."""
+    game, method = config.game, METHODS[config.method]
+    templates = _templates(game.prompts)
+    if "test" in method.roles and not method.sees_solution and not templates.black_box:
+        raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
+    return Rules(
+        method=method,
+        policy=POLICIES[game.reward](alpha=game.alpha, num_tests=game.num_tests),
+        templates=templates,
+        num_solutions=game.num_solutions,
+        num_suites=game.num_suites,
+        num_tests=game.num_tests,
+        history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
+        trained_solutions=game.trained_solutions,
+        questions_per_step=config.questions_per_step,
+        max_rounds=game.max_rounds,
+    )
+
+
+def _templates(name: str) -> PromptTemplates:
+    if name in TEMPLATES:
+        return TEMPLATES[name]
+    try:
+        return PromptTemplates.from_json(Path(name).read_text(), name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"config.game.prompts {name} cannot be read: {error}.") from None

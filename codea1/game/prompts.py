@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.errors import BadInput
 from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
 
 Message = dict[str, str]
 

@@ -13,7 +13,7 @@ from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, 
 from codea1.game.question import Question
 from codea1.game.signature import AS_WRITTEN, Signature, read_signature
 from codea1.game.tests import Call
-from codea1.sandbox.verdict import Verdict
+from codea1.values.verdict import Verdict
 
 FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
 BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # says nothing about the program

@@ -24,7 +24,7 @@ from codea1.game.rewards import (
 from codea1.game.selection import top_variance
 from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.game.tests import Test
-from codea1.sandbox.verdict import Verdict
+from codea1.values.verdict import Verdict
 
 
 @dataclass(frozen=True)

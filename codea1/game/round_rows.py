@@ -8,8 +8,8 @@ from codea1.game.ground_truth import MarkedAssert
 from codea1.game.rewards import CodeReward, TestReward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.tests import Call, Test, source_of
-from codea1.sandbox.values import decode_exact
-from codea1.sandbox.verdict import Verdict
+from codea1.values import decode_exact
+from codea1.values.verdict import Verdict
 
 MAX_SHOWN_BYTES = 10_000  # of an encoded value; larger ones are shown by their size
 

@@ -8,7 +8,7 @@ import numpy as np
 from codea1.game.ground_truth import Mark
 from codea1.game.rewards import FAILED, MASK_REASONS
 from codea1.game.round import Round, SolutionRecord, SuiteRecord
-from codea1.sandbox.verdict import Verdict
+from codea1.values.verdict import Verdict
 
 
 def statistics(round_: Round) -> dict[str, float]:

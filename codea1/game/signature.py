@@ -1,15 +1,14 @@
 """Which calls of a function are one input: what its parameters are bound to, however the call is spelled."""
 
 import ast
-import inspect
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import Parameter
-from itertools import repeat
 
 from codea1.game.tests import MAX_VALUE_BYTES, Call
-from codea1.sandbox.literals import Budget, NotLiteral, literal_value, parse_source
-from codea1.sandbox.values import NotPlainData, decode_exact, encode_exact
+from codea1.values import NotPlainData, decode_exact, encode_exact
+from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
 _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
 
@@ -18,23 +17,22 @@ _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache
 class Signature:
     """The parameters of the function under test."""
 
-    parameters: inspect.Signature | None  # defaults: exact encodings, None where unreadable; None: compare as written
+    bind: Callable[..., dict] | None  # see `_binder`; None: calls are compared as they are written
 
     def key(self, call: Call) -> bytes:
         """Returns bytes that two calls share exactly when they give all parameters the same values.
 
         A call that Python would refuse to bind, and every call without a signature, has its arguments as written.
         """
-        if self.parameters is None:
+        if self.bind is None:
             return call.arguments
         positional, named = decode_exact(call.arguments)
         values = [*map(encode_exact, positional)]
         try:
-            bound = self.parameters.bind(*values, **{name: encode_exact(value) for name, value in named.items()})
+            bound = self.bind(*values, **{name: encode_exact(value) for name, value in named.items()})
         except TypeError:
             return call.arguments
-        bound.apply_defaults()
-        return encode_exact(bound.arguments)  # a dict, which no call's arguments as written are
+        return encode_exact(bound)  # a dict, which no call's arguments as written are
 
 
 AS_WRITTEN = Signature(None)
@@ -58,8 +56,8 @@ def read_signature(program: str, entry_point: str) -> Signature:
                 definition = None
         if definition is None or not all(map(_keeps_signature, definition.decorator_list)):
             return AS_WRITTEN
-        return Signature(inspect.Signature(_parameters(definition.args)))
-    except (NotLiteral, ValueError, RecursionError):  # ValueError: a parameter's name is repeated
+        return Signature(_binder(definition.args))
+    except (NotLiteral, SyntaxError, RecursionError):  # SyntaxError: a parameter's name is repeated
         return AS_WRITTEN
 
 
@@ -87,21 +85,22 @@ def _keeps_signature(decorator: ast.expr) -> bool:
     return ast.unparse(function) in _SAME_SIGNATURE
 
 
-def _parameters(arguments: ast.arguments) -> list[inspect.Parameter]:
-    kinds = [Parameter.POSITIONAL_ONLY] * len(arguments.posonlyargs)
-    kinds += [Parameter.POSITIONAL_OR_KEYWORD] * len(arguments.args)
-    defaults = [None] * (len(kinds) - len(arguments.defaults)) + arguments.defaults
-    listed = [
-        *zip(kinds, [*arguments.posonlyargs, *arguments.args], defaults, strict=True),
-        (Parameter.VAR_POSITIONAL, arguments.vararg, None),
-        *zip(repeat(Parameter.KEYWORD_ONLY), arguments.kwonlyargs, arguments.kw_defaults, strict=False),
-        (Parameter.VAR_KEYWORD, arguments.kwarg, None),
-    ]
-    return [
-        Parameter(node.arg, kind, default=Parameter.empty if default is None else _encoded(default))
-        for kind, node, default in listed
-        if node is not None
-    ]
+def _binder(arguments: ast.arguments) -> Callable[..., dict]:
+    """Makes a function of these parameters that returns what they are bound to: Python itself binds.
+
+    It has the names of the parameters and the encodings of their defaults, and nothing else of the program.
+    """
+    nodes = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
+    names = [node.arg for node in nodes if node is not None]
+    bare = copy.deepcopy(arguments)
+    for node in ast.walk(bare):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    bare.defaults = [ast.Constant(_encoded(node)) for node in arguments.defaults]
+    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in arguments.kw_defaults]
+    bound = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(bare, bound)))
+    return eval(compile(function, "<signature>", "eval"), {})
 
 
 def _encoded(node: ast.expr) -> bytes | None:

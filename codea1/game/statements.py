@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from codea1.sandbox.literals import MAX_SOURCE_BYTES
+from codea1.values.literals import MAX_SOURCE_BYTES
 
 _TOKENS = re.compile(r"\\.|\"{3}|'{3}|[\"'#()\[\]{}]")
 

@@ -4,7 +4,7 @@ import keyword
 from collections import deque
 from dataclasses import dataclass
 
-from codea1.sandbox.values import decode_exact, encode_exact
+from codea1.values import decode_exact, encode_exact
 
 # Of a test's arguments and of its answer, since the Mistake Book and every checkpoint keep them. What is written out in
 # the source of a test fits; what is only described there, such as [0] * 100000, may not.

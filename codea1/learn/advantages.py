@@ -1,4 +1,4 @@
-"""Advantages of whole samples, on the host in float64.
+"""Advantages of whole samples, and what length costs, on the host in float64.
 
 Rewards that are all equal differ from their mean by exactly 0, as does a single reward: rounding in the mean must not
 be blown up by a standard deviation near 0. What is compared within a group looks at every reward of the group; what is
@@ -101,6 +101,16 @@ ADVANTAGES = {
     "reinforce++-baseline": reinforce_plus_plus_baseline_advantages,
     "batch": batch_advantages,
 }
+
+
+def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
+    """Returns what a response of `length` tokens loses in DAPO, from 0 to 1 (Yu et al. 2025, equation 13).
+
+    0 up to max_length - buffer, from there rising linearly to 1 at max_length; a buffer of 0 takes nothing.
+    """
+    if not buffer:
+        return 0.0
+    return min(max((length - (max_length - buffer)) / buffer, 0.0), 1.0)
 
 
 def _as_array(rewards: Sequence[float | None] | np.ndarray) -> np.ndarray:

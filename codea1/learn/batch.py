@@ -35,7 +35,7 @@ class TrainSample:
 
 @dataclass(frozen=True)
 class RowShape:
-    """A micro-batch that programs are compiled for."""
+    """The shape of micro-batches that functions are compiled for."""
 
     rows: int
     length: int  # tokens
@@ -73,7 +73,7 @@ def row_shapes(lengths: Sequence[int], max_length: int, max_rows: int, multiple:
       lengths: further row lengths; those that are not shorter than `max_length` are left out.
       max_length: tokens in the longest row there may be.
       max_rows: rows of that length in a micro-batch; a multiple of `multiple`.
-      multiple: ways in which the mesh cuts the rows.
+      multiple: parts into which the mesh cuts the rows.
     """
     all_lengths = sorted({max_length, *(length for length in lengths if length < max_length)})
     return tuple(RowShape(max_rows * max_length // length // multiple * multiple, length) for length in all_lengths)
@@ -109,9 +109,22 @@ def micro_batches(
     return [_train_batch(pairs, shape, pad_id) for pairs, shape in _cut(pairs, shapes, lambda pair: pair[0].length)]
 
 
-def empty_batch(shape: RowShape, pad_id: int) -> TrainBatch:
-    """A micro-batch of no samples."""
-    return _train_batch([], shape, pad_id)
+def abstract_batch(shape: RowShape, mesh: Mesh, *, old: bool = False, ref: bool = False) -> TrainBatch:
+    """A micro-batch on the mesh as shapes; `old` and `ref` are whether it has the log-probs of these names."""
+    x = {dtype: _abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)}
+    numbers = x[np.float32]
+    others = (numbers if old else None, numbers if ref else None)
+    return TrainBatch(x[np.int32], x[bool], numbers, numbers, numbers, numbers, *others)
+
+
+def abstract_supervised_batch(shape: RowShape, mesh: Mesh) -> SupervisedBatch:
+    """A micro-batch for the supervised update on the mesh as shapes."""
+    return SupervisedBatch(*(_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)))
+
+
+def rows_of(tokens_BT: Array | jax.ShapeDtypeStruct) -> str:
+    """The shape of a micro-batch in the name of a compiled function, "8 x 512"."""
+    return "{} x {}".format(*tokens_BT.shape)
 
 
 def supervised_batches(
@@ -150,6 +163,10 @@ def to_mesh(batch: Any, mesh: Mesh) -> Any:
     """A pytree of arrays [B, T], held whole by every process, on the mesh; each device gets its rows alone."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), batch)
+
+
+def _abstract(shape: RowShape, mesh: Mesh, dtype: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((shape.rows, shape.length), dtype, sharding=batch_sharding(mesh))
 
 
 def _cut(items: Sequence[Any], shapes: Sequence[RowShape], length_of: Any) -> list[tuple[list[Any], RowShape]]:

@@ -69,7 +69,7 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
     return np.where(lengths > 0, weights, 0.0).astype(np.float32)
 
 
-def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str) -> jax.Array:
+def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimator: str) -> jax.Array:
     """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman, "Approximating KL Divergence", 2020).
 
     With d = log_probs - ref_log_probs: k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d. k3 alone is bounded, which Schulman's
@@ -77,7 +77,7 @@ def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str
     Code-A1 paper's choice; OpenRLHF bounds all three to -10 and 10. As a loss, k1 has expected gradient 0, k2 that of
     the true KL and k3 a biased one. Raises ValueError for an unknown estimator.
     """
-    d = log_probs - ref_log_probs
+    d = log_probs_BT - ref_log_probs_BT
     if estimator == "k1":
         return d
     if estimator == "k2":
@@ -88,41 +88,43 @@ def kl_divergence(log_probs: jax.Array, ref_log_probs: jax.Array, estimator: str
     raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
 
 
-def importance_weights(old_log_probs: jax.Array, sampler_log_probs: jax.Array, cap: float) -> jax.Array:
+def importance_weights(old_log_probs_BT: jax.Array, sampler_log_probs_BT: jax.Array, cap: float) -> jax.Array:
     """min(pi_old / pi_sampler, cap) per token, a constant: for a sampler whose numbers are not the trainer's.
 
     Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training").
     """
-    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(bounded_log_ratio(old_log_probs, sampler_log_probs)), cap))
+    return jax.lax.stop_gradient(jnp.minimum(jnp.exp(bounded_log_ratio(old_log_probs_BT, sampler_log_probs_BT)), cap))
 
 
 def objective_loss(
-    log_probs: jax.Array,
-    entropy: jax.Array,
-    old_log_probs: jax.Array,
-    sampler_log_probs: jax.Array,
-    ref_log_probs: jax.Array | None,
-    advantages: jax.Array,
-    mask: jax.Array,
+    log_probs_BT: jax.Array,
+    entropy_BT: jax.Array,
+    old_log_probs_BT: jax.Array,
+    sampler_log_probs_BT: jax.Array,
+    ref_log_probs_BT: jax.Array | None,
+    advantages_BT: jax.Array,
+    mask_BT: jax.Array,
     objective: ObjectiveConfig,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
 
-    `ref_log_probs` may be None where kl_coefficient is 0; raises ValueError otherwise.
+    `ref_log_probs_BT` may be None where kl_coefficient is 0; raises ValueError otherwise.
     """
-    loss, diagnostics = SURROGATES[objective.surrogate](log_probs, old_log_probs, advantages, mask, objective.clip)
+    loss_BT, diagnostics = SURROGATES[objective.surrogate](
+        log_probs_BT, old_log_probs_BT, advantages_BT, mask_BT, objective.clip
+    )
     if objective.importance_cap:
-        weights = importance_weights(old_log_probs, sampler_log_probs, objective.importance_cap)
-        diagnostics["importance_weight"] = weights
-        loss = weights * loss
-    diagnostics["policy_loss"] = loss
-    diagnostics["entropy"] = entropy
+        weights_BT = importance_weights(old_log_probs_BT, sampler_log_probs_BT, objective.importance_cap)
+        diagnostics["importance_weight"] = weights_BT
+        loss_BT = weights_BT * loss_BT
+    diagnostics["policy_loss"] = loss_BT
+    diagnostics["entropy"] = entropy_BT
     if objective.kl_coefficient:
-        if ref_log_probs is None:
+        if ref_log_probs_BT is None:
             raise ValueError("kl_coefficient is not 0, but the reference policy has not scored the batch")
-        diagnostics["kl_ref"] = kl_divergence(log_probs, ref_log_probs, objective.kl_estimator)
-        loss = loss + objective.kl_coefficient * diagnostics["kl_ref"]
+        diagnostics["kl_ref"] = kl_divergence(log_probs_BT, ref_log_probs_BT, objective.kl_estimator)
+        loss_BT = loss_BT + objective.kl_coefficient * diagnostics["kl_ref"]
     if objective.entropy_coefficient:
-        loss = loss - objective.entropy_coefficient * entropy
-    return loss, jax.lax.stop_gradient(diagnostics)
+        loss_BT = loss_BT - objective.entropy_coefficient * entropy_BT
+    return loss_BT, jax.lax.stop_gradient(diagnostics)

@@ -2,10 +2,10 @@
 
 All take arrays [B, T] and return the loss to be minimised, per token, and per-token diagnostics, of the same shape:
 
-  log_probs      of the sampled tokens under the policy that is trained
-  old_log_probs  under the policy of the start of the training step
-  advantages     per token
-  mask           bool, True at response tokens; the other values are 0
+  log_probs_BT      of the sampled tokens under the policy that is trained
+  old_log_probs_BT  under the policy of the start of the training step
+  advantages_BT     per token
+  mask_BT           bool, True at response tokens; the other values are 0
 
 The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
 KL(old policy || policy).
@@ -35,28 +35,28 @@ Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[j
 
 
 def ppo(
-    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """Dual-clip PPO.
 
     ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
     and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
     """
-    log_ratio = bounded_log_ratio(log_probs, old_log_probs)
-    unclipped, clipped = _with_and_without_clip(log_ratio, advantages, clip)
-    pessimistic = jnp.maximum(unclipped, clipped)
-    ceiling = -advantages * clip.dual
-    loss = jnp.where(advantages < 0, jnp.minimum(pessimistic, ceiling), pessimistic)
+    log_ratio_BT = bounded_log_ratio(log_probs_BT, old_log_probs_BT)
+    unclipped_BT, clipped_BT = _with_and_without_clip(log_ratio_BT, advantages_BT, clip)
+    pessimistic_BT = jnp.maximum(unclipped_BT, clipped_BT)
+    ceiling_BT = -advantages_BT * clip.dual
+    loss_BT = jnp.where(advantages_BT < 0, jnp.minimum(pessimistic_BT, ceiling_BT), pessimistic_BT)
     diagnostics = {
-        **_clip_fractions(unclipped, clipped, advantages),
-        "dual_clip_fraction": (pessimistic > ceiling) & (advantages < 0),
-        **_ratio_diagnostics(log_ratio),
+        **_clip_fractions(unclipped_BT, clipped_BT, advantages_BT),
+        "dual_clip_fraction": (pessimistic_BT > ceiling_BT) & (advantages_BT < 0),
+        **_ratio_diagnostics(log_ratio_BT),
     }
-    return loss, jax.lax.stop_gradient(diagnostics)
+    return loss_BT, jax.lax.stop_gradient(diagnostics)
 
 
 def gspo(
-    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """GSPO-token: one ratio per sequence, the geometric mean of its tokens' ratios (Zheng et al. 2025, equation 14).
 
@@ -64,53 +64,55 @@ def gspo(
     sg[s] pi / sg[pi]; clipped as PPO, without its dual clip. log s is kept within -20 and 20. Published
     with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation, which verl's mode of this name imposes.
     """
-    length_B1 = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
-    mean_B1 = jnp.sum(jnp.where(mask, log_probs - old_log_probs, 0.0), axis=-1, keepdims=True) / length_B1
-    own = log_probs - jax.lax.stop_gradient(log_probs)  # 0, with the token's gradient
-    log_ratio = jnp.clip(jax.lax.stop_gradient(mean_B1), -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own
-    unclipped, clipped = _with_and_without_clip(log_ratio, advantages, clip)
-    diagnostics = {**_clip_fractions(unclipped, clipped, advantages), **_ratio_diagnostics(log_ratio)}
-    return jnp.maximum(unclipped, clipped), jax.lax.stop_gradient(diagnostics)
+    length_B1 = jnp.maximum(jnp.sum(mask_BT, axis=-1, keepdims=True), 1)
+    mean_B1 = jnp.sum(jnp.where(mask_BT, log_probs_BT - old_log_probs_BT, 0.0), axis=-1, keepdims=True) / length_B1
+    own_BT = log_probs_BT - jax.lax.stop_gradient(log_probs_BT)  # 0, with the token's gradient
+    log_ratio_BT = jnp.clip(jax.lax.stop_gradient(mean_B1), -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own_BT
+    unclipped_BT, clipped_BT = _with_and_without_clip(log_ratio_BT, advantages_BT, clip)
+    diagnostics = {**_clip_fractions(unclipped_BT, clipped_BT, advantages_BT), **_ratio_diagnostics(log_ratio_BT)}
+    return jnp.maximum(unclipped_BT, clipped_BT), jax.lax.stop_gradient(diagnostics)
 
 
 def cispo(
-    log_probs: jax.Array, old_log_probs: jax.Array, advantages: jax.Array, mask: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """CISPO: the clipped ratio is a weight, and no token's gradient is dropped (MiniMax-M1, 2025, equation 4).
 
     loss = -sg[clip(ratio, 1 - low, 1 + high)] A log_probs. The published one has no lower bound: low = 1.
     """
-    log_ratio = bounded_log_ratio(log_probs, old_log_probs)
-    ratio = jnp.exp(log_ratio)
-    weight = jax.lax.stop_gradient(jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high))
+    log_ratio_BT = bounded_log_ratio(log_probs_BT, old_log_probs_BT)
+    ratio_BT = jnp.exp(log_ratio_BT)
+    weight_BT = jax.lax.stop_gradient(jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high))
     diagnostics = {
-        "clip_fraction_high": ratio > 1.0 + clip.high,
-        "clip_fraction_low": ratio < 1.0 - clip.low,
-        **_ratio_diagnostics(log_ratio),
+        "clip_fraction_high": ratio_BT > 1.0 + clip.high,
+        "clip_fraction_low": ratio_BT < 1.0 - clip.low,
+        **_ratio_diagnostics(log_ratio_BT),
     }
-    return -weight * advantages * log_probs, jax.lax.stop_gradient(diagnostics)
+    return -weight_BT * advantages_BT * log_probs_BT, jax.lax.stop_gradient(diagnostics)
 
 
 SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
 
 
-def bounded_log_ratio(log_probs: jax.Array, other_log_probs: jax.Array) -> jax.Array:
+def bounded_log_ratio(log_probs_BT: jax.Array, other_log_probs_BT: jax.Array) -> jax.Array:
     """clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
-    return jnp.clip(log_probs - other_log_probs, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return jnp.clip(log_probs_BT - other_log_probs_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
-def _with_and_without_clip(log_ratio: jax.Array, advantages: jax.Array, clip: Clip) -> tuple[jax.Array, jax.Array]:
+def _with_and_without_clip(
+    log_ratio_BT: jax.Array, advantages_BT: jax.Array, clip: Clip
+) -> tuple[jax.Array, jax.Array]:
     """-A ratio and -A clip(ratio, 1 - low, 1 + high); the greater is the loss of Schulman et al. 2017, equation 7."""
-    ratio = jnp.exp(log_ratio)
-    return -advantages * ratio, -advantages * jnp.clip(ratio, 1.0 - clip.low, 1.0 + clip.high)
+    ratio_BT = jnp.exp(log_ratio_BT)
+    return -advantages_BT * ratio_BT, -advantages_BT * jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high)
 
 
-def _clip_fractions(unclipped: jax.Array, clipped: jax.Array, advantages: jax.Array) -> Diagnostics:
+def _clip_fractions(unclipped_BT: jax.Array, clipped_BT: jax.Array, advantages_BT: jax.Array) -> Diagnostics:
     return {
-        "clip_fraction_high": (clipped > unclipped) & (advantages > 0),
-        "clip_fraction_low": (clipped > unclipped) & (advantages < 0),
+        "clip_fraction_high": (clipped_BT > unclipped_BT) & (advantages_BT > 0),
+        "clip_fraction_low": (clipped_BT > unclipped_BT) & (advantages_BT < 0),
     }
 
 
-def _ratio_diagnostics(log_ratio: jax.Array) -> Diagnostics:
-    return {"approx_kl": jnp.expm1(log_ratio) - log_ratio, "ratio": jnp.exp(log_ratio)}
+def _ratio_diagnostics(log_ratio_BT: jax.Array) -> Diagnostics:
+    return {"approx_kl": jnp.expm1(log_ratio_BT) - log_ratio_BT, "ratio": jnp.exp(log_ratio_BT)}

@@ -2,11 +2,11 @@
 
     shardings = state_shardings(param_shardings, optimizer)
     state = init_state(params, optimizer, shardings)
-    update = make_update(graphdef, objective, optimizer, shardings, log_prob_chunk=512)
-    state, metrics = update(state, micro_batches, learning_rate)
+    update = make_update(graphdef, objective, optimizer, laid_out(state, shardings), shapes, log_prob_chunk=512)
+    state, report = update(state, micro_batches, learning_rate)
 
-The state is donated. One program per shape of a micro-batch and one that applies the sum; equal arguments give the
-same compiled programs, so two players of one shape share them.
+The state is donated. One compiled function per shape of a micro-batch and one that applies the sum; equal arguments
+give the same compiled functions, so two players of one shape share them.
 """
 
 import functools
@@ -21,11 +21,12 @@ import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
-from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding
+from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding, rows_of
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
 from codea1.models.qwen2 import Params
+from codea1.runtime.compilations import Function
 from codea1.sharding import laid_out, to_host
 
 Metrics = dict[str, jax.Array]
@@ -77,29 +78,46 @@ def abstract_state(params: Params, optimizer: AdamWConfig, shardings: TrainState
 
 
 class Update:
-    """`update(state, micro_batches, learning_rate) -> (state, metrics)`; see `make_update` for the metrics.
+    """The optimizer step that descends a micro-loss: `functions` are what it calls."""
 
-    Its programs are `zeros`, `accumulate` and `apply`.
-    """
+    def __init__(
+        self,
+        micro_loss: MicroLoss,
+        optimizer: AdamWConfig,
+        state: TrainState,
+        batches: Sequence[Any],
+        *,
+        prefix: str = "",
+    ) -> None:
+        """Lists the functions; nothing is compiled before the first use.
 
-    def __init__(self, micro_loss: "MicroLoss", optimizer: AdamWConfig, shardings: TrainState) -> None:
-        replicated = shardings.step
-        by_rows = batch_sharding(replicated.mesh)
-        self.zeros = jax.jit(_zeros, out_shardings=shardings.params)
-        self.accumulate = jax.jit(
-            functools.partial(_accumulate, micro_loss),
-            donate_argnums=1,
-            in_shardings=(shardings.params, shardings.params, by_rows),
-            out_shardings=(shardings.params, replicated, by_rows),
+        Args:
+          micro_loss: hashable; equal micro-losses, optimizers and shapes share what is compiled.
+          optimizer: what follows the gradients.
+          state: as shapes in their layout.
+          batches: one of each shape of a micro-batch, as shapes in their layout.
+          prefix: of the functions' names.
+        """
+        leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, state))
+        zeros, accumulate, apply = _jitted(micro_loss, optimizer, tuple(leaves), structure)
+        gradients = jax.tree.map(
+            lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=p.sharding), state.params
         )
-        # Left open, XLA's choice for the new state would differ from the old state's layout and the second step
-        # would compile again.
-        self.apply = jax.jit(
-            functools.partial(_apply, optimizer),
-            donate_argnums=0,
-            in_shardings=(shardings, shardings.params, replicated),
-            out_shardings=(shardings, replicated),
-        )
+        rate = jax.ShapeDtypeStruct((), jnp.float32)
+
+        def function(kind: str, sizes: str, jitted: Callable, *arguments: Any) -> Function:
+            return Function(f"{prefix}{kind}", f"{prefix}{kind}{sizes}", jitted, arguments)
+
+        # The zeros are made from shapes alone: the parameters are no argument of the compiled function.
+        self._zeros = function("zeros", "", zeros, state.params)
+        self._accumulate = {
+            batch.tokens.shape: function(
+                "accumulate", f" {rows_of(batch.tokens)}", accumulate, state.params, gradients, batch
+            )
+            for batch in batches
+        }
+        self._apply = function("apply", "", apply, state, gradients, rate)
+        self.functions = [self._zeros, *self._accumulate.values(), self._apply]
 
     def __call__(
         self, state: TrainState, batches: Sequence[Any], learning_rate: float
@@ -110,19 +128,17 @@ class Update:
           state: donated.
           batches: of one mini-batch, on the mesh; none at all makes a step of weight decay and old moments.
           learning_rate: of this step.
+
+        Raises KeyError: a micro-batch is of another shape than those that the update was made for.
         """
-        gradients = self.zeros(state.params)
+        gradients = self._zeros(state.params)
         reports, log_probs = [], []
         for batch in batches:
-            gradients, report, log_probs_BT = self.accumulate(state.params, gradients, batch)
+            gradients, report, log_probs_BT = self._accumulate[batch.tokens.shape](state.params, gradients, batch)
             reports.append(report)
             log_probs.append(log_probs_BT)
-        state, applied = self.apply(state, gradients, learning_rate)
+        state, applied = self._apply(state, gradients, np.float32(learning_rate))
         return state, UpdateReport(reports, applied, log_probs)
-
-    def num_programs(self) -> int:
-        """Programs compiled so far."""
-        return sum(program._cache_size() for program in (self.zeros, self.accumulate, self.apply))
 
 
 @dataclass(frozen=True)
@@ -149,12 +165,13 @@ def make_update(
     graphdef: nnx.GraphDef,
     objective: ObjectiveConfig,
     optimizer: AdamWConfig,
-    shardings: TrainState,
+    state: TrainState,
+    batches: Sequence[TrainBatch],
     *,
     log_prob_chunk: int,
     temperature: float = 1.0,
 ) -> Update:
-    """The policy update, of TrainBatches.
+    """Returns the policy update of such a state, by TrainBatches of such shapes; see `Update`.
 
     The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
     tokens of each device whose logits exist at once. Metrics: means over the response tokens of the mini-batch
@@ -163,18 +180,23 @@ def make_update(
     those of `_apply`.
     """
     micro_loss = _PolicyMicroLoss(graphdef, objective, log_prob_chunk, temperature)
-    return compiled_update(micro_loss, optimizer, shardings)
+    return Update(micro_loss, optimizer, state, batches)
 
 
 def make_supervised_update(
-    graphdef: nnx.GraphDef, optimizer: AdamWConfig, shardings: TrainState, *, log_prob_chunk: int
+    graphdef: nnx.GraphDef,
+    optimizer: AdamWConfig,
+    state: TrainState,
+    batches: Sequence[SupervisedBatch],
+    *,
+    log_prob_chunk: int,
 ) -> Update:
-    """The supervised update, of SupervisedBatches: weighted cross entropy of the target tokens.
+    """Returns the supervised update, by SupervisedBatches: weighted cross entropy of the target tokens; see `Update`.
 
     Metrics: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of target tokens;
     and those of `_apply`.
     """
-    return compiled_update(_SupervisedMicroLoss(graphdef, log_prob_chunk), optimizer, shardings)
+    return Update(_SupervisedMicroLoss(graphdef, log_prob_chunk), optimizer, state, batches)
 
 
 @dataclass(frozen=True)
@@ -190,19 +212,21 @@ class _PolicyMicroLoss:
         def inside(x: jax.Array | None) -> jax.Array | None:
             return None if x is None else jnp.where(batch.response_mask, x, 0.0)
 
-        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk)
-        old_log_probs = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
-        loss, diagnostics = objective_loss(
-            inside(log_probs),
-            inside(entropy),
-            inside(old_log_probs),
+        log_probs_BT, entropy_BT = model_log_probs(
+            self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk
+        )
+        old_log_probs_BT = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
+        loss_BT, diagnostics = objective_loss(
+            inside(log_probs_BT),
+            inside(entropy_BT),
+            inside(old_log_probs_BT),
             inside(batch.sampler_log_probs),
             inside(batch.ref_log_probs),
             inside(batch.advantages),
             batch.response_mask,
             self.objective,
         )
-        return jnp.sum(inside(batch.loss_weights) * loss), (log_probs, jax.tree.map(inside, diagnostics))
+        return jnp.sum(inside(batch.loss_weights) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
 
 
 @dataclass(frozen=True)
@@ -211,30 +235,38 @@ class _SupervisedMicroLoss:
     log_prob_chunk: int
 
     def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        log_probs, entropy = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
-        cross_entropy = jnp.where(batch.response_mask, -log_probs, 0.0)
-        diagnostics = {"cross_entropy": cross_entropy, "entropy": jnp.where(batch.response_mask, entropy, 0.0)}
-        return jnp.sum(batch.loss_weights * cross_entropy), jax.lax.stop_gradient((log_probs, diagnostics))
-
-
-def compiled_update(micro_loss: MicroLoss, optimizer: AdamWConfig, shardings: TrainState) -> Update:
-    """The update that descends a micro-loss, a hashable function; equal arguments give the same object."""
-    return _compile(micro_loss, optimizer, *_hashable(shardings))
-
-
-def _hashable(shardings: TrainState) -> tuple[tuple[NamedSharding, ...], jax.tree_util.PyTreeDef]:
-    leaves, structure = jax.tree.flatten(shardings)
-    return tuple(leaves), structure
+        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
+        cross_entropy_BT = jnp.where(batch.response_mask, -log_probs_BT, 0.0)
+        diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask, entropy_BT, 0.0)}
+        return jnp.sum(batch.loss_weights * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))
 
 
 @functools.cache
-def _compile(
+def _jitted(
     micro_loss: MicroLoss,
     optimizer: AdamWConfig,
     sharding_leaves: tuple[NamedSharding, ...],
     structure: jax.tree_util.PyTreeDef,
-) -> Update:
-    return Update(micro_loss, optimizer, jax.tree.unflatten(structure, sharding_leaves))
+) -> tuple[Callable, Callable, Callable]:
+    """Returns the jitted `_zeros`, `_accumulate` and `_apply`, the same ones for equal arguments."""
+    shardings = jax.tree.unflatten(structure, sharding_leaves)
+    replicated = shardings.step
+    by_rows = batch_sharding(replicated.mesh)
+    accumulate = jax.jit(
+        functools.partial(_accumulate, micro_loss),
+        donate_argnums=1,
+        in_shardings=(shardings.params, shardings.params, by_rows),
+        out_shardings=(shardings.params, replicated, by_rows),
+    )
+    # Left open, XLA's choice for the new state would differ from the old state's layout, and the second step would be
+    # refused.
+    apply = jax.jit(
+        functools.partial(_apply, optimizer),
+        donate_argnums=0,
+        in_shardings=(shardings, shardings.params, replicated),
+        out_shardings=(shardings, replicated),
+    )
+    return jax.jit(_zeros, out_shardings=shardings.params), accumulate, apply
 
 
 def _initial(optimizer: AdamWConfig, params: Params) -> TrainState:
@@ -250,12 +282,12 @@ def _accumulate(
     micro_loss: MicroLoss, params: Params, gradients: Params, batch: Any
 ) -> tuple[Params, Metrics, jax.Array]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
-    (loss, (log_probs, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
+    (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
     sums |= {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
-    return jax.tree.map(jnp.add, gradients, own), sums, log_probs
+    return jax.tree.map(jnp.add, gradients, own), sums, log_probs_BT
 
 
 def _apply(

@@ -1,7 +1,7 @@
 """The critic as functions of a pytree: a Qwen trunk with a linear value head, its values and its update."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import Metrics, TrainState, Update, compiled_update
+from codea1.learn.update import Metrics, TrainState, Update
 from codea1.models.qwen2 import Params
 
 Array = np.ndarray | jax.Array
@@ -55,16 +55,16 @@ def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -
     return jnp.pad(values_BT[:, :-1], ((0, 0), (1, 0)))
 
 
-def value_loss(values: jax.Array, old_values: jax.Array, returns: jax.Array, clip: float) -> jax.Array:
+def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.Array, clip: float) -> jax.Array:
     """max((V - R)^2, (V_clipped - R)^2) / 2 per token, V_clipped within `clip` of the old value (Schulman et al. 2017).
 
     `clip` 0 does not clip.
     """
-    loss = jnp.square(values - returns)
+    loss_BT = jnp.square(values_BT - returns_BT)
     if clip:
-        clipped = old_values + jnp.clip(values - old_values, -clip, clip)
-        loss = jnp.maximum(loss, jnp.square(clipped - returns))
-    return 0.5 * loss
+        clipped_BT = old_values_BT + jnp.clip(values_BT - old_values_BT, -clip, clip)
+        loss_BT = jnp.maximum(loss_BT, jnp.square(clipped_BT - returns_BT))
+    return 0.5 * loss_BT
 
 
 @functools.cache
@@ -74,10 +74,15 @@ def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Arr
 
 
 def make_value_update(
-    graphdef: nnx.GraphDef, optimizer: AdamWConfig, shardings: TrainState, *, value_clip: float
+    graphdef: nnx.GraphDef,
+    optimizer: AdamWConfig,
+    state: TrainState,
+    batches: Sequence[ValueBatch],
+    *,
+    value_clip: float,
 ) -> Update:
-    """The critic's update, of ValueBatches. Metrics: "value_loss" and those of every update."""
-    return compiled_update(_ValueMicroLoss(graphdef, value_clip), optimizer, shardings)
+    """Returns the critic's update, by ValueBatches. Metrics: "value_loss" and those of every update."""
+    return Update(_ValueMicroLoss(graphdef, value_clip), optimizer, state, batches, prefix="critic ")
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class _ValueMicroLoss:
     value_clip: float
 
     def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        values = token_values(self.graphdef, params, batch.tokens)
-        loss = value_loss(values, batch.old_values, batch.returns, self.value_clip)
-        loss = jnp.where(batch.response_mask, loss, 0.0)
-        weighted = jnp.sum(jnp.where(batch.response_mask, batch.loss_weights, 0.0) * loss)
-        return weighted, jax.lax.stop_gradient((values, {"value_loss": loss}))
+        values_BT = token_values(self.graphdef, params, batch.tokens)
+        loss_BT = value_loss(values_BT, batch.old_values, batch.returns, self.value_clip)
+        loss_BT = jnp.where(batch.response_mask, loss_BT, 0.0)
+        weighted = jnp.sum(jnp.where(batch.response_mask, batch.loss_weights, 0.0) * loss_BT)
+        return weighted, jax.lax.stop_gradient((values_BT, {"value_loss": loss_BT}))

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.errors import BadInput
-from codea1.model_files import ModelFolder
-from codea1.models.qwen2 import Qwen2Config
+from codea1.models.config import Qwen2Config
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput
 
 _COUNTS = {  # field of Qwen2Config: key of config.json
     "vocab_size": "vocab_size",

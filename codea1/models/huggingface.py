@@ -17,12 +17,13 @@ from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
-from codea1.errors import BadInput
-from codea1.model_files import Content, ModelFolder
 from codea1.models import config_json
+from codea1.models.config import Qwen2Config
 from codea1.models.config_json import SpecialIds
-from codea1.models.qwen2 import Params, Qwen2Config, abstract
+from codea1.models.files import Content, ModelFolder
+from codea1.models.qwen2 import Params, abstract
 from codea1.models.safetensors_header import DTYPES, Entry, Shape, make_header, read_header
+from codea1.runtime.errors import BadInput
 from codea1.sharding import to_host
 
 _READ_AT_ONCE = 8  # tensors: a bucket answers many requests in the time of one

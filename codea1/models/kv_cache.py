@@ -5,16 +5,14 @@ over contiguous memory, and nothing of the cache is transposed or copied at a de
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from codea1.models.config import Qwen2Config
 from codea1.sharding import constrain
-
-if TYPE_CHECKING:
-    from codea1.models.qwen2 import Qwen2Config
 
 KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
 VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
@@ -48,7 +46,7 @@ class KVCache:
     span: int | None = dataclasses.field(default=None, metadata={"static": True})
 
     @classmethod
-    def zeros(cls, config: "Qwen2Config", batch: int, length: int, dtype: DTypeLike | None = None) -> Self:
+    def zeros(cls, config: Qwen2Config, batch: int, length: int, dtype: DTypeLike | None = None) -> Self:
         """An empty cache of `length` slots per row, sharded as activations are; `dtype` is config.dtype by default."""
         outer, dtype = (config.num_layers, batch, config.num_kv_heads), dtype or config.dtype
         return cls(

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from codea1.errors import BadInput
-from codea1.model_files import ModelFolder
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # name in the file: name in JAX
 

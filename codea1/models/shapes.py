@@ -1,8 +1,8 @@
 """The published Qwen2.5-Coder sizes, and one that learns on a laptop, by name."""
 
-from codea1.errors import BadInput
+from codea1.models.config import Qwen2Config
 from codea1.models.config_json import SpecialIds
-from codea1.models.qwen2 import Qwen2Config
+from codea1.runtime.errors import BadInput
 
 
 def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool = True) -> Qwen2Config:

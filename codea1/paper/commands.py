@@ -34,7 +34,7 @@ class Place:
     test_model: str = ""  # folder of the Test LLM before training; empty where the warm start makes it
 
     def jobs(self) -> list[Job]:
-        """Every job of every experiment, each after what it needs; experiments of most seeds come first."""
+        """Returns every job of every experiment, each after what it needs; experiments of most seeds come first."""
         seeds = sorted({seed for each in EXPERIMENTS.values() for seed in each.seeds})
         pairs = [(each, seed) for seed in seeds for each in EXPERIMENTS.values() if seed in each.seeds]
         trained = [self.train(each, seed) for each, seed in sorted(pairs, key=lambda pair: -len(pair[0].seeds))]
@@ -47,13 +47,13 @@ class Place:
         return list(planned.values())
 
     def jobs_for(self, experiment: str) -> list[Job]:
-        """What fills a row of a table, without what it waits for."""
+        """Returns what fills a row of a table, without what it waits for."""
         # Every run begins with the measurement of the base models.
         own = EXPERIMENTS[CODE_A1 if experiment == BASE else experiment]
         return [self.train(own, seed) for seed in own.seeds]
 
     def runs(self) -> list[str]:
-        """The folders of all runs."""
+        """Returns the folders of all runs."""
         return [self.run(each.name, seed) for each in EXPERIMENTS.values() for seed in each.seeds]
 
     @property
@@ -61,23 +61,23 @@ class Place:
         """The command that runs every job."""
         given = ",".join(f"{name}={each}" for name, each in self.arguments.items())
         config = f"--config={self.config}:{given}" if given else f"--config={self.config}"
-        return shlex.join(("python", "-m", "codea1.tables", config, f"--workdir={self.workdir}"))
+        return shlex.join(("python", "-m", "codea1.tools.reproduce", config, f"--workdir={self.workdir}"))
 
     def report(self, runs: Sequence[str]) -> Job:
-        """The job that fills the tables from runs."""
+        """Returns the job that fills the tables from runs."""
         return Job("report", "report", ("-m", "codea1.report", *runs, f"--output={self.workdir}/report"))
 
     def run(self, experiment: str, seed: int) -> str:
-        """The folder of a run."""
+        """Returns the folder of a run."""
         return f"{self.workdir}/{experiment}_{seed}"
 
     def folders(self, experiment: str) -> list[str]:
-        """The folders of a row's runs."""
+        """Returns the folders of a row's runs."""
         own = CODE_A1 if experiment == BASE else experiment
         return [self.run(own, seed) for seed in EXPERIMENTS[own].seeds] if own in EXPERIMENTS else []
 
     def evaluate(self, benchmark: str, run: str = "", tester: str = "") -> str:
-        """The command that measures the Code LLM of a run on a benchmark; of the base models without one.
+        """Returns the command that measures the Code LLM of a run on a benchmark; of the base models without one.
 
         Args:
           tester: whose Test LLM chooses among the samples; see `codea1.paper.experiments.exported_from`.
@@ -91,12 +91,12 @@ class Place:
         return shlex.join(["python", *words, *([f"--output={output}"] if output else [])])
 
     def export(self, tester: str, run: str) -> str:
-        """The command that writes the Test LLM of a run, one of the first seed, where `evaluate` reads it."""
+        """Returns the command that writes the Test LLM of a run, one of the first seed, where `evaluate` reads it."""
         words = ("-m", "codea1.export", f"--run={run}", "--player=test", f"--output={self._exported(tester)}")
         return shlex.join(("python", *words))
 
     def train(self, experiment: Experiment, seed: int) -> Job:
-        """The job that trains an experiment with one seed; it measures before the first step and after the last."""
+        """Returns the job that trains an experiment with one seed, measured before the first step and at the end."""
         fields = {name: each for name, each in experiment.settings.items() if name.startswith(("game.", "frozen"))}
         arguments, needs = {"method": experiment.argument or experiment.method}, self._start_of(seed)
         if experiment.argument:
@@ -114,14 +114,14 @@ class Place:
         return Job(name, "train", ("-m", "codea1.train", config, output, *overrides), needs, experiment.name)
 
     def _suites(self, source: str) -> Job:
-        """The job that dumps the tests of a Test LLM, written for Code-A1's programs, whoever wrote them."""
+        """Returns the job that dumps the tests of a Test LLM, written for Code-A1's programs, whoever wrote them."""
         played = EXPERIMENTS[CODE_A1].seeds[0]
         base = self.test_model or f"{self.workdir}/sft_{played}/model"
         models = {BASE: base, SFT_TEST: f"{self._sft_folder(played)}/model"}
         model = (f"--test_model={models[source]}",) if source in models else ()
         needs = (f"{CODE_A1}_{played}", *((f"taught_{played}",) if source == SFT_TEST else ()))
         output = f"--output={self.workdir}/{suites_name(source)}"
-        arguments = ("-m", "codea1.suites", f"--run={self.run(CODE_A1, played)}", *model, output)
+        arguments = ("-m", "codea1.tools.dump_tests", f"--run={self.run(CODE_A1, played)}", *model, output)
         return Job(f"suites_{source}", "suites", arguments, needs)
 
     def _warm_start(self, seed: int) -> Job:

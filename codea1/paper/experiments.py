@@ -14,7 +14,7 @@ SUITES = "data.static_tests"  # config field: the file whose tests `static_tests
 
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 
-_START = "test.model"  # told by the folder's name: SFT_TEST, or anything else
+_START = "test.model"  # by the folder's name: SFT_TEST, or anything else
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?b)(?![a-z])", re.IGNORECASE)
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
 _ONE, _THREE, _FIVE = (0,), (0, 1, 2), (0, 1, 2, 3, 4)
@@ -22,7 +22,7 @@ _ONE, _THREE, _FIVE = (0,), (0, 1, 2), (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Experiment:
-    """One way to train: what it changes in the config of Code-A1, and on which seeds `codea1.tables` trains it."""
+    """One way to train: what it changes in the config of Code-A1, and the seeds `reproduce` trains it on."""
 
     name: str
     title: str

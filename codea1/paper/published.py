@@ -30,7 +30,7 @@ class PublishedTable:
         return f"{self.place}, {self.source.value}"
 
     def value(self, size: str, row: str, column: str) -> float | None:
-        """The number of a cell, in percent; None where nothing was published."""
+        """Returns the number of a cell, in percent; None where nothing was published."""
         values = self.rows.get((size, row))
         return None if values is None or column not in self.columns else values[self.columns.index(column)]
 

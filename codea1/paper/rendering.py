@@ -4,9 +4,9 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from codea1.benchmarks.across_seeds import SEEDS_TO_COMPARE, Interval
+from codea1.evaluation.statistics import SEEDS_TO_COMPARE, Interval
 from codea1.paper.tables import CLEAR, Cell, Comparison, Row, Table
 
 CSV_COLUMNS = (
@@ -28,16 +28,20 @@ def markdown(table: Table) -> str:
     """Returns a table in GitHub's Markdown: the values, the comparisons, and what would fill missing cells."""
     missing = _missing(table)
     titles = [_markdown_text(column.title) for column in table.columns]
-    values = [
-        [_markdown_text(row.title), _seeds(row), *(_markdown_value(cell, missing) for cell in row.cells)]
-        for row in table.rows
-    ]
+    values = []
+    for row in table.rows:
+        seeds = ", ".join(map(str, sorted({seed for cell in row.cells for seed in cell.seeds})))
+        values.append([_markdown_text(row.title), seeds, *(_markdown_value(cell, missing) for cell in row.cells)])
     parts = [f"## {_markdown_text(_title(table))}", _grid(["", "seeds", *titles], values)]
-    compared = [(row, against) for row in table.rows for against in _against(row)]
+    compared = []
+    for row in table.rows:
+        against = dict.fromkeys(comparison.against for cell in row.cells for comparison in cell.comparisons)
+        compared += [(row, title) for title in against]
     if compared:
         parts.append(_grid(["difference", *titles], [_markdown_comparisons(row, title) for row, title in compared]))
     parts += [_markdown_text(note) for note in _notes(table)]
-    parts += [f"[{number}] {_fenced(commands)}" for commands, number in missing.items()]
+    for commands, number in missing.items():
+        parts.append("\n".join([f"[{number}] is filled by", "", "```sh", *commands, "```"]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -91,13 +95,13 @@ def _what_is_shown(table: Table) -> str:
 
 
 def _signs(table: Table) -> Iterable[str]:
-    """What LaTeX's star and dagger mean."""
+    """Yields what LaTeX's star and dagger mean."""
     if count := _compared(table):
         yield (
-            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {_counted(count)}), on "
+            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count}), on "
             "the questions that are defined for both."
         )
-    if _is_published(table):
+    if table.is_published:
         yield f"Dagger: of the paper, {table.layout.published.origin}."
 
 
@@ -106,49 +110,29 @@ def _notes(table: Table) -> Iterable[str]:
     if count := _compared(table):
         yield (
             "Differences are paired by question and seed, over the seeds that both rows have and the questions that "
-            f"are defined for both; p-values are corrected for the {_counted(count)} of this table (Holm), and what "
+            f"are defined for both; p-values are corrected for the {count} of this table (Holm), and what "
             f"is below {CLEAR:g} is bold."
         )
-    if any(math.isnan(each.p_holm) for each in _comparisons(table)):
+    if any(math.isnan(each.p_holm) for each in table.comparisons):
         yield (
             f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
             "differ, and not the methods."
         )
-    if _is_published(table):
+    if table.is_published:
         yield f"paper: {table.layout.published.origin}."
     yield from table.notes
 
 
-def _compared(table: Table) -> int:
-    """How many comparisons of a table have a p-value."""
-    return sum(not math.isnan(each.p_holm) for each in _comparisons(table))
-
-
-def _counted(count: int) -> str:
-    return f"{count} comparison{'s' if count > 1 else ''}"
-
-
-def _comparisons(table: Table) -> Iterator[Comparison]:
-    return (each for row in table.rows for cell in row.cells for each in cell.comparisons)
-
-
-def _is_published(table: Table) -> bool:
-    return any(cell.published is not None for row in table.rows for cell in row.cells)
-
-
-def _against(row: Row) -> list[str]:
-    """The titles of the rows that a row is compared with, the first the one that comes first in the layout."""
-    return list(dict.fromkeys(comparison.against for cell in row.cells for comparison in cell.comparisons))
+def _compared(table: Table) -> str:
+    """Returns how many comparisons of a table have a p-value, as words; empty where none has."""
+    count = sum(not math.isnan(each.p_holm) for each in table.comparisons)
+    return f"{count} comparison{'s' if count > 1 else ''}" if count else ""
 
 
 def _missing(table: Table) -> dict[tuple[str, ...], int]:
-    """A number for each list of commands that fills missing cells."""
+    """Returns a number for each list of commands that fills missing cells."""
     lists = dict.fromkeys(cell.commands for row in table.rows for cell in row.cells if cell.commands)
     return {commands: number for number, commands in enumerate(lists, start=1)}
-
-
-def _seeds(row: Row) -> str:
-    return ", ".join(map(str, sorted({seed for cell in row.cells for seed in cell.seeds})))
 
 
 def _value(interval: Interval, sign: str = "") -> str:
@@ -182,10 +166,6 @@ def _markdown_comparison(comparison: Comparison | None) -> str:
 def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(heads)} |", f"| :-- |{' --: |' * (len(heads) - 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _fenced(commands: Sequence[str]) -> str:
-    return "\n".join(["is filled by", "", "```sh", *commands, "```"])
 
 
 def _markdown_text(text: str) -> str:

@@ -6,25 +6,41 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from codea1.errors import BadInput
+from codea1.evaluation.run_report import runs_table
 from codea1.paper import rendering
 from codea1.paper.commands import Place
 from codea1.paper.experiments import SFT_TEST, TINY, size_of_published, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
-from codea1.runs.tables import runs_table
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote, location, write_atomically
 
 REPORT = "report.md"
 
 
+def report_runs(paths: Sequence[str], output: str | None) -> None:
+    """Fills the paper's tables from several run folders; prints them, or writes them to the folder `output`.
+
+    Raises:
+      BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
+      StorageFailed: a file cannot be read or written.
+    """
+    runs = [Run.read(path) for path in paths]
+    if output:
+        write(runs, output)
+        print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
+    else:
+        print(markdown(runs, filled(runs)[1]), end="")
+
+
 def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
     trained = [run.folder for run in runs if run.trains]
-    parts = ["# The paper's tables, and ours", *map(_all_missing, _places(runs).items())]
+    parts = ["# The paper's tables, and ours", *(_all_missing(*each) for each in _places(runs).items())]
     parts += map(rendering.markdown, tables)
-    parts += [f"## Figures\n\n{_pictures(drawn)}"] if drawn else []
+    parts += ["## Figures"] if drawn else []
+    parts += [f"![{name.replace('_', ' ')}]({name}.png)" for name in drawn]
     parts += [f"## Each run, before and after\n\n{runs_table(trained)}"] if trained else []
     others = [run for run in runs if not run.experiment]
     if others:
@@ -64,9 +80,8 @@ def write(runs: Sequence[Run], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _all_missing(place: tuple[str, Place]) -> str:
-    size, own = place
-    return f"All runs that are missing at size {size} are made, in order, by\n\n```sh\n{own.all_command}\n```"
+def _all_missing(size: str, place: Place) -> str:
+    return f"All runs that are missing at size {size} are made, in order, by\n\n```sh\n{place.all_command}\n```"
 
 
 def _places(runs: Sequence[Run]) -> dict[str, Place]:
@@ -98,7 +113,3 @@ def _picture(figure: Figure, kind: str) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
     return content.getvalue()
-
-
-def _pictures(names: Sequence[str]) -> str:
-    return "\n\n".join(f"![{name.replace('_', ' ')}]({name}.png)" for name in names)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from codea1.benchmarks.across_seeds import Scores
-from codea1.errors import BadInput
+from codea1.evaluation.evaluations import per_question, read_evaluation
+from codea1.evaluation.statistics import Scores
 from codea1.paper.experiments import (
     BASE,
     EXPERIMENTS,
@@ -24,9 +24,9 @@ from codea1.paper.experiments import (
     size_of_published,
 )
 from codea1.paper.layouts import Column, Line, Measure
-from codea1.runs.evaluations import per_question, read_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import names, read
 
 # What runs of one experiment may differ in: the seed and the models of that seed, and what decides nothing.
@@ -133,7 +133,7 @@ class Run:
         return self.folder.config.get("steps", 0)
 
     def _chooser(self, evaluation: Mapping[str, Any]) -> str:
-        """Whose Test LLM chose: what the folders of both evaluations say; empty where nobody did, "?" where unknown."""
+        """Whose Test LLM chose: what the folders of both evaluations say; empty where none did, "?" where unknown."""
         benchmark, choice, _ = evaluation["split"].partition(_CHOICE)
         if not choice:
             return ""
@@ -150,7 +150,7 @@ class Run:
         return exported_from(tester) or "?"
 
     def _setting(self, split: str, step: int, name: str) -> str:
-        """What `codea1.evaluate` was told, by the folder in which it keeps what it does."""
+        """Returns a setting of `codea1.evaluate`, by the folder in which it keeps what it does."""
         return json.loads(read(self.folder.evaluations / f"{split}_step_{step:06d}" / "config.json"))[name]
 
     def _end_of_curve(self, metric: str) -> Iterator[Measured]:
@@ -178,11 +178,11 @@ class Results:
         return sorted({size for size, _, _ in self._measured}, key=_billions)
 
     def runs(self, size: str, experiment: str) -> Mapping[int, Run]:
-        """The training runs of an experiment, by seed."""
+        """Returns the training runs of an experiment, by seed."""
         return dict(sorted(self._runs.get((size, experiment), {}).items()))
 
     def scores(self, size: str, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
-        """Each of a column's measures, by seed; seeds that lack one are left out.
+        """Returns each of a column's measures, by seed; seeds that lack one are left out.
 
         Args:
           before: those that the row's own runs began with.
@@ -211,7 +211,7 @@ class Results:
 
 
 def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
-    """The scores of some seeds as `codea1.benchmarks.across_seeds` reads them: one array for each measure.
+    """Returns the scores of some seeds as `codea1.evaluation.statistics` reads them: one array for each measure.
 
     Raises:
       BadInput: the seeds were not asked the same questions; `what` was measured is named.
@@ -223,7 +223,7 @@ def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: s
 
 
 def same_questions(measured: Sequence[Measured]) -> bool:
-    """Whether all are of the same questions in the same order, by their ids.
+    """Returns whether all are of the same questions in the same order, by their ids.
 
     Where one has no ids, as in runs made before training kept them, its number of questions must be that of the
     others: which questions a split has is in the runs' configs, and rows whose configs differ in that say so.

@@ -2,19 +2,26 @@
 
 import contextlib
 import json
+import runpy
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from codea1.errors import BadInput
+from ml_collections import ConfigDict
+
+from codea1.config import validate
 from codea1.paper.commands import Job, Place
-from codea1.paper.experiments import EXPERIMENTS, SFT_TEST
-from codea1.paper.running_job import RunningJob
+from codea1.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, size_of
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
+from codea1.storage.objects import is_remote
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
-
+_ATTEMPTS = 3  # at a job that asks to be started again
 _POLL_SECONDS = 0.2
 
 # Seconds on two idle cores for the tiny pair, for the first plan; what has run since corrects them.
@@ -22,12 +29,71 @@ _SECONDS = {"warm start": 267.0, "SFT": 110.0, "suites": 60.0}
 _TRAIN = {True: (45.0, 0.9), False: (85.0, 3.4)}  # by whether the tests are fixed: in all, and for each step
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A job that did not end well, or could not begin."""
+def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False) -> bool:
+    """Runs all jobs, or prints their commands; returns whether all went well.
+
+    Args:
+      config: file, with its argument after a colon.
+      workdir: folder that gets the runs and the report; on a disk where the jobs run.
+
+    Raises:
+      BadInput: the config is none that every job could read, or the workdir cannot be used.
+      KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
+    """
+    own, place = _read(config, workdir.rstrip("/"))
+    if dry_run:
+        print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
+        return True
+    if is_remote(workdir):
+        raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
+    with _handlers({signal.SIGTERM: signal.default_int_handler}):
+        return Schedule(place, Path(place.workdir), sys.executable, own.steps, at_once).run()
+
+
+def _read(given: str, workdir: str) -> tuple[ConfigDict, Place]:
+    """Reads the config as every job will, so that a mistake in it is reported before anything runs."""
+    path, _, argument = given.partition(":")
+    arguments = dict(part.split("=", 1) for part in argument.split(",") if "=" in part)
+    planned = sorted(arguments.keys() & {"seed", "method", "sft"})
+    if planned:
+        raise BadInput(f"config argument {planned[0]} is the plan's own: leave it out of --config={given}.")
+    if not Path(path).is_file():
+        raise BadInput(f"config file {path} does not exist.")
+    try:
+        config = runpy.run_path(path)["get_config"](argument or None)
+    except BadInput:
+        raise
+    except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
+        raise BadInput(f"config file {path}: {type(error).__name__}: {error}") from None
+    validate(config)
+    size = size_of(config.to_dict())
+    return config, Place(path, arguments, workdir, size, "" if size == TINY else config.test.model)
+
+
+@dataclass
+class _RunningJob:
+    """A process of a job; one that asks to be started again is, a few times."""
 
     job: Job
-    reason: str
+    start: Callable[[], subprocess.Popen[bytes]]
+    log: Path  # gets what it says
+    began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.process, self._attempts = self.start(), 1
+
+    @property
+    def seconds(self) -> float:
+        """Since the first start."""
+        return time.monotonic() - self.began
+
+    def exit_code(self) -> int | None:
+        """Returns the exit code of the last attempt; None while there is one that runs."""
+        code = self.process.poll()
+        if code == RESTART_EXIT_CODE and self._attempts < _ATTEMPTS:
+            self.process, self._attempts = self.start(), self._attempts + 1
+            return None
+        return code
 
 
 class Schedule:
@@ -39,12 +105,14 @@ class Schedule:
         Args:
           folder: `place.workdir`, on a disk.
           python: the interpreter that runs the jobs.
-          steps: of each training run, for the times that are told.
+          steps: of each training run, for the estimated times.
           at_once: how many jobs run at the same time.
         """
         self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
         self._jobs = place.jobs()
         self._estimates = {job.name: _estimate(job, steps) for job in self._jobs}
+        self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
+        self._running: list[_RunningJob] = []
 
     def run(self) -> bool:
         """Runs what is left, then the report; returns whether all went well.
@@ -57,112 +125,112 @@ class Schedule:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"workdir {self._folder} cannot be used: {error.strerror or error}.") from None
-        done = sum(self._seconds_taken(job) is not None for job in self._jobs)
-        print(f"{len(self._jobs)} jobs, {done} of them done; {self._time_left([], [])}", flush=True)
-        failures = self._run_all([job for job in self._jobs if self._seconds_taken(job) is None])
+        left = [job for job in self._jobs if self._seconds_taken(job) is None]
+        print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
+        self._run_all(left)
         report = self._place.report([each for each in self._place.runs() if (Path(each) / "config.json").exists()])
-        unreported = self._run_all([report])
-        if not unreported:
+        self._run_all([report])
+        if report.name not in self._failures:
             print(f"report: {self._folder / 'report' / 'report.md'}")
-        failures += unreported
-        for failure in failures:
-            print(f"failed: {failure.job.name}: {failure.reason}")
-        return not failures
+        for name, reason in self._failures.items():
+            print(f"failed: {name}: {reason}")
+        return not self._failures
 
-    def _run_all(self, waiting: Sequence[Job]) -> list[Failure]:
+    def _run_all(self, jobs: Sequence[Job]) -> None:
         """Runs jobs to their ends; an interruption is passed on to those that run, and waits for them to save.
 
         A second interruption is ignored: what runs would be left behind alone, and begun twice by the next start.
         """
-        failures: list[Failure] = []
-        running: list[RunningJob] = []
+        waiting = list(jobs)
         try:
-            while waiting or running:
-                failures += (prevented := _prevented(waiting, failures))
-                stuck = {failure.job for failure in prevented}
-                unfinished = {job.name for job in (*waiting, *(each.job for each in running))}
-                ready = [job for job in waiting if job not in stuck and not unfinished & set(job.needs)]
-                begun = ready[: self._at_once - len(running)]
-                for job in begun:
-                    self._tell(job, failures, running)
-                    running.append(RunningJob(job, self._python, self._folder / _LOGS / f"{job.name}.log"))
-                waiting = [job for job in waiting if job not in begun and job not in stuck]
+            while waiting or self._running:
+                waiting = self._begin(waiting)
                 time.sleep(_POLL_SECONDS)
-                failures += self._ended(running)
+                self._end()
         except BaseException:
-            with _uninterrupted():
-                for each in running:
-                    each.terminate()
-                print(f"stopping: {len(running)} jobs save what they have", flush=True)
-                for each in running:
-                    each.wait()
+            with _handlers(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
+                for each in self._running:
+                    each.process.terminate()
+                print(f"stopping: {len(self._running)} jobs save what they have", flush=True)
+                for each in self._running:
+                    each.process.wait()
             raise
-        return failures
 
-    def _ended(self, running: list[RunningJob]) -> list[Failure]:
-        """Takes those that have ended from `running`, marks them as done, and returns those that failed."""
-        codes = [(each, each.exit_code()) for each in running]
-        running[:] = [each for each, code in codes if code is None]
-        failures: list[Failure] = []
-        for each, code in codes:
+    def _begin(self, waiting: Sequence[Job]) -> list[Job]:
+        """Begins those that can, and returns those that still wait; a job stands after what it needs."""
+        unfinished = {each.job.name for each in self._running}
+        left = []
+        for job in waiting:
+            if failed := [name for name in job.needs if name in self._failures]:
+                self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
+            elif len(self._running) < self._at_once and not unfinished & set(job.needs):
+                number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
+                print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
+                self._running.append(self._start(job))
+                unfinished.add(job.name)
+            else:
+                left.append(job)
+                unfinished.add(job.name)
+        return left
+
+    def _start(self, job: Job) -> _RunningJob:
+        log = self._folder / _LOGS / f"{job.name}.log"
+
+        def start() -> subprocess.Popen[bytes]:
+            with log.open("ab") as output:
+                # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
+                command = (self._python, *job.arguments)
+                return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+
+        return _RunningJob(job, start, log)
+
+    def _end(self) -> None:
+        """Marks those that have ended well as done, and takes down why others failed."""
+        for each in list(self._running):
+            code = each.exit_code()
+            if code is None:
+                continue
+            self._running.remove(each)
             if code == 0:
-                self._mark(each.job, each.seconds)
-            elif code is not None:
+                marker = {"command": each.job.command, "seconds": each.seconds}
+                (self._folder / _DONE / f"{each.job.name}.json").write_text(json.dumps(marker) + "\n")
+            else:
                 print(f"  {each.job.name} ended with {code}, see {each.log}", flush=True)
-                failures.append(Failure(each.job, f"exit code {code}: {each.last_line()} (all in {each.log})"))
-        return failures
-
-    def _tell(self, job: Job, failures: Sequence[Failure], running: Sequence[RunningJob]) -> None:
-        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
-        print(f"[{number}] {job.name}: {self._time_left(failures, running)}\n  {job.command}", flush=True)
-
-    def _mark(self, job: Job, seconds: float) -> None:
-        marker = {"command": job.command, "seconds": seconds}
-        (self._folder / _DONE / f"{job.name}.json").write_text(json.dumps(marker) + "\n")
+                lines = [line.strip() for line in each.log.read_text(errors="replace").splitlines() if line.strip()]
+                said = lines[-1] if lines else "it said nothing"
+                self._failures[each.job.name] = f"exit code {code}: {said} (all in {each.log})"
 
     def _seconds_taken(self, job: Job) -> float | None:
-        """How long a job took; None where it is not done, or was another command then."""
+        """Returns how long a job took; None where it is not done, or was another command then."""
         try:
             marker = json.loads((self._folder / _DONE / f"{job.name}.json").read_text())
             return float(marker["seconds"]) if marker["command"] == job.command else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _time_left(self, failures: Sequence[Failure], running: Sequence[RunningJob]) -> str:
-        """What is left by the estimates, corrected by how those of the same kind turned out."""
+    def _time_left(self) -> str:
+        """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
         taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
-        over = {failure.job for failure in failures} | taken.keys()
-        spent = {each.job: each.seconds for each in running}
-        left = sum(
-            max(0.0, self._estimates[job.name] * self._factor(job.kind, taken) - spent.get(job, 0.0))
-            for job in self._jobs
-            if job not in over
-        )
+        spent = {each.job: each.seconds for each in self._running}
+        left = 0.0
+        for job in self._jobs:
+            if job not in taken and job.name not in self._failures:
+                same = [each for each in taken if each.kind == job.kind] or list(taken)
+                estimated = sum(self._estimates[each.name] for each in same)
+                factor = sum(taken[each] for each in same) / estimated if same else 1.0
+                left += max(0.0, self._estimates[job.name] * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
-
-    def _factor(self, kind: str, taken: Mapping[Job, float]) -> float:
-        same = [job for job in taken if job.kind == kind] or list(taken)
-        return sum(taken[job] for job in same) / sum(self._estimates[job.name] for job in same) if same else 1.0
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGTERM)}
+def _handlers(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    """Handles signals so inside of the block."""
+    before = {kind: signal.signal(kind, handler) for kind, handler in handlers.items()}
     try:
         yield
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-
-
-def _prevented(waiting: Sequence[Job], failures: Sequence[Failure]) -> list[Failure]:
-    """Those of `waiting` that will never get what they need."""
-    prevented: list[Failure] = []
-    for job in waiting:  # each is after what it needs, so that one pass finds those that need a prevented one
-        failed = [each.job.name for each in (*failures, *prevented) if each.job.name in job.needs]
-        if failed:
-            prevented.append(Failure(job, f"not begun, because it needs {' and '.join(failed)}"))
-    return prevented
 
 
 def _estimate(job: Job, steps: int) -> float:

@@ -14,15 +14,16 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from codea1.models import kv_cache
+from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
-from codea1.models.qwen2 import Params, Qwen2Config
+from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import Restriction, sample_keys, sample_tokens
 from codea1.sharding import ACTIVATION_RULES, partition_spec
 
 
 @dataclass(frozen=True)
 class DecodingConfig:
-    """What is static in the programs besides array shapes."""
+    """What is static in the compiled functions besides array shapes."""
 
     model: Qwen2Config
     chunk: int  # C, most tokens that a slot draws in one chunk
@@ -127,10 +128,10 @@ def decode_chunk(
     rows: Rows,
     key_data: jax.Array,
     temperature: jax.Array,
-    leave_at: jax.Array,
+    exit_when_live: jax.Array,
     restriction: Restriction | None = None,
 ) -> tuple[KVCache, Chunk]:
-    """Draws up to C tokens in every live slot; ends early when only `leave_at` slots are live.
+    """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live.
 
     `key_data` (uint32 [2]) is that of a phase key; see `sampling`. No live slot may reach position `span` in the chunk.
     """
@@ -139,9 +140,9 @@ def decode_chunk(
     stop_ids = jnp.array(config.stop_ids, jnp.int32)
     shape = (len(rows.live), config.chunk)
 
-    def goes_on(carry: tuple[KVCache, Rows, Chunk]) -> jax.Array:
+    def cond(carry: tuple[KVCache, Rows, Chunk]) -> jax.Array:
         _, rows, chunk = carry
-        return (chunk.steps < config.chunk) & (jnp.sum(rows.live) > leave_at)
+        return (chunk.steps < config.chunk) & (jnp.sum(rows.live) > exit_when_live)
 
     def step(carry: tuple[KVCache, Rows, Chunk]) -> tuple[KVCache, Rows, Chunk]:
         cache, rows, chunk = carry
@@ -173,5 +174,5 @@ def decode_chunk(
         jnp.zeros(shape[:1], bool),
         jnp.int32(0),
     )
-    cache, _, chunk = jax.lax.while_loop(goes_on, step, (replace(cache, span=span), rows, nothing))
+    cache, _, chunk = jax.lax.while_loop(cond, step, (replace(cache, span=span), rows, nothing))
     return replace(cache, span=None), chunk

@@ -14,29 +14,57 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from codea1.compilations import Compilation
+from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
-from codea1.models.qwen2 import Params, Qwen2Config
+from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
+from codea1.rollout.functions import generation_functions
 from codea1.rollout.prefilled import Prefilled
-from codea1.rollout.programs import Programs
-from codea1.rollout.request import Request, Sample
 from codea1.rollout.sampling import Restriction
-from codea1.rollout.scheduler import Queue, Slots
+from codea1.rollout.scheduler import Queue, Request, Sample, Slots
 from codea1.rollout.sizes import Sizes, smallest
-from codea1.rollout.statistics import Statistics
-from codea1.rollout.warm_up import call_every_program
+from codea1.runtime.compilations import Compilation, Function, compile_all
 from codea1.sharding import to_host
 
 __all__ = ["Engine", "Request", "Sample"]
 
 
+@dataclasses.dataclass
+class Statistics:
+    """Counts since the last time they were taken."""
+
+    samples: int = 0
+    truncated: int = 0  # samples that reached their length limit
+    empty: int = 0  # samples that stopped at once
+    prompts: int = 0  # prefilled
+    prefill_rows: int = 0  # including those that filled up a prefill's static size
+    tokens: int = 0  # drawn
+    slot_steps: int = 0  # decode steps, each for the slots there were
+
+    def see(self, sample: Sample) -> None:
+        """Counts a finished sample."""
+        self.samples += 1
+        self.truncated += sample.finish_reason == "length"
+        self.empty += sample.finish_reason == "stop" and len(sample.token_ids) == 1
+
+    def metrics(self) -> dict[str, float]:
+        """`slot_use` is the share of slot-steps that drew a token."""
+        return {
+            "samples": float(self.samples),
+            "truncated": float(self.truncated),
+            "empty": float(self.empty),
+            "prompts": float(self.prompts),
+            "prefill_use": self.prompts / max(self.prefill_rows, 1),
+            "slot_use": self.tokens / max(self.slot_steps, 1),
+        }
+
+
 @dataclasses.dataclass(frozen=True)
-class _Phase:
+class SamplingParams:
     """What all chunks of one call to `generate` have in common."""
 
-    params: Params
+    weights: Params
     key_data: np.ndarray
     temperature: np.float32
     restriction: Restriction | None
@@ -46,8 +74,8 @@ class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
     At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
-    `max_prompt_length` that holds them. Every program has static sizes, see `sizes`; `warm_up` compiles them all.
-    Parameters are cast to the dtype of the model's activations for generation.
+    `max_prompt_length` that holds them. Every compiled function has static sizes, see `sizes`; each is compiled at its
+    first use, or before by `warm_up`. Parameters are cast to the dtype of the model's activations for generation.
     """
 
     def __init__(
@@ -74,45 +102,26 @@ class Engine:
         self._max_response_length = max_response_length
         self._chunk = min(chunk, max_response_length)
         self._pad_id = pad_id
-        self.programs = Programs(DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id), graphdef, mesh)
-        self._num_warm: int | None = None  # compilations at the end of warm-up
+        decoding = DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id)
+        self._functions = generation_functions(decoding, graphdef, mesh, self.sizes)
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
+    def functions(self, *, restricted: bool = False) -> list[Function]:
+        """Lists what generation calls; with a `restriction` it has functions of its own, listed when `restricted`."""
+        return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
+
+    def warm_up(self, *, restricted: bool = False) -> list[Compilation]:
+        """Compiles `functions`, and returns those that were not compiled before, with their times."""
+        return compile_all(self.functions(restricted=restricted))
+
     def publish(self, params: Params) -> Params:
-        """Training parameters in the layout and dtype of generation: one all-gather over the axis that cuts them."""
-        return self.programs.publish(params)
-
-    def warm_up(self, params: Params, *, restricted: bool = False) -> list[Compilation]:
-        """Runs every program once, on nobody, and returns those that had to be compiled, with their times.
-
-        Generation with a `restriction` has programs of its own, compiled when `restricted`.
-        """
-        known = len(self.programs.compilations)
-        self.call_every_program(self.programs, params, restricted=restricted)
-        self._num_warm = len(self.programs.compilations)
-        return self.programs.compilations[known:]
-
-    def call_every_program(self, programs: Programs, params: Params, *, restricted: bool = False) -> None:
-        """What `warm_up` does, through other `programs`, such as ones that note what they are called with."""
-        call_every_program(
-            programs,
-            self.sizes,
-            params,
-            pad_id=self._pad_id,
-            max_response_length=self._max_response_length,
-            restricted=restricted,
-        )
-
-    @property
-    def late_compilations(self) -> list[Compilation]:
-        """What was compiled after warm-up; there should be nothing."""
-        return [] if self._num_warm is None else self.programs.compilations[self._num_warm :]
+        """Returns training parameters in the layout and dtype of generation: one all-gather over the axis that cuts."""
+        return self._functions["publish",](params)
 
     def take_statistics(self) -> dict[str, float]:
-        """Metrics of what was generated since the last call; see `Statistics`."""
+        """Returns metrics of what was generated since the last call; see `Statistics`."""
         statistics, self._statistics = self._statistics, Statistics()
-        statistics.late_compilations = len(self.late_compilations)
         return statistics.metrics()
 
     def generate(
@@ -143,10 +152,11 @@ class Engine:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
         if restriction:
             restriction.check()
+            top_k, top_p, min_p = restriction.top_k, restriction.top_p, restriction.min_p
+            restriction = Restriction(np.int32(top_k), np.float32(top_p), np.float32(min_p))
         key_data = np.asarray(jax.random.key_data(sampling.phase_key(seed, player, step)))
         queue = Queue(requests, self.sizes, self._check)
-        phase = _Phase(self.publish(params), key_data, np.float32(temperature), restriction)
-        return self._run(phase, queue)
+        return self._run(SamplingParams(self.publish(params), key_data, np.float32(temperature), restriction), queue)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]
@@ -158,26 +168,71 @@ class Engine:
         if request.length_limit is not None and request.length_limit < 1:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
-    def _run(self, phase: _Phase, queue: Queue) -> Iterator[Sample]:
-        size = self._first_size(queue)
+    def _run(self, params: SamplingParams, queue: Queue) -> Iterator[Sample]:
+        size = smallest(self.sizes.slots, queue.num_wanted(enough=self.sizes.slots[-1]))
         slots, prefilled = Slots(size, self.sizes.shards, self._max_response_length), Prefilled(self.sizes)
-        cache = self.programs.empty(size, self.sizes.spans[-1])
+        cache = self._functions["empty", size]()
         finished: list[Sample] = []
         while True:
             self.between_chunks()
-            cache = self._refill(phase, queue, prefilled, slots, cache)
+            cache = self._refill(params, queue, prefilled, slots, cache)
             if not slots.num_live:
                 break
             cache, size = self._compact(slots, cache, size)
-            someone_waits = prefilled.num_waiting > 0 or queue.num_draws(enough=1) > 0
+            someone_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             span = self.sizes.span(size, slots.last_position(self._chunk) + 1)
-            cache, chunk = self._decode(phase, span, cache, slots, self._leave_at(slots, size, someone_waits))
+            decode = self._functions["decode restricted" if params.restriction else "decode", size, span]
+            cache, chunk = decode(
+                params.weights,
+                cache,
+                slots.rows,
+                params.key_data,
+                params.temperature,
+                np.int32(self._exit_when_live(slots, size, someone_waits)),
+                params.restriction,
+            )
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished
 
-    def _first_size(self, queue: Queue) -> int:
-        return smallest(self.sizes.slots, queue.num_draws(enough=self.sizes.slots[-1]))
+    def _refill(
+        self, params: SamplingParams, queue: Queue, prefilled: Prefilled, slots: Slots, cache: KVCache
+    ) -> KVCache:
+        """Gives the free slots to samples that wait, as long as there are both."""
+        while True:
+            free = slots.free()
+            num_free = list(map(len, free))
+            if prefilled.should_prefill(queue, num_free):
+                tokens_PT = prefilled.choose(queue, num_free, self._pad_id)
+                self._statistics.prompts += prefilled.num_prompts
+                self._statistics.prefill_rows += len(tokens_PT)
+                prefilled.cache = None  # or the old prompts would be there beside the new ones
+                prefilled.cache = self._functions["prefill", *tokens_PT.shape](params.weights, tokens_PT)
+            prompt_WI, slot_WI, placed = prefilled.insertion(free)
+            if not placed:
+                return cache
+            for shard, slot, sample in placed:
+                slots.put(shard, slot, sample)
+            _, num_prompts, *_, length = prefilled.cache.k_LBKhS.shape
+            insert = self._functions["insert", num_prompts, length, len(slots.rows.live)]
+            cache = insert(cache, prefilled.cache, prompt_WI, slot_WI)
+
+    def _compact(self, slots: Slots, cache: KVCache, size: int) -> tuple[KVCache, int]:
+        """Moves to the smallest number of slots that holds the live ones, from size to next smaller size."""
+        while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
+            cache, size = self._functions["take_slots", smaller, size](cache, slots.keep(smaller)), smaller
+        return cache, size
+
+    def _excess(self, slots: Slots, size: int) -> int:
+        """Returns how many samples are too many for so many slots, in the shard that holds most."""
+        return slots.num_live_in_fullest - size // self.sizes.shards
+
+    def _exit_when_live(self, slots: Slots, size: int, someone_waits: bool) -> int:
+        """Returns how few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
+        if someone_waits:
+            return size - self.sizes.inserted * self.sizes.shards
+        smaller = self.sizes.fewer_slots(size)
+        return min(smaller, slots.num_live - self._excess(slots, smaller)) if smaller else 0
 
     def _take(self, slots: Slots, chunk: Chunk) -> list[Sample]:
         self._statistics.slot_steps += int(chunk.steps) * len(slots.rows.live)
@@ -186,44 +241,3 @@ class Engine:
         for sample in finished:
             self._statistics.see(sample)
         return finished
-
-    def _decode(self, phase: _Phase, span: int, cache: KVCache, slots: Slots, leave_at: int) -> tuple[KVCache, Chunk]:
-        common = phase.key_data, phase.temperature
-        return self.programs.decode(span, phase.params, cache, slots.rows, *common, leave_at, phase.restriction)
-
-    def _refill(self, phase: _Phase, queue: Queue, prefilled: Prefilled, slots: Slots, cache: KVCache) -> KVCache:
-        """Gives the free slots to samples that wait, as long as there are both."""
-        while True:
-            free = slots.free()
-            self._prefill(phase, queue, prefilled, list(map(len, free)))
-            prompt_WI, slot_WI, placed = prefilled.insertion(free)
-            if not placed:
-                return cache
-            for shard, slot, draw in placed:
-                slots.put(shard, slot, draw)
-            cache = self.programs.insert(cache, prefilled.cache, prompt_WI, slot_WI)
-
-    def _prefill(self, phase: _Phase, queue: Queue, prefilled: Prefilled, num_free: list[int]) -> None:
-        if prefilled.should_prefill(queue, num_free):
-            tokens_PT = prefilled.choose(queue, num_free, self._pad_id)
-            self._statistics.prompts += prefilled.num_prompts
-            self._statistics.prefill_rows += len(tokens_PT)
-            prefilled.cache = None  # or the old prompts would be there beside the new ones
-            prefilled.cache = self.programs.prefill(phase.params, tokens_PT)
-
-    def _compact(self, slots: Slots, cache: KVCache, size: int) -> tuple[KVCache, int]:
-        """Moves to the smallest number of slots that holds the live ones, from size to next smaller size."""
-        while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
-            cache, size = self.programs.take_slots(cache, slots.keep(smaller)), smaller
-        return cache, size
-
-    def _excess(self, slots: Slots, size: int) -> int:
-        """How many samples are too many for so many slots, in the shard that holds most."""
-        return slots.num_live_in_fullest - size // self.sizes.shards
-
-    def _leave_at(self, slots: Slots, size: int, someone_waits: bool) -> int:
-        """How few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
-        if someone_waits:
-            return size - self.sizes.inserted * self.sizes.shards
-        smaller = self.sizes.fewer_slots(size)
-        return min(smaller, slots.num_live - self._excess(slots, smaller)) if smaller else 0

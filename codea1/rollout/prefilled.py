@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codea1.models.kv_cache import KVCache
-from codea1.rollout.scheduler import Draw, Queue
+from codea1.rollout.scheduler import PendingSample, Queue
 from codea1.rollout.sizes import Sizes, smallest
 
 Prompt = tuple[int, ...]
@@ -22,18 +22,18 @@ Prompt = tuple[int, ...]
 @dataclass
 class _Shard:
     rows: dict[Prompt, int] = field(default_factory=dict)  # of its part of the prefill
-    waiting: deque[Draw] = field(default_factory=deque)  # of these prompts
+    waiting: deque[PendingSample] = field(default_factory=deque)  # of these prompts
 
-    def forget_prompts_nobody_waits_for(self) -> None:
-        waited_for = dict.fromkeys(draw.request.prompt_ids for draw in self.waiting)
+    def evict_unused_prompts(self) -> None:
+        waited_for = dict.fromkeys(sample.request.prompt_ids for sample in self.waiting)
         self.rows = {prompt: row for row, prompt in enumerate(waited_for)}
 
     def can_take(self, prompt: Prompt, num_rows: int) -> bool:
         return prompt in self.rows or len(self.rows) < num_rows
 
-    def take(self, draws: Sequence[Draw]) -> None:
-        self.rows.setdefault(draws[0].request.prompt_ids, len(self.rows))
-        self.waiting.extend(draws)
+    def take(self, samples: Sequence[PendingSample]) -> None:
+        self.rows.setdefault(samples[0].request.prompt_ids, len(self.rows))
+        self.waiting.extend(samples)
 
 
 class Prefilled:
@@ -56,12 +56,12 @@ class Prefilled:
         """Whether a shard has free slots (`num_free` by shard) and nobody for them, and a prefill would bring some."""
         loads = [(len(shard.waiting), free) for shard, free in zip(self._shards, num_free, strict=True)]
         is_idle = any(free and not waiting for waiting, free in loads)
-        return is_idle and (queue.num_draws(enough=1) > 0 or any(waiting > free for waiting, free in loads))
+        return is_idle and (queue.num_wanted(enough=1) > 0 or any(waiting > free for waiting, free in loads))
 
     def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> np.ndarray:
         """Chooses the prompts of the next prefill and returns them, int32 [P, T] of static sizes, shard by shard."""
         for shard in self._shards:
-            shard.forget_prompts_nobody_waits_for()
+            shard.evict_unused_prompts()
         self._take_requests(queue, num_free)
         self._share_out(num_free)
         rows = self._num_rows()
@@ -73,25 +73,27 @@ class Prefilled:
                 tokens_PT[index * rows + row, : len(prompt)] = prompt
         return tokens_PT
 
-    def insertion(self, free: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, Draw]]]:
+    def insertion(
+        self, free: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, PendingSample]]]:
         """Who goes where next, each to a free slot (`free` by shard) of the shard that waits for it.
 
-        Returns prompt_WI and slot_WI for `decoding.insert`, and (shard, slot, draw) of those that got a slot.
+        Returns prompt_WI and slot_WI for `decoding.insert`, and (shard, slot, sample) of those that got a slot.
         """
         shape = (len(self._shards), self._sizes.inserted)
         prompt_WI, slot_WI = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
         placed = []
         for index, (shard, slots) in enumerate(zip(self._shards, free, strict=True)):
             for place, slot in enumerate(slots[: min(self._sizes.inserted, len(shard.waiting))]):
-                draw = shard.waiting.popleft()
-                prompt_WI[index, place], slot_WI[index, place] = shard.rows[draw.request.prompt_ids], slot
-                placed.append((index, slot, draw))
+                sample = shard.waiting.popleft()
+                prompt_WI[index, place], slot_WI[index, place] = shard.rows[sample.request.prompt_ids], slot
+                placed.append((index, slot, sample))
         return prompt_WI, slot_WI, placed
 
     def _take_requests(self, queue: Queue, num_free: Sequence[int]) -> None:
         """Enough for the free slots; then as many as go into rows that are prefilled anyway."""
         needs = [free - len(shard.waiting) for shard, free in zip(self._shards, num_free, strict=True)]
-        if not queue.num_draws(enough=max(sum(needs), 1)):
+        if not queue.num_wanted(enough=max(sum(needs), 1)):
             return
         length = queue.oldest_length()
         while (request := queue.peek(length)) and any(need > 0 for need in needs):
@@ -103,11 +105,11 @@ class Prefilled:
             neediest = max(able, key=lambda i: needs[i], default=None)
             if neediest is None or needs[neediest] <= 0:
                 break
-            draws = queue.pop(length)
-            self._shards[neediest].take(draws)
-            needs[neediest] -= len(draws)
+            samples = queue.pop(length)
+            self._shards[neediest].take(samples)
+            needs[neediest] -= len(samples)
         rows = self._num_rows()
-        queue.num_draws(enough=sum(rows - len(shard.rows) for shard in self._shards))
+        queue.num_wanted(enough=sum(rows - len(shard.rows) for shard in self._shards))
         while request := queue.peek(length):
             able = [shard for shard in self._shards if shard.can_take(request.prompt_ids, rows)]
             if not able:

@@ -1,19 +1,45 @@
-"""Who is in which slot: plain bookkeeping on the host, the same on every process."""
+"""What is asked, what is answered, and who is in which slot: bookkeeping on the host, the same on every process."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
 from codea1.rollout.decoding import Chunk, Rows
-from codea1.rollout.request import Request, Sample
 from codea1.rollout.sizes import Sizes, smallest
-from codea1.stable_hash import stable_hash
+from codea1.runtime.stable_hash import stable_hash
 
 
 @dataclass(frozen=True)
-class Draw:
+class Request:
+    """Samples first_sample .. first_sample + num_samples - 1 of one prompt.
+
+    `question_id` is whatever tells this prompt's draws from those of every other prompt of the step.
+    """
+
+    question_id: str
+    prompt_ids: tuple[int, ...]
+    first_sample: int
+    num_samples: int
+    length_limit: int | None = None  # tokens of a response, where it is less than the engine's own limit
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One response. `token_ids` ends with the stop id when it stopped; `log_probs` (float32) has an entry per token."""
+
+    question_id: str
+    index: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    log_probs: np.ndarray
+    finish_reason: Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class PendingSample:
     """One sample that is wanted: number `index` of a request."""
 
     request: Request
@@ -30,19 +56,19 @@ class Queue:
         self._waiting: dict[int, deque[Request]] = {length: deque() for length in sizes.prompt_lengths}
         self._arrivals: dict[int, deque[int]] = {length: deque() for length in sizes.prompt_lengths}
         self._num_arrived = 0
-        self._num_draws = 0
+        self._num_wanted = 0
 
-    def num_draws(self, enough: int) -> int:
+    def num_wanted(self, enough: int) -> int:
         """Samples that are wanted and not yet taken, or a number of them that is at least `enough`."""
-        while self._num_draws < enough and (request := next(self._source, None)) is not None:
+        while self._num_wanted < enough and (request := next(self._source, None)) is not None:
             self._check(request)
             length = smallest(self._sizes.prompt_lengths, len(request.prompt_ids))
             if request.num_samples > 0:
                 self._waiting[length].append(request)
                 self._arrivals[length].append(self._num_arrived)
                 self._num_arrived += 1
-                self._num_draws += request.num_samples
-        return self._num_draws
+                self._num_wanted += request.num_samples
+        return self._num_wanted
 
     def oldest_length(self) -> int:
         """The static length of the prompt that waits longest. There must be one."""
@@ -52,12 +78,12 @@ class Queue:
         """Of the requests that wait with prompts of one static length, the one that waits longest."""
         return next(iter(self._waiting[length]), None)
 
-    def pop(self, length: int) -> list[Draw]:
+    def pop(self, length: int) -> list[PendingSample]:
         """Takes the request that `peek` shows, and returns the samples wanted of it."""
         request = self._waiting[length].popleft()
         self._arrivals[length].popleft()
-        self._num_draws -= request.num_samples
-        return [Draw(request, request.first_sample + index) for index in range(request.num_samples)]
+        self._num_wanted -= request.num_samples
+        return [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
 
 
 class Slots:
@@ -66,7 +92,7 @@ class Slots:
     def __init__(self, size: int, shards: int, max_response_length: int) -> None:
         self._shards = shards
         self._max_response_length = max_response_length
-        self._draws: list[Draw | None] = [None] * size
+        self._samples: list[PendingSample | None] = [None] * size
         self._tokens_BR = np.zeros((size, max_response_length), np.int32)
         self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
         self.rows = Rows(
@@ -95,17 +121,17 @@ class Slots:
         steps = np.minimum(num_steps, rows.limit - rows.drawn)
         return int(np.max(np.where(rows.live, rows.position + steps - 1, 0)))
 
-    def put(self, shard: int, slot: int, draw: Draw) -> None:
+    def put(self, shard: int, slot: int, sample: PendingSample) -> None:
         """Starts a sample in a free slot of a shard."""
-        request, rows = draw.request, self.rows
+        request, rows = sample.request, self.rows
         slot += shard * len(rows.live) // self._shards
-        self._draws[slot] = draw
+        self._samples[slot] = sample
         rows.token[slot] = request.prompt_ids[-1]
         rows.position[slot] = len(request.prompt_ids) - 1
         rows.drawn[slot] = 0
         rows.limit[slot] = min(request.length_limit or self._max_response_length, self._max_response_length)
         rows.question_hash[slot] = stable_hash(request.question_id)
-        rows.sample_index[slot] = draw.index
+        rows.sample_index[slot] = sample.index
         rows.live[slot] = True
 
     def take(self, chunk: Chunk) -> Iterator[Sample]:
@@ -132,7 +158,7 @@ class Slots:
         live_WS = self._live_WS()
         order_WS = np.argsort(~live_WS, axis=1, kind="stable")[:, : size // self._shards].astype(np.int32)
         order = (order_WS + np.arange(self._shards)[:, None] * live_WS.shape[1]).ravel()
-        self._draws = [self._draws[slot] for slot in order]
+        self._samples = [self._samples[slot] for slot in order]
         self._tokens_BR, self._log_probs_BR = self._tokens_BR[order], self._log_probs_BR[order]
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
         return order_WS
@@ -141,11 +167,11 @@ class Slots:
         return self.rows.live.reshape(self._shards, -1)
 
     def _sample(self, slot: int, stopped: bool) -> Sample:
-        draw, length = self._draws[slot], int(self.rows.drawn[slot])
+        sample, length = self._samples[slot], int(self.rows.drawn[slot])
         return Sample(
-            question_id=draw.request.question_id,
-            index=draw.index,
-            prompt_ids=draw.request.prompt_ids,
+            question_id=sample.request.question_id,
+            index=sample.index,
+            prompt_ids=sample.request.prompt_ids,
             token_ids=tuple(self._tokens_BR[slot, :length].tolist()),
             log_probs=self._log_probs_BR[slot, :length].copy(),
             finish_reason="stop" if stopped else "length",

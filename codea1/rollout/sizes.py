@@ -1,4 +1,4 @@
-"""The static sizes that generation programs are compiled for, and which of them holds what there is."""
+"""The static sizes that the functions of generation are compiled for, and which of them holds what there is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Self
 
 from jax.sharding import Mesh
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 
 SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
 TILE = (
@@ -64,7 +64,7 @@ class Sizes:
         return smallest(self.spans_of(slots), positions)
 
     def spans_of(self, slots: int) -> tuple[int, ...]:
-        """The spans that programs of so many slots have. The stragglers in the smaller ones are long: one is enough."""
+        """Returns the spans for so many slots. The stragglers in the smaller ones are long: one is enough."""
         return self.spans if slots == self.slots[-1] else self.spans[-1:]
 
     def fewer_slots(self, slots: int) -> int:

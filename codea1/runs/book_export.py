@@ -1,38 +1,99 @@
-"""The Mistake Book as one file for people and notebooks: JSON lines, a test each, gzip-compressed where it ends in .gz.
+"""Mistake Books for people: opened wherever they lie, listed, exported as one file and read back from it.
 
-Each line says the test as Python source, its question, its counts and its history, and besides the encoded call and
-answer from which the book is read back. `pandas.read_json(file, lines=True)` reads it.
+An export is JSON lines, a test each, gzip-compressed where its name ends in .gz. Each line says the test as Python
+source, its question, its counts and its history, and besides the encoded call and answer from which the book is read
+back. `pandas.read_json(file, lines=True)` reads it.
 """
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.game.book_entry import BookEntry
-from codea1.game.mistake_book import Page, Pages
-from codea1.storage.objects import write_atomically
+from codea1.game.mistake_book import Identity, Page, Pages
+from codea1.runs.book_files import read_shards
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runs.manifest import MANIFEST
+from codea1.runtime.errors import BadInput
+from codea1.storage.objects import exists, is_folder, write_atomically
+
+_SHOWN = 160  # characters of a test in a listing
 
 
-def export_rows(pages: Mapping[str, Page]) -> Iterator[dict[str, Any]]:
-    """Yields the lines' objects, by question id, tests in the book's order."""
-    for question_id in sorted(pages):
-        for entry in pages[question_id].entries.values():
-            row = {"question_id": question_id, "test": entry.test.text, **entry.to_json()}
-            yield {**row, "truth": pages[question_id].truth}
+def open_book(path: str, step: str) -> tuple[str, Pages]:
+    """Returns a book and how to call it; nothing is written, so a live run is not disturbed.
+
+    Args:
+      path: a run folder, the folder of a saved book (`checkpoints/50/book`) or an exported file.
+      step: of a run: "last", "best" or a number. Other books have one state and ignore it.
+
+    Raises:
+      BadInput: there is no such book or step, or it is damaged.
+    """
+    there = epath.Path(path)
+    if not exists(there):
+        raise BadInput(f"{path} does not exist.")
+    if not is_folder(there):
+        return str(there), read_export(there)
+    if there.name == "book" and exists(there.parent / MANIFEST):
+        return str(there), read_shards(there)
+    if exists(there / MANIFEST):
+        raise BadInput(f"{path} is not the book of a checkpoint; a copy of one is read by codea1 up to commit 06c916b.")
+    run = RunFolder.existing(path)
+    checkpoints = Checkpoints.reader(run.checkpoints)
+    number = checkpoints.named(step, files="book/")
+    try:
+        return f"{run.path} after step {number}", checkpoints.restore_book(number)
+    except BadInput:
+        if number not in checkpoints.steps():
+            raise BadInput(f"{run.checkpoints}: the run replaced step {number} while it was read; ask again.") from None
+        raise
+    finally:
+        checkpoints.close()
+
+
+def counts(pages: Mapping[str, Page]) -> str:
+    """Returns how many questions and tests there are, in words."""
+    return f"{len(pages):,} questions, {sum(len(page.entries) for page in pages.values()):,} tests"
+
+
+def listing(pages: Mapping[str, Page], questions: int, top: int) -> Iterator[str]:
+    """Yields lines on the `questions` questions with the most frequency, each with its `top` most frequent tests."""
+    frequencies = {id: sum(entry.frequency for entry in page.entries.values()) for id, page in pages.items()}
+    ranked = sorted(pages, key=lambda question_id: (-frequencies[question_id], question_id))
+    for question_id in ranked[:questions]:
+        entries = sorted(pages[question_id].entries.values(), key=lambda entry: -entry.frequency)
+        yield ""
+        yield f"{question_id}: {len(entries):,} tests, frequency {frequencies[question_id]:,}"
+        for entry in entries[:top]:
+            text = entry.test.text
+            shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+            passed = "never passed" if entry.last_passed is None else f"passed in step {entry.last_passed}"
+            history = f"failed {entry.hits:,} times in steps {entry.first_seen} to {entry.last_failed}, {passed}"
+            yield f"  {entry.frequency:4d}  {shown}  # {history}"
+        if len(entries) > top:
+            yield f"        and {len(entries) - top:,} more"
+    if len(ranked) > questions:
+        yield ""
+        yield f"and {len(ranked) - questions:,} questions more"
 
 
 def write_export(path: epath.Path, pages: Mapping[str, Page]) -> None:
-    """Writes the file, whole or not at all.
+    """Writes the file, whole or not at all: by question id, tests in the book's order.
 
     Raises:
       BadInput: it cannot be written.
     """
-    text = "".join(json.dumps(row) + "\n" for row in export_rows(pages)).encode()
+    lines = []
+    for question_id in sorted(pages):
+        for entry in pages[question_id].entries.values():
+            row = {"question_id": question_id, "test": entry.test.text, **entry.to_json()}
+            lines.append(json.dumps({**row, "truth": pages[question_id].truth}) + "\n")
+    text = "".join(lines).encode()
     try:
         write_atomically(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     except OSError as error:
@@ -45,24 +106,28 @@ def read_export(path: epath.Path) -> Pages:
     Raises:
       BadInput: the file cannot be read, or names the line that is not such a test.
     """
-    pages: dict[str, tuple[str, list[BookEntry]]] = {}
+    found: dict[str, tuple[str, dict[Identity, BookEntry]]] = {}
     for number, line in enumerate(_lines(path), start=1):
         try:
-            question_id, truth, entry = _read_row(line)
-            known, entries = pages.setdefault(question_id, (truth, []))
+            question_id, truth, entry = _decode_line(line)
+            known, entries = found.setdefault(question_id, (truth, {}))
             if known != truth:
                 raise ValueError(f"question {question_id} has another ground truth than in an earlier line")
+            if entry.test.identity in entries:
+                raise ValueError(f"question {question_id} has this test in an earlier line")
         except ValueError as error:
             raise BadInput(f"{path}, line {number}: {error}.") from None
-        entries.append(entry)
-    return {question_id: _page(path, question_id, *page) for question_id, page in pages.items()}
+        entries[entry.test.identity] = entry
+    return {question_id: Page(*page) for question_id, page in found.items()}
 
 
 def _lines(path: epath.Path) -> list[bytes]:
     try:
         content = path.read_bytes()
         if path.suffix == ".gz":
-            content = _decompress(content)
+            if not content:  # to Python a file of no gzip members, to us one that was cut
+                raise EOFError("it is empty")
+            content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(f"{path} cannot be read: {error}.") from None
     *lines, rest = content.split(b"\n")
@@ -71,13 +136,7 @@ def _lines(path: epath.Path) -> list[bytes]:
     return lines
 
 
-def _decompress(content: bytes) -> bytes:
-    if not content:  # to Python a file of no gzip members, to us one that was cut
-        raise EOFError("it is empty")
-    return gzip.decompress(content)
-
-
-def _read_row(line: bytes) -> tuple[str, str, BookEntry]:
+def _decode_line(line: bytes) -> tuple[str, str, BookEntry]:
     row = json.loads(line)
     entry = BookEntry.from_json(row)
     question_id, truth = row.get("question_id"), row.get("truth")
@@ -90,11 +149,3 @@ def _read_row(line: bytes) -> tuple[str, str, BookEntry]:
     if row.get("test") != text:
         raise ValueError("test is not what its encoded call and answer say")
     return question_id, truth, entry
-
-
-def _page(path: epath.Path, question_id: str, truth: str, entries: Iterable[BookEntry]) -> Page:
-    entries = list(entries)
-    page = Page.of(truth, entries)
-    if len(page.entries) != len(entries):
-        raise BadInput(f"{path}: question {question_id} has a test twice.")
-    return page

@@ -17,15 +17,14 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import LatestN
 
-from codea1.errors import BadInput
 from codea1.game.book_shards import ALL_SHARDS
 from codea1.game.mistake_book import Pages
-from codea1.runs.book_folder import read_shards
-from codea1.runs.book_item import BookSave
+from codea1.runs.book_files import BookSave, read_shards
 from codea1.runs.manifest import check_manifest, write_manifest
+from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum_of
+from codea1.storage.faults import translate_storage_errors
 from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
-from codea1.storage.retries import faults_told
 
 PyTree = Any
 
@@ -55,7 +54,7 @@ class Checkpoints:
         self._read_only = read_only
         if not read_only:
             self._remove_incomplete()
-        with faults_told(f"opening {self._directory}"):
+        with translate_storage_errors(f"opening {self._directory}"):
             self._manager = ocp.CheckpointManager(
                 self._directory,
                 options=ocp.CheckpointManagerOptions(
@@ -71,7 +70,7 @@ class Checkpoints:
 
     @classmethod
     def reader(cls, directory: epath.Path) -> "Checkpoints":
-        """Those of a run that may be live, to be read: nothing is made or cleaned up."""
+        """Opens the checkpoints of a run that may be live, for reading: nothing is made or cleaned up."""
         return cls(directory, keep_last=1, keep_best=0, read_only=True)
 
     def save(
@@ -104,7 +103,7 @@ class Checkpoints:
         score = None if score is None else float(score)
         self.wait()
         self._being_saved = step
-        with faults_told(f"saving step {step} in {self._directory}"):
+        with translate_storage_errors(f"saving step {step} in {self._directory}"):
             saved = self._manager.save(
                 step,
                 args=ocp.args.Composite(
@@ -127,7 +126,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Returns when every save is complete and superseded steps are gone. Raises StorageFailed where one failed."""
-        with faults_told(f"saving step {self._being_saved} in {self._directory}"):
+        with translate_storage_errors(f"saving step {self._being_saved} in {self._directory}"):
             self._manager.wait_until_finished()
         if not self._read_only:
             self._delete_superseded()
@@ -135,7 +134,7 @@ class Checkpoints:
     def check(self) -> None:
         """Raises StorageFailed where a save in the background has failed by now; waits for nothing."""
         if not self._manager.is_saving_in_progress():
-            with faults_told(f"saving step {self._being_saved} in {self._directory}"):
+            with translate_storage_errors(f"saving step {self._being_saved} in {self._directory}"):
                 self._manager.wait_until_finished()
 
     def settle(self) -> None:
@@ -158,7 +157,7 @@ class Checkpoints:
         return next(iter(self._by_score(self.steps())), None)
 
     def latest(self, allow_previous: bool = False) -> tuple[int | None, list[str]]:
-        """The newest complete step, None where there is none, once the checksums of its files are found to be right.
+        """Returns the newest complete step, None where there is none, after comparing the checksums of its files.
 
         Args:
           allow_previous: takes the newest step that is undamaged, and forgets those after it. Not for readers.
@@ -170,17 +169,17 @@ class Checkpoints:
           BadInput: the newest step is damaged, and an older one is not allowed, or none is undamaged.
           StorageFailed: the files cannot be read.
         """
-        steps = self.steps()
         damages = []
-        for step in reversed(steps):
+        for step in reversed(self.steps()):
             try:
                 check_manifest(self._directory / str(step))
             except BadInput as damage:
                 damages.append(str(damage))
-                if not allow_previous:
-                    raise BadInput(f"{damage} {self._remedy(step, steps)}") from None
-            else:
-                return step, damages
+                continue
+            if damages and not allow_previous:
+                remedy = f"Step {step} is undamaged: --allow_previous_step goes on from there."
+                raise BadInput(f"{' '.join(damages)} {remedy}")
+            return step, damages
         if damages:
             raise BadInput(f"{' '.join(damages)} No step is undamaged.")
         return None, []
@@ -204,7 +203,7 @@ class Checkpoints:
           ValueError: the saved arrays have other names or shapes.
         """
         self._require(step)
-        with faults_told(f"reading {self._directory / str(step)}"):
+        with translate_storage_errors(f"reading {self._directory / str(step)}"):
             restored = self._manager.restore(
                 step,
                 args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
@@ -225,8 +224,8 @@ class Checkpoints:
         Nothing else is read: the parameters of one player need not share memory with what trained them. See `restore`.
         """
         self._require(step)
-        told = faults_told(f"reading {self._directory / str(step)}")
-        with told, ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        translated = translate_storage_errors(f"reading {self._directory / str(step)}")
+        with translated, ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
             return reader.restore(
                 self._directory / str(step) / "arrays",
                 args=ocp.args.PyTreeRestore(
@@ -237,7 +236,7 @@ class Checkpoints:
             )
 
     def named(self, step: str, files: str = "") -> int:
-        """The complete step that a person means by "last", "best" or a number.
+        """Returns the complete step that "last", "best" or a number names.
 
         Raises BadInput where there is none, or one of its files whose names begin with `files` is damaged.
         """
@@ -269,21 +268,14 @@ class Checkpoints:
     def _delete(self, step: int) -> None:
         if jax.process_index() == 0:
             remove(self._directory / str(step) / _MARKER)
-        with faults_told(f"deleting {self._directory / str(step)}"):
+        with translate_storage_errors(f"deleting {self._directory / str(step)}"):
             self._manager.delete(step)
 
     def _write_manifest(self) -> None:
-        """Of the step that is being saved: on a disk Orbax gives its folder the step's name when all is written."""
+        """Writes that of the step being saved: on a disk Orbax gives its folder the step's name when all is written."""
         name = str(self._being_saved)
         (folder,) = (each for each in names(self._directory) if each.partition(".")[0] == name)
         write_manifest(self._directory / folder)
-
-    def _remedy(self, step: int, steps: list[int]) -> str:
-        for previous in reversed(steps[: steps.index(step)]):
-            with contextlib.suppress(BadInput):
-                check_manifest(self._directory / str(previous))
-                return f"Step {previous} is undamaged: --allow_previous_step goes on from there."
-        return "No earlier step is undamaged."
 
     def _by_score(self, steps: list[int]) -> list[int]:
         scored = [(self._score(step), step) for step in steps]
@@ -294,26 +286,22 @@ class Checkpoints:
         if step not in self._scores:
             folder = self._directory / str(step)
             try:
-                late = self._late_score(folder)
-                self._scores[step] = self._first_score(folder) if late is None else late
+                self._scores[step] = self._read_score(folder)
             except BadInput as damage:
                 raise BadInput(f"{damage} Remove {folder} to go on without that step.") from None
         return self._scores[step]
 
-    def _late_score(self, folder: epath.Path) -> float | None:
+    def _read_score(self, folder: epath.Path) -> float | None:
         try:
-            sealed = json.loads(read(folder / _LATE_SCORE))
-            if sealed != _sealed(sealed["score"]):
+            late = json.loads(read(folder / _LATE_SCORE))
+            if late != _sealed(late["score"]):
                 raise ValueError
+            return late["score"]
         except FileNotFoundError:
-            return None
+            check_manifest(folder, "score/")
         except (ValueError, KeyError, TypeError):
             raise BadInput(f"{folder / _LATE_SCORE} is damaged.") from None
-        return sealed["score"]
-
-    def _first_score(self, folder: epath.Path) -> float | None:
-        check_manifest(folder, "score/")
-        with faults_told(f"reading {folder}"):
+        with translate_storage_errors(f"reading {folder}"):
             restored = self._manager.restore(int(folder.name), args=ocp.args.Composite(score=ocp.args.JsonRestore()))
         return restored.score["score"]
 
@@ -327,5 +315,5 @@ class Checkpoints:
 
 
 def _sealed(score: float) -> dict[str, Any]:
-    """What a step's later score is written as: the manifest, which was there before, knows nothing of it."""
+    """Returns a step's later score with a checksum of its own: the manifest, written before, does not list it."""
     return {"score": score, "crc32c": checksum_of(json.dumps(score).encode()).crc32c}

@@ -6,13 +6,13 @@ from typing import Any
 
 from codea1.game.ground_truth import Mark
 from codea1.game.rewards import FAILED
-from codea1.sandbox.verdict import Verdict
+from codea1.values.verdict import Verdict
 
 _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth, by the policy that marked
 
 
 def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What the suites of a step are like, as shares, counts and lengths.
+    """Returns what the suites of a step are like, as shares, counts and lengths.
 
     Args:
       rows: of `codea1.runs.samples`; those of the Code LLM say nothing here.

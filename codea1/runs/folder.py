@@ -1,4 +1,4 @@
-"""A run folder, on a disk or in a bucket: where all that a run writes lies, and the config that says what run it is.
+"""A run folder, on a disk or in a bucket: the paths of all that a run writes, and the config that identifies it.
 
 config.json                 the whole config
 checkpoints/                one folder per saved step
@@ -19,12 +19,16 @@ from typing import Any
 
 from etils import epath
 
-from codea1.errors import BadInput
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import exists, is_folder, is_remote, location, read, remove, write_atomically
 
 _ABSENT = object()
-# What a run may be continued with another value of: it decides nothing that the run learns.
+# A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "sandbox.memo_mb")
+
+
+def _part(name: str) -> property:
+    return property(lambda self: self.path / name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,16 @@ class RunFolder:
 
     path: epath.Path
     config: dict[str, Any]  # as JSON holds it
+
+    config_file = _part("config.json")
+    checkpoints = _part("checkpoints")
+    metrics = _part("metrics.jsonl")
+    tensorboard = _part("tensorboard")
+    samples = _part("samples")
+    evaluations = _part("evaluations")
+    profile = _part("profile")
+    report = _part("report.md")
+    figure = _part("report.png")
 
     @classmethod
     def open(cls, workdir: str, config: Mapping[str, Any]) -> "RunFolder":
@@ -46,35 +60,37 @@ class RunFolder:
           BadInput: the folder cannot be written, or holds a run with another config or the remains of one without a
             config. Nothing is left behind that was not there.
         """
-        folder = cls(location(str(workdir), "workdir"), json.loads(json.dumps(dict(config))))
-        with _usable(folder.path):
-            if _is_there(folder):
-                _check_writable(folder)
-            else:
-                _create(folder)
-        return folder
+        return cls._prepare(workdir, config, is_made=True)
 
     @classmethod
     def check(cls, workdir: str, config: Mapping[str, Any]) -> None:
         """Raises what `open` would, and leaves everything as it was: for asking before slow work."""
-        folder = cls(location(str(workdir), "workdir"), json.loads(json.dumps(dict(config))))
-        with _usable(folder.path):
-            missing = _missing(folder.path)
-            _is_there(folder)
+        cls._prepare(workdir, config, is_made=False)
+
+    @classmethod
+    def _prepare(cls, workdir: str, config: Mapping[str, Any], is_made: bool) -> "RunFolder":
+        path = location(str(workdir), "workdir")
+        folder = cls(path, json.loads(json.dumps(dict(config))))
+        with _errors_as_bad_input(path):
+            # Innermost first; buckets have no folders.
+            missing = [] if is_remote(path) else [each for each in (path, *path.parents) if not each.exists()]
             try:
-                _check_writable(folder)
+                if not folder._holds_run() and is_made:
+                    write_atomically(folder.config_file, json.dumps(folder.config, indent=2) + "\n")
+                else:
+                    write_atomically(path / ".probe", b"")
+                    remove(path / ".probe")
             finally:
-                _remove_empty(missing)
+                for each in missing:
+                    with contextlib.suppress(OSError):  # not made, or not empty
+                        os.rmdir(each)
+        return folder
 
     @classmethod
     def existing(cls, workdir: str) -> "RunFolder":
-        """Returns the run that lies in `workdir`, for reading.
-
-        Raises:
-          BadInput: there is none.
-        """
+        """Returns the run that lies in `workdir`, for reading. Raises BadInput: there is none."""
         path = location(str(workdir), "workdir")
-        with _usable(path):
+        with _errors_as_bad_input(path):
             if not exists(path / "config.json"):
                 raise BadInput(f"{path} is not a run folder: it has no config.json.")
         return cls(path, _read_config(path / "config.json"))
@@ -84,41 +100,17 @@ class RunFolder:
         if not exists(self.config_file):
             raise BadInput(f"workdir {self.path} is not the folder that host 0 has there: all hosts must share it.")
 
-    @property
-    def config_file(self) -> epath.Path:
-        return self.path / "config.json"
-
-    @property
-    def checkpoints(self) -> epath.Path:
-        return self.path / "checkpoints"
-
-    @property
-    def metrics(self) -> epath.Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> epath.Path:
-        return self.path / "tensorboard"
-
-    @property
-    def samples(self) -> epath.Path:
-        return self.path / "samples"
-
-    @property
-    def evaluations(self) -> epath.Path:
-        return self.path / "evaluations"
-
-    @property
-    def profile(self) -> epath.Path:
-        return self.path / "profile"
-
-    @property
-    def report(self) -> epath.Path:
-        return self.path / "report.md"
-
-    @property
-    def figure(self) -> epath.Path:
-        return self.path / "report.png"
+    def _holds_run(self) -> bool:
+        """Returns whether the run is there. Raises BadInput where something else is."""
+        if exists(self.path) and not is_folder(self.path):
+            raise BadInput(f"workdir {self.path} is not a folder.")
+        if exists(self.config_file):
+            _check_same(self.path, _read_config(self.config_file), self.config)
+            return True
+        for part in (self.checkpoints, self.metrics, self.samples, self.evaluations):
+            if exists(part):
+                raise BadInput(f"{self.path} holds {part.name} but no config.json, so what run it was is not known.")
+        return False
 
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
@@ -131,13 +123,14 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
     return config
 
 
-def _check_same(path: epath.Path, there: dict[str, Any], given: dict[str, Any]) -> None:
-    there, given = dict(_leaves(there)), dict(_leaves(given))
-    differences = [
-        f"{key} is {_shown(there.get(key, _ABSENT))} there and {_shown(given.get(key, _ABSENT))} here"
-        for key in sorted(there.keys() | given.keys())
-        if there.get(key, _ABSENT) != given.get(key, _ABSENT) and not key.startswith(_FREE)
-    ]
+def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    there, here = dict(_leaves(there)), dict(_leaves(here))
+    differences = []
+    for key in sorted(there.keys() | here.keys()):
+        values = there.get(key, _ABSENT), here.get(key, _ABSENT)
+        if values[0] != values[1] and not key.startswith(_FREE):
+            shown = ["absent" if value is _ABSENT else json.dumps(value) for value in values]
+            differences.append(f"{key} is {shown[0]} there and {shown[1]} here")
     if differences:
         raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.")
 
@@ -150,52 +143,8 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _shown(value: Any) -> str:
-    return "absent" if value is _ABSENT else json.dumps(value)
-
-
-def _is_there(folder: RunFolder) -> bool:
-    """Whether the run is there. Raises BadInput where something else is."""
-    path = folder.path
-    if exists(path) and not is_folder(path):
-        raise BadInput(f"workdir {path} is not a folder.")
-    if exists(folder.config_file):
-        _check_same(path, _read_config(folder.config_file), folder.config)
-        return True
-    for part in (folder.checkpoints, folder.metrics, folder.samples, folder.evaluations):
-        if exists(part):
-            raise BadInput(f"{path} holds {part.name} but no config.json, so what run it was is not known.")
-    return False
-
-
-def _check_writable(folder: RunFolder) -> None:
-    probe = folder.path / ".probe"
-    write_atomically(probe, b"")
-    remove(probe)
-
-
-def _create(folder: RunFolder) -> None:
-    missing = _missing(folder.path)
-    try:
-        write_atomically(folder.config_file, json.dumps(folder.config, indent=2) + "\n")
-    except OSError:
-        _remove_empty(missing)
-        raise
-
-
-def _missing(path: epath.Path) -> list[epath.Path]:
-    """The folders that are to be made for `path`, innermost first; buckets have none."""
-    return [] if is_remote(path) else [folder for folder in (path, *path.parents) if not folder.exists()]
-
-
-def _remove_empty(folders: list[epath.Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(OSError):  # not made, or no longer empty
-            os.rmdir(folder)
-
-
 @contextlib.contextmanager
-def _usable(path: epath.Path) -> Iterator[None]:
+def _errors_as_bad_input(path: epath.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,22 +1,44 @@
-"""One writer at a time in a folder: a training, or an evaluation."""
+"""One writer at a time in a folder: a file lock on a disk, a lease in a bucket.
+
+A lease is an object that its holder renews, and that others may take when it is no longer renewed. No clocks are
+compared: who finds the object waits, and looks whether it changes. Every write names the generation that it replaces,
+so of two that take it one does, and a holder that slept through it learns that it holds nothing.
+"""
 
 import contextlib
 import fcntl
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
 from collections.abc import Iterator
 
 from etils import epath
 
-from codea1.errors import BadInput
 from codea1.runs.folder import RunFolder
-from codea1.runs.lease import leased
-from codea1.storage.objects import is_remote
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.storage.objects import (
+    ABSENT,
+    ReplacedError,
+    is_remote,
+    read_generation,
+    remove_generation,
+    write_generation,
+)
+
+RENEW_SECONDS = 10.0
+EXPIRY_SECONDS = 30.0  # without a renewal
+LOST_EXIT_CODE = 74
 
 
 @contextlib.contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
     """Keeps every other writer out of the folder while it is open; a killed process keeps nobody out for long.
 
-    On a disk that is a file lock; a filesystem that has no locks guards nothing. In a bucket it is a lease.
+    A filesystem that has no locks guards nothing.
 
     Raises BadInput: another process works there.
     """
@@ -35,3 +57,87 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except OSError:
             pass
         yield
+
+
+@contextlib.contextmanager
+def leased(path: epath.Path) -> Iterator[None]:
+    """Holds the lease at `path` while it is open. A process that loses it ends at once, with exit code 74.
+
+    Raises:
+      BadInput: another process holds it, as is known when it renews it.
+      StorageFailed: the bucket does not answer.
+    """
+    lease = _Lease(path)
+    lease.take()
+    stop = threading.Event()
+    renewing = threading.Thread(target=lease.renew_until, args=(stop,), name="lease", daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        renewing.join()
+        with contextlib.suppress(ReplacedError, StorageFailed):
+            remove_generation(path, lease.generation)
+
+
+class _Lease:
+    def __init__(self, path: epath.Path):
+        self._path = path
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "nonce": secrets.token_hex(8)}
+        self._content = json.dumps(holder).encode()
+        self.generation = ABSENT
+
+    def take(self) -> None:
+        if (there := read_generation(self._path)) is not None:
+            self._wait_for_expiry(*there)
+        try:
+            self._write()
+        except ReplacedError:
+            raise self._refusal(read_generation(self._path)) from None
+
+    def renew_until(self, stop: threading.Event) -> None:
+        while not stop.wait(RENEW_SECONDS):
+            # Where the bucket does not answer, nobody else can take it either; the run's own writes will say why.
+            with contextlib.suppress(StorageFailed):
+                try:
+                    self._write()
+                except ReplacedError:
+                    holder = _holder(read_generation(self._path))
+                    message = f"error: folder {self._path.parent}: {holder} has taken it over; this process ends."
+                    print(message, file=sys.stderr, flush=True)
+                    os._exit(LOST_EXIT_CODE)
+
+    def _write(self) -> None:
+        try:
+            self.generation = write_generation(self._path, self._content, self.generation)
+        except ReplacedError:
+            there = read_generation(self._path)
+            if there is None or there[1] != self._content:
+                raise
+            self.generation = there[0]  # the answer to a write of ours was lost on its way
+
+    def _wait_for_expiry(self, generation: int, content: bytes) -> None:
+        """Waits until the holder has given the lease back or is found dead. Raises BadInput where it renews it."""
+        holder = _holder((generation, content))
+        print(f"{self._path} is {holder}'s: waiting up to {EXPIRY_SECONDS:.0f} s for a sign of life", file=sys.stderr)
+        deadline = time.monotonic() + EXPIRY_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(RENEW_SECONDS / 10)
+            there = read_generation(self._path)
+            if there is None:
+                return
+            if there[0] != generation:
+                raise self._refusal(there)
+        self.generation = generation  # to be replaced
+
+    def _refusal(self, there: tuple[int, bytes] | None) -> BadInput:
+        return BadInput(f"folder {self._path.parent}: {_holder(there)} works there.")
+
+
+def _holder(there: tuple[int, bytes] | None) -> str:
+    if there is not None:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            holder = json.loads(there[1])
+            return f"process {holder['pid']} of host {holder['host']}"
+    return "another process"

@@ -1,17 +1,22 @@
 """Metrics: every number of every step, once and in order, as JSON lines and as TensorBoard events."""
 
+import socket
+import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from etils import epath
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import masked_crc32c
 
-from codea1.errors import BadInput
-from codea1.runs import json_lines
-from codea1.runs.events import EventFile
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, RunningChecksum
-from codea1.storage.growing_file import GrowingFile
+from codea1.storage.objects import GrowingFile
 
 Line = tuple[str, dict[str, Any]]  # as it is written, and what it holds
 
@@ -28,7 +33,7 @@ class MetricsWriter:
         """
         self._path = folder.metrics
         self._events_folder = folder.tensorboard
-        self._events: EventFile | None = None
+        self._events: _EventFile | None = None
         self._rewrite(_numbered_lines(self._path))
 
     def truncate_after(self, step: int) -> None:
@@ -50,13 +55,13 @@ class MetricsWriter:
         """
         if step <= self._last_step:
             raise ValueError(f"metrics of step {step} after those of step {self._last_step}")
-        row = {"step": step, **{name: _number(value) for name, value in values.items()}}
-        line = json_lines.encode(row)
-        self._checksum.update(line.encode())
-        self._file.append(line.encode())
+        values = json_lines.plain({name: _number(value) for name, value in values.items()})
+        line = json_lines.encode({"step": step, **values}).encode()
+        self._checksum.update(line)
+        self._file.append(line)
         if self._events is None:
-            self._events = EventFile(self._events_folder, first_step=self._last_step + 1)
-        self._events.write(step, {name: value for name, value in json_lines.plain(row).items() if name != "step"})
+            self._events = _EventFile(self._events_folder, first_step=self._last_step + 1)
+        self._events.write(step, values)
         self._last_step = step
 
     def flush(self) -> Checksum:
@@ -68,7 +73,9 @@ class MetricsWriter:
 
     def close(self) -> None:
         self._file.close()
-        self._close_events()
+        if self._events is not None:
+            self._events.close()
+            self._events = None
 
     def __enter__(self) -> "MetricsWriter":
         return self
@@ -83,10 +90,33 @@ class MetricsWriter:
         self._checksum.update(content)
         self._last_step = lines[-1][1]["step"] if lines else -1
 
-    def _close_events(self) -> None:
-        if self._events is not None:
-            self._events.close()
-            self._events = None
+
+class _EventFile:
+    """TensorBoard events of one session. Not tensorboardX's writer: it puts a bucket's file without retries."""
+
+    def __init__(self, folder: epath.Path, first_step: int):
+        """Makes the newest file of a tensorboard/ folder; it hides what earlier files hold from `first_step` on."""
+        now = time.time_ns()
+        # TensorBoard reads files by name.
+        path = folder / f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}"
+        start = SessionLog(status=SessionLog.START)
+        events = (
+            Event(wall_time=now / 1e9, file_version="brain.Event:2"),
+            Event(wall_time=now / 1e9, step=first_step, session_log=start),
+        )
+        file = GrowingFile(path, b"".join(map(_tf_record, events)))
+        self._file, self.flush, self.close = file, file.flush, file.close
+
+    def write(self, step: int, values: Mapping[str, float | None]) -> None:
+        summary = [Summary.Value(tag=name, simple_value=value) for name, value in values.items() if value is not None]
+        self._file.append(_tf_record(Event(wall_time=time.time(), step=step, summary=Summary(value=summary))))
+
+
+def _tf_record(event: Event) -> bytes:
+    """Returns a TFRecord: the length and the data, each with its checksum."""
+    data = event.SerializeToString()
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
 
 
 def read_metrics(path: epath.Path) -> list[dict[str, Any]]:

@@ -1,15 +1,14 @@
 """Samples: what was generated, executed and rewarded in each step, one row per sample."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
-from codea1.runs import json_lines
 from codea1.runs.folder import RunFolder
+from codea1.storage import json_lines
 from codea1.storage.objects import names, remove, write_atomically
-
-_PREFIX, _SUFFIX = "step_", ".jsonl"
 
 
 class Samples:
@@ -28,9 +27,8 @@ class Samples:
 
     def steps(self) -> list[int]:
         """Returns the steps that have rows, in order."""
-        written = [name for name in names(self._directory) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
-        numbers = [name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for name in written]
-        return sorted(int(number) for number in numbers if number.isdecimal())
+        found = (re.fullmatch(r"step_(\d+)\.jsonl", name) for name in names(self._directory))
+        return sorted(int(match[1]) for match in found if match)
 
     def read(self, step: int) -> Iterator[dict[str, Any]]:
         """Yields the rows of a step as they were written; none where the step has no file.
@@ -48,4 +46,4 @@ class Samples:
                 remove(self._path(later))
 
     def _path(self, step: int) -> epath.Path:
-        return self._directory / f"{_PREFIX}{step:06d}{_SUFFIX}"
+        return self._directory / f"step_{step:06d}.jsonl"

@@ -1,11 +1,10 @@
-"""One question's story in a run: each step in which it was asked, what was written, judged and paid, and its book."""
+"""Reads one question's story from a run's samples: each step in which it was asked, and its Mistake Book."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.errors import BadInput
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.eviction import Bound
 from codea1.game.methods import METHODS
@@ -14,6 +13,7 @@ from codea1.game.rewards import FAILED, OFFICIAL
 from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
 
 Row = Mapping[str, Any]  # of `codea1.game.round_rows`
 _NAMED = 5  # questions that an error names
@@ -58,37 +58,42 @@ class Story:
     question_id: str
     prompt: str  # what the Code LLM read
     meetings: tuple[Meeting, ...]
-    note: str = ""  # what could not be told, and why
+    note: str = ""  # what is left out, and why
 
 
-def tell(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
+def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
     """Reads one question's story from a run's samples.
 
     Args:
-      step: the only meeting that is told; None for all.
+      step: the only meeting that is returned; None for all.
 
     Raises:
       BadInput: the run has no samples, or none of the question, or none in that step; or a file is damaged.
     """
     samples = Samples(folder)
-    met = {number: rows for number in samples.steps() if (rows := _rows(samples, number, question_id))}
+    met, asked = {}, set()
+    for number in samples.steps():
+        rows = [row for row in samples.read(number) if "question_id" in row]
+        asked.update(row["question_id"] for row in rows)
+        if own := [row for row in rows if row["question_id"] == question_id]:
+            met[number] = own
+    if not asked:
+        raise BadInput(f"{folder.path} has no samples: nothing can be told of its questions.")
     if not met:
-        raise BadInput(_not_asked(folder, samples, question_id))
+        near = difflib.get_close_matches(question_id, sorted(asked), n=_NAMED, cutoff=0.4) or sorted(asked)[:_NAMED]
+        known = f"the {len(asked)} that {folder.path} has samples of, such as {', '.join(near)}"
+        raise BadInput(f"question {question_id} is none of {known}.")
     if step is not None and step not in met:
         steps = ", ".join(map(str, met))
         raise BadInput(f"question {question_id} was not asked in step {step} of {folder.path}, but in {steps}.")
-    book, told = _Book(folder.config, question_id), []
+    book, meetings = _Book(folder.config, question_id), []
     for number, rows in met.items():
         solutions = _solutions(rows)
         lines = book.learn(number, solutions)
-        told.append(Meeting(number, solutions, lines))
-    chosen = tuple(meeting for meeting in told if step in (None, meeting.step))
+        meetings.append(Meeting(number, solutions, lines))
+    chosen = tuple(meeting for meeting in meetings if step in (None, meeting.step))
     prompt = next(iter(met.values()))[0].get("prompt", "")
     return Story(folder.path.name, folder.config.get("method", ""), question_id, prompt, chosen, book.note)
-
-
-def _rows(samples: Samples, step: int, question_id: str) -> list[Row]:
-    return [row for row in samples.read(step) if row.get("question_id") == question_id]
 
 
 def _solutions(rows: Sequence[Row]) -> tuple[Solution, ...]:
@@ -99,16 +104,6 @@ def _solutions(rows: Sequence[Row]) -> tuple[Solution, ...]:
     return tuple(Solution(row, tuple(suites.get(row["solution"], ()))) for row in rows if row["player"] == "code")
 
 
-def _not_asked(folder: RunFolder, samples: Samples, question_id: str) -> str:
-    steps = samples.steps()
-    if not steps:
-        return f"{folder.path} has no samples: nothing can be told of its questions."
-    asked = sorted({row["question_id"] for step in steps for row in samples.read(step)})
-    near = difflib.get_close_matches(question_id, asked, n=_NAMED, cutoff=0.4) or asked[:_NAMED]
-    known = f"the {len(asked)} that {folder.path} has samples of, such as {', '.join(near)}"
-    return f"question {question_id} is none of {known}."
-
-
 class _Book:
     """The question's page of the Mistake Book, made again from the samples."""
 
@@ -116,11 +111,15 @@ class _Book:
         game = config.get("game", {})
         self._question_id = question_id
         self._size = game.get("history_size", 0)
-        self._bound = Bound(game.get("book_cap", 0), game.get("book_policy", "frequency"), config.get("seed", 0))
-        self._book = MistakeBook(bound=self._bound, reference_ties=game.get("reward", OFFICIAL) == OFFICIAL)
+        bound = Bound(game.get("book_cap", 0), game.get("book_policy", "frequency"), config.get("seed", 0))
+        self._book = MistakeBook(bound=bound, reference_ties=game.get("reward", OFFICIAL) == OFFICIAL)
         method = METHODS.get(config.get("method", ""))
         has_book = bool(method and method.mistake_book and game.get("mistake_book"))
-        self.note = self._why_untold(game) if has_book else ""  # what is left out of the page's changes, and why
+        self.note = ""  # what is left out of the page's changes, and why
+        if has_book and game.get("book_total_cap"):
+            self.note = "What the Mistake Book keeps of a question hangs on all of them here: its changes are left out."
+        elif has_book and bound.by_reward:
+            self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
         self._known = has_book and not self.note
 
     def learn(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
@@ -142,13 +141,6 @@ class _Book:
         lines = [BookLine(test, before.get(test, 0), after.get(test, 0)) for test in {**before, **after}]
         return tuple(sorted(lines, key=lambda line: -max(line.before, line.after)))
 
-    def _why_untold(self, game: Mapping[str, Any]) -> str:
-        if game.get("book_total_cap"):
-            return "What the Mistake Book keeps of a question hangs on all of them here: its changes are left out."
-        if self._bound.by_reward:
-            return "The Mistake Book keeps and draws tests by reward here: its changes are left out."
-        return ""
-
     def _lose(self, step: int) -> None:
         self._known = False
         self.note = f"The Mistake Book is left out from step {step} on: the samples do not lead to what it replayed."
@@ -160,28 +152,20 @@ class _Book:
 
 def _evidence(solutions: Sequence[Solution]) -> Evidence:
     """What the step showed, of valid programs. Raises ValueError: a test is too large to be written out."""
-    valid = [solution for solution in solutions if solution.row.get("program_valid")]
     failed = {verdict.value for verdict in FAILED}
-    return Evidence(
-        failed_new=[[_stated(item) for item in _asserts(each) if item["verdict"] in failed] for each in valid],
-        passed_history=[_replayed(solution, {"pass"}) for solution in valid],
-        failed_history=[_replayed(solution, failed) for solution in valid],
-    )
+    failed_new, passed_history, failed_history = [], [], []
+    for solution in solutions:
+        if solution.row.get("program_valid"):
+            asserts = [item for suite in solution.suites for item in suite.get("asserts", ())]
+            new = [f"assert {item['call']} == {item['truth']}" for item in asserts if item["verdict"] in failed]
+            runs = solution.row.get("history", ())
+            failed_new.append([_parse(source) for source in new])
+            passed_history.append([_parse(run["test"]) for run in runs if run["verdict"] == "pass"])
+            failed_history.append([_parse(run["test"]) for run in runs if run["verdict"] in failed])
+    return Evidence(failed_new, passed_history, failed_history)
 
 
-def _asserts(solution: Solution) -> Iterator[Row]:
-    return (item for suite in solution.suites for item in suite.get("asserts", ()))
-
-
-def _stated(item: Row) -> Test:
-    return _test(f"assert {item['call']} == {item['truth']}")
-
-
-def _replayed(solution: Solution, verdicts: set[str]) -> list[Test]:
-    return [_test(run["test"]) for run in solution.row.get("history", ()) if run["verdict"] in verdicts]
-
-
-def _test(source: str) -> Test:
+def _parse(source: str) -> Test:
     parsed = parse_assert(source, source.removeprefix("assert ").partition("(")[0])
     if isinstance(parsed, Rejected):
         raise ValueError(source)

@@ -1,4 +1,4 @@
-"""`python -m codea1.sandbox`: what isolation this machine has, layer by layer, whether it works and how fast it is."""
+"""The doctor: what isolation this machine has, layer by layer, whether it works and how fast it is."""
 
 import os
 import platform
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codea1.errors import BadInput
-from codea1.sandbox import landlock
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.isolation import AUTO, Isolation
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.threads import MAX_THREADS
-from codea1.sandbox.values import encode_exact
-from codea1.sandbox.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
+from codea1.sandbox.isolation.files import landlock_version
+from codea1.sandbox.isolation.levels import AUTO, Isolation
+from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.values import encode_exact
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
 _SPEED_GRADINGS, _SPEED_CALLS = 400, 7
@@ -61,16 +61,19 @@ def examine() -> bool:
         with SandboxPool(0, _LIMITS, AUTO) as pool:
             for line in _layers(pool):
                 print(line)
-            agrees = _self_test(pool)
+            wrong = misjudged(pool)
+            print(f"self-test   {len(_SELF_TEST) - len(wrong)} of {len(_SELF_TEST)} programs judged as they should be")
+            for line in wrong:
+                print(f"            {line}")
             _measure_speed(pool)
-            return agrees
+            return not wrong
     except BadInput as error:
         print(error)
         return False
 
 
 def _layers(pool: SandboxPool) -> Iterator[str]:
-    level, version = pool.isolation, landlock.version()
+    level, version = pool.isolation, landlock_version()
     yield f"isolation   {level}" + ("" if level is Isolation.FULL else ": weaker than full")
     yield "rlimits     yes: CPU time, memory, file sizes, descriptors"
     yield "seccomp     yes: an allowlist of system calls; no network, no signals, no other process"
@@ -84,7 +87,7 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
         else "root may not become another here, or only root can read this Python"
     )
     counted = (
-        f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel has nobody count them"
+        f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel cannot limit their number"
     )
     yield f"threads     {counted}"
     yield f"own user    {'yes' if can_change_user(FIRST_UNPRIVILEGED_UID) else f'no: {no_user}'}"
@@ -116,7 +119,7 @@ def _how_to_get_namespaces() -> str:
 
 
 def misjudged(pool: SandboxPool) -> list[str]:
-    """The programs of the self-test that a sandbox judges otherwise than it should, and how; a line each."""
+    """Returns a line for each program of the self-test that a sandbox judges otherwise than it should."""
     os.environ["CODEA1_SELF_TEST"] = "a secret"
     grader = Grader(pool)
     wrong = []
@@ -126,14 +129,6 @@ def misjudged(pool: SandboxPool) -> list[str]:
         if verdict != expected:
             wrong.append(f"{name}: {verdict}, not {expected}")
     return wrong
-
-
-def _self_test(pool: SandboxPool) -> bool:
-    wrong = misjudged(pool)
-    print(f"self-test   {len(_SELF_TEST) - len(wrong)} of {len(_SELF_TEST)} programs judged as they should be")
-    for line in wrong:
-        print(f"            {line}")
-    return not wrong
 
 
 def _measure_speed(pool: SandboxPool) -> None:

@@ -17,18 +17,16 @@ from typing import NamedTuple
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
 JOB, UNITTEST, SUITE, VERDICT = b"J", b"U", b"T", b"R"  # of a check script, a unittest class, tests; what they say
-BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.batch
+BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.child.benchmarks
 
 LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
 MAX_WORDS = 300  # bytes of a frame that says in words what happened
-PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces
+PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces, see `child.script.Large`
 _WORDS = frozenset((LOADED, ERROR, OPAQUE, TOO_LARGE))
 _FROM_CHILDREN = _WORDS | {VALUE, PIECES, VERDICT, DIGESTS}
 _HEADER = struct.Struct(">IIc")
 _PROGRAM = struct.Struct(">cIQ")
 _NAME = struct.Struct(">H")
-_PIECE = struct.Struct(">IQ?")
-_DIGEST = struct.Struct(">16sd")
 _MARSHAL_VERSION = 2  # the last that does not write shared objects differently from equal ones
 
 
@@ -51,77 +49,41 @@ class Frame(NamedTuple):
 
 
 def pack(index: int, kind: bytes, payload: bytes = b"") -> bytes:
-    """One frame as bytes."""
+    """Packs one frame."""
     return _HEADER.pack(len(payload), index, kind) + payload
 
 
 def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int) -> bytes:
-    """The PROGRAM frame: a source, the seed of `random`, and the bytes that all answers may take."""
+    """Packs the PROGRAM frame: a source, the seed of `random`, and the bytes that all answers may take."""
     settings = _PROGRAM.pack(reply.value, seed, output_bytes)
     return pack(LOAD, PROGRAM, settings + source.encode("utf-8", "surrogatepass"))
 
 
 def unpack_program(payload: bytes) -> tuple[str, Reply, int, int]:
-    """(source, reply, seed, output_bytes) of a PROGRAM frame's payload."""
+    """Unpacks (source, reply, seed, output_bytes) of a PROGRAM frame's payload."""
     reply, seed, output_bytes = _PROGRAM.unpack_from(payload)
     return payload[_PROGRAM.size :].decode("utf-8", "surrogatepass"), Reply(reply), seed, output_bytes
 
 
 def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:
-    """The CALL frame of one call; `arguments` is the exact encoding of (args, kwargs)."""
+    """Packs the CALL frame of one call; `arguments` is the exact encoding of (args, kwargs)."""
     name = entry_point.encode("utf-8", "surrogatepass")
     return pack(index, CALL, _NAME.pack(len(name)) + name + arguments)
 
 
 def unpack_call(payload: bytes) -> tuple[str, bytes]:
-    """(entry point, encoded arguments) of a CALL frame's payload."""
+    """Unpacks (entry point, encoded arguments) of a CALL frame's payload."""
     end = _NAME.size + _NAME.unpack_from(payload)[0]
     return payload[_NAME.size : end].decode("utf-8", "surrogatepass"), payload[end:]
 
 
-def pack_fetch(index: int, number: int, start: int, *, marshalled: bool) -> bytes:
-    """The FETCH frame for PIECE_ITEMS items, from `start`, of the `number`-th value that was answered with PIECES.
-
-    They come in the exact encoding or, to be compared as bytes and never read, as `marshal_piece` writes them.
-    """
-    return pack(index, FETCH, _PIECE.pack(number, start, marshalled))
-
-
-def unpack_fetch(payload: bytes) -> tuple[int, int, bool]:
-    """(number, start, marshalled) of a FETCH frame's payload."""
-    return _PIECE.unpack(payload)
-
-
-def pack_digest(digest: bytes, seconds: float) -> bytes:
-    """One value in a DIGESTS frame's payload: 16 bytes, and the CPU seconds that its call says it took."""
-    return _DIGEST.pack(digest, seconds)
-
-
-def unpack_digests(payload: bytes) -> list[tuple[bytes, float]]:
-    """All values of a DIGESTS frame's payload. Raises ProtocolViolation for what is no such payload."""
-    try:
-        return list(_DIGEST.iter_unpack(payload))
-    except struct.error as error:
-        raise ProtocolViolation(str(error)) from error
-
-
-def pack_describe(indices: list[int]) -> bytes:
-    """The DESCRIBE frame for the values of these inputs."""
-    return pack(0, DESCRIBE, struct.pack(f">{len(indices)}I", *indices))
-
-
-def unpack_describe(payload: bytes) -> tuple[int, ...]:
-    """The inputs that a DESCRIBE frame's payload names."""
-    return struct.unpack(f">{len(payload) // 4}I", payload)
-
-
 def marshal_piece(piece: list | tuple) -> bytes:
-    """Bytes that are equal only for equal pieces of equal types, fast. Raises ValueError when marshal cannot."""
+    """Returns, fast, bytes that are equal only for equal pieces of equal types. Raises ValueError where it cannot."""
     return marshal.dumps(piece, _MARSHAL_VERSION)
 
 
 def read(fd: int, max_payload: int | None = None) -> Frame | None:
-    """The next frame, waiting for it; None when the other end is closed. ProtocolViolation over `max_payload`."""
+    """Waits for the next frame; None when the other end is closed. Raises ProtocolViolation over `max_payload`."""
     header = _read_exactly(fd, _HEADER.size)
     if header is None:
         return None
@@ -158,7 +120,7 @@ class FrameBuffer:
     """Collects what a child wrote until frames are whole."""
 
     def __init__(self, max_bytes: int, max_payload: int) -> None:
-        """`max_bytes` over the buffer's whole life, `max_payload` in one frame; words have MAX_WORDS."""
+        """Allows `max_bytes` over the buffer's whole life, `max_payload` in one frame; words have MAX_WORDS."""
         self.data = bytearray()
         self.room = max_bytes
         self.max_payload = max_payload

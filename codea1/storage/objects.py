@@ -1,28 +1,32 @@
-"""Reading and writing whole files, on local disks and in buckets, so that a reader sees all of a file or none."""
+"""Files on disks and objects in gs:// buckets, through one set of functions: a reader sees all of a write or none."""
 
 import os
-from collections.abc import Callable
+import time
+from typing import Any
 
 import fsspec
 from etils import epath
 
-from codea1.errors import BadInput, StorageFailed
-from codea1.storage.faults import Fault
-from codea1.storage.retries import retried
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.storage.faults import Fault, retried, translate_storage_errors
 
 BUCKETS = "gs://"
+ABSENT = 0  # the generation of an object that is not there
+
+_SECONDS_BETWEEN_PUTS = 1.0  # Cloud Storage takes one put a second of one object
+_PUT_BYTES_PER_SECOND = 1 << 20  # on average: a large object is put less often, and its growth costs linear time
 
 # gcsfs would remember listings for ever, while TensorStore and other hosts write beside it.
 fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
 
 
 def is_remote(path: epath.Path | str) -> bool:
-    """Whether `path` is in a bucket."""
+    """Returns whether `path` is in a bucket."""
     return os.fspath(path).startswith(BUCKETS)
 
 
 def location(name: str, what: str) -> epath.Path:
-    """The absolute path that a user means by a local folder or file, or a gs://BUCKET/NAME.
+    """Returns the absolute path that a user means by a local folder or file, or a gs://BUCKET/NAME.
 
     Raises BadInput, which says `what` it is: nothing, or what is neither.
     """
@@ -38,62 +42,45 @@ def location(name: str, what: str) -> epath.Path:
     return epath.Path(name).expanduser().resolve()
 
 
-def write_atomically(path: epath.Path, content: str | bytes) -> None:
-    """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
+def filesystem(path: epath.Path | str) -> fsspec.AbstractFileSystem:
+    """Returns the filesystem that `path` is on."""
+    return fsspec.filesystem("gs" if is_remote(path) else "file")
 
-    In a bucket that is one put. On a disk it is written beside `path` and moved there, and the folder is made where it
-    is missing; one writer per path: the name of the temporary file is fixed, so one left by a crash is overwritten.
 
-    Raises:
-      StorageFailed: it could not be written; see `codea1.storage.retries`.
-    """
-    content = content.encode() if isinstance(content, str) else content
-    write = _put if is_remote(path) else _move_there
+def filesystem_of_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Returns the filesystem of any URL that fsspec knows, and the path there. Raises BadInput for another."""
     try:
-        retried(f"writing {path}", lambda: write(path, content))
-    except FileNotFoundError as error:
-        raise StorageFailed(f"writing {path} failed: {Fault.GONE.value}.") from error
-
-
-def _put(path: epath.Path, content: bytes) -> None:
-    filesystem(path).pipe_file(os.fspath(path), content)
-
-
-def _move_there(path: epath.Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.tmp"
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        return fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise BadInput(f"{url} cannot be opened: {error}") from None
 
 
 def read(path: epath.Path) -> bytes:
-    """The content of a file. Raises FileNotFoundError, StorageFailed."""
+    """Returns the content of a file. Raises FileNotFoundError, StorageFailed."""
     return retried(f"reading {path}", path.read_bytes)
 
 
 def exists(path: epath.Path) -> bool:
-    """Whether there is a file or folder. Raises StorageFailed where that is not known."""
+    """Returns whether there is a file or folder. Raises StorageFailed where that is not known."""
     return retried(f"looking for {path}", path.exists)
 
 
 def is_folder(path: epath.Path) -> bool:
-    """Whether there is a folder. Raises StorageFailed where that is not known."""
+    """Returns whether there is a folder. Raises StorageFailed where that is not known."""
     return retried(f"looking for {path}", path.is_dir)
 
 
 def names(folder: epath.Path) -> list[str]:
-    """The names of what is in a folder, sorted; none where there is no folder. Raises StorageFailed."""
-    return _or_missing(lambda: sorted(each.name for each in retried(f"listing {folder}", lambda: [*folder.iterdir()])))
+    """Returns the names of what is in a folder, sorted; none where there is no folder. Raises StorageFailed."""
+    try:
+        return sorted(each.name for each in retried(f"listing {folder}", lambda: [*folder.iterdir()]))
+    except FileNotFoundError:
+        return []
 
 
 def files(folder: epath.Path) -> list[str]:
-    """The names, relative to `folder`, of all files in it and in the folders in it, sorted. Raises StorageFailed."""
-    root = os.fspath(folder)
-    system = filesystem(folder)
+    """Returns the names, relative to `folder`, of all files below it, sorted. Raises StorageFailed."""
+    root, system = os.fspath(folder), filesystem(folder)
     prefix = f"{system._strip_protocol(root)}/"
     found = retried(f"listing {folder}", lambda: system.find(root))
     return sorted(name.removeprefix(prefix) for name in found if not name.endswith("/"))
@@ -109,13 +96,124 @@ def remove_folder(path: epath.Path) -> None:
     retried(f"removing {path}", lambda: path.rmtree(missing_ok=True))
 
 
-def filesystem(path: epath.Path | str) -> fsspec.AbstractFileSystem:
-    """The filesystem that `path` is on."""
-    return fsspec.filesystem("gs" if is_remote(path) else "file")
+def write_atomically(path: epath.Path, content: str | bytes) -> None:
+    """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
 
+    In a bucket that is one put. On a disk it is written beside `path` and moved there, and the folder is made where it
+    is missing; one writer per path: the name of the temporary file is fixed, so one left by a crash is overwritten.
 
-def _or_missing(listing: Callable[[], list[str]]) -> list[str]:
+    Raises:
+      StorageFailed: it could not be written; see `codea1.storage.faults`.
+    """
+    content = content.encode() if isinstance(content, str) else content
     try:
-        return listing()
+        if is_remote(path):
+            retried(f"writing {path}", lambda: filesystem(path).pipe_file(os.fspath(path), content))
+        else:
+            retried(f"writing {path}", lambda: _write_and_rename(path, content))
+    except FileNotFoundError as error:
+        raise StorageFailed(f"writing {path} failed: {Fault.GONE.value}.") from error
+
+
+def _write_and_rename(path: epath.Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.tmp"
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class GrowingFile:
+    """A file with one writer: appended to on a disk; in a bucket, where nothing can be, put again as a whole.
+
+    Readers see a beginning of it that ends between two appends, but for a crash on a disk.
+    """
+
+    def __init__(self, path: epath.Path, content: bytes):
+        """Makes the file hold `content` and nothing else. Raises StorageFailed."""
+        self._path = path
+        write_atomically(path, content)
+        self._file = None if is_remote(path) else path.open("ab")
+        self._content = bytearray(content if is_remote(path) else b"")
+        self._stored = len(self._content)
+        self._stored_at = time.monotonic()
+
+    def append(self, content: bytes) -> None:
+        """Adds to the end: stored when this returns on a disk, and at the latest by `flush` in a bucket."""
+        if self._file is not None:
+            with translate_storage_errors(f"writing {self._path}"):
+                self._file.write(content)
+                self._file.flush()
+            return
+        self._content += content
+        pause = max(_SECONDS_BETWEEN_PUTS, len(self._content) / _PUT_BYTES_PER_SECOND)
+        if time.monotonic() - self._stored_at >= pause:
+            self.flush()
+
+    def flush(self) -> None:
+        """Returns when all that was appended is stored. Raises StorageFailed."""
+        if len(self._content) > self._stored:
+            write_atomically(self._path, bytes(self._content))
+            self._stored, self._stored_at = len(self._content), time.monotonic()
+
+    def close(self) -> None:
+        """Flushes and closes the file."""
+        self.flush()
+        if self._file is not None:
+            with translate_storage_errors(f"writing {self._path}"):
+                self._file.close()
+
+
+class ReplacedError(Exception):
+    """The object no longer has the generation that was named."""
+
+
+def read_generation(path: epath.Path) -> tuple[int, bytes] | None:
+    """Returns an object's generation and the content it has in it; None where there is none. Raises StorageFailed."""
+    try:
+        headers, content = retried(f"reading {path}", lambda: _call(path, "GET", "b/{}/o/{}", alt="media"))
     except FileNotFoundError:
-        return []
+        return None
+    return int(headers["X-Goog-Generation"]), content
+
+
+def write_generation(path: epath.Path, content: bytes, generation: int) -> int:
+    """Replaces the object that has this generation, or makes it where that is ABSENT; returns the new generation.
+
+    Raises:
+      ReplacedError: it has another generation. That may be this very write: its answer can be lost and it retried.
+      StorageFailed: it cannot be written.
+    """
+
+    def write() -> dict[str, Any]:
+        system = filesystem(path)
+        bucket, name, _ = system.split_path(os.fspath(path))
+        url = f"{system._location}/upload/storage/v1/b/{bucket}/o"
+        query = {"uploadType": "media", "name": name, "ifGenerationMatch": str(generation)}
+        headers = {"Content-Type": "application/octet-stream"}
+        return system.call("POST", url, data=content, headers=headers, json_out=True, **query)
+
+    try:
+        return int(retried(f"writing {path}", write)["generation"])
+    except FileExistsError:  # gcsfs's error for a precondition that does not hold
+        raise ReplacedError(path) from None
+    except FileNotFoundError as error:
+        raise StorageFailed(f"writing {path} failed: {Fault.GONE.value}.") from error
+
+
+def remove_generation(path: epath.Path, generation: int) -> None:
+    """Removes the object that has this generation. Raises ReplacedError where none has, StorageFailed."""
+    query = {"ifGenerationMatch": str(generation)}
+    try:
+        retried(f"removing {path}", lambda: _call(path, "DELETE", "b/{}/o/{}", **query))
+    except (FileExistsError, FileNotFoundError):
+        raise ReplacedError(path) from None
+
+
+def _call(path: epath.Path, method: str, url: str, **query: str) -> Any:
+    system = filesystem(path)
+    bucket, name, _ = system.split_path(os.fspath(path))
+    return system.call(method, url, bucket, name, **query)

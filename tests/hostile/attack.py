@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
-from codea1.sandbox.grading import Grader
-from codea1.sandbox.pool import Limits, SandboxPool
-from codea1.sandbox.values import encode_exact
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.values import encode_exact
 from tests.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
@@ -165,8 +165,8 @@ class Attacker:
     def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
         self.pool = SandboxPool(2, LIMITS, level)
         self.neighbourhood = neighbourhood
-        for source in ("import numpy", "x = 1"):  # so that all its zygotes are there
-            self.pool.run_calls(source, [], reply="canonical").result()
+        for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there
+            self.pool.run_calls(source, [], reply="canonical", hash_seed=seed).result()
         self.grader = Grader(self.pool)
         self.processes = descendants(self.pool)
 

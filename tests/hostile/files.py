@@ -12,7 +12,7 @@ PROGRAMS = {
     "read the passwords": "def f(x): return 4 if open('/etc/passwd').read() else 0",
     "read the shadow": "def f(x): return 4 if open('/etc/shadow').read() else 0",
     "read the home": "import glob\ndef f(x): return 4 if [open(p).read() for p in ('/root/.profile', *glob.glob('/home/*/.profile'))] else 0",
-    "read the package": "def f(x): return 4 if open('@PACKAGE@/sandbox/grading.py').read() else 0",
+    "read the package": "def f(x): return 4 if open('@PACKAGE@/sandbox/host/grading.py').read() else 0",
     "read the tests": "def f(x): return 4 if open('@PACKAGE@/../tests/hostile/files.py').read() else 0",
     "read the trainer's environment": "def f(x): return 4 if open('/proc/@TRAINER@/environ').read() else 0",
     "read the trainer's memory": "def f(x): return 4 if open('/proc/@TRAINER@/mem', 'rb') else 0",

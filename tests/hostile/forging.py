@@ -58,7 +58,7 @@ PROGRAMS = {
     "no modules": "import sys\ndef f(x):\n  sys.modules.clear()\n  return 0",
     "patched builtins": "import builtins\nbuiltins.len = builtins.isinstance = builtins.type = lambda *a: True\ndef f(x): 0",
     "patched encoder": (
-        "from codea1.sandbox import candidate\n"
+        "from codea1.sandbox.child import candidate\n"
         "candidate.encode_canonical = candidate._Answers.encoded = lambda *a: (b'V', b'pass')\ndef f(x): return 0"
     ),
     "patched frames": "from codea1.sandbox import frames\nframes.pack = lambda *a: b'pass'\ndef f(x): return 0",

@@ -5,7 +5,7 @@ PROGRAMS = {
     "a patched module": "import math\nmath.floor = lambda x: 99\ndef f(x): return 0",
     "a patched json": "import json\njson.dumps = lambda *a, **k: 'pass'\ndef f(x): return 0",
     "a patched builtin": "import builtins\nbuiltins.sorted = lambda *a: [4]\ndef f(x): return 0",
-    "a patched encoder": "from codea1.sandbox import values\nvalues.encode_canonical = lambda v: b'x'\ndef f(x): return 0",
+    "a patched encoder": "from codea1 import values\nvalues.encode_canonical = lambda v: b'x'\ndef f(x): return 0",
     "a seeded random": "import random\nrandom.seed(1)\nrandom.random = lambda: 4\ndef f(x): return 0",
     "files named as modules": (
         "def f(x):\n  for name in ('math', 'json', 'random', 'solution'):\n"

@@ -1,1 +1,0 @@
-"""Evaluation: what a player scores on questions it was never trained on, and how sure that number is."""

@@ -1,0 +1,271 @@
+"""One evaluation on a benchmark: what is asked of whom, where it is kept as it comes, and what is published.
+
+Programs (`programs`), choices among them (`best_of_n`) and suites (`suites`) go the same way. They are asked for; what
+a folder does not hold yet is sampled and judged, and kept there, so that an evaluation that was cut off goes on; then
+all of it is scored and published.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from codea1.config import config_of, default_config
+from codea1.evaluation.asked import Asked
+from codea1.evaluation.evaluations import evaluation_table, write_evaluation
+from codea1.evaluation.held_out import PerQuestion, summary
+from codea1.game.methods import game_rules
+from codea1.game.prompts import DEFAULT, PromptTemplates
+from codea1.models import huggingface
+from codea1.players.policy import Policy, policy_of_folder, policy_of_run
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
+from codea1.runs.manifest import MANIFEST
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import require_judged
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation.levels import AUTO
+from codea1.storage import json_lines
+from codea1.storage.checksums import checksum, checksums
+from codea1.storage.objects import GrowingFile, location, names
+
+_MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer
+
+Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's id and a round
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of judging one program, one suite or one question's choice."""
+
+    rows: Mapping[Key, Mapping[str, Any]]  # to be kept; none where the sandbox failed
+    reasons: Sequence[str] = ()  # of each program that ran: why the sandbox failed on it, empty where it did not
+
+
+class EvaluationFolder:
+    """Files of rows in a folder, each row with a key; config.json says of which evaluation, and refuses any other.
+
+    A context manager with one writer: other processes are kept out from before it is read until it is closed. The files
+    are attempts.jsonl (programs) and results.jsonl (their verdicts); of a best-of-N suites.jsonl (what the Test LLM
+    wrote beside each program) and choices.jsonl (how many tests each program passes); of suites suites.jsonl (answers
+    by task and round) and results.jsonl (scores by task).
+    """
+
+    def __init__(self, path: str, settings: Mapping[str, Any], files: Sequence[str]) -> None:
+        """`files` are named without .jsonl. Reads nothing yet. Raises BadInput where the path is none."""
+        self.path = location(path, "the folder of the evaluation")
+        self.settings = settings
+        self._names = files
+        self._files: dict[str, GrowingFile] = {}
+        self._rows: dict[str, dict[Key, Row]] = {}
+        self._open = contextlib.ExitStack()
+
+    def __enter__(self) -> "EvaluationFolder":
+        """Raises BadInput: it cannot be written, holds an evaluation with other settings, or is in use."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(RunFolder.open(str(self.path), self.settings)))
+            for name in self._names:
+                lines = json_lines.whole_lines(self.path / f"{name}.jsonl")
+                text = "".join(line for line, _ in lines)
+                self._files[name] = GrowingFile(self.path / f"{name}.jsonl", text.encode())
+                self._rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}
+                stack.callback(self._files[name].close)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._open.close()
+
+    def rows(self, name: str) -> Mapping[Key, Row]:
+        """Returns what one of the files holds."""
+        return self._rows[name]
+
+    def add(self, name: str, key: Key, row: Mapping[str, Any]) -> None:
+        """Adds a line to one of the files."""
+        self._rows[name][key] = whole = {"question_id": key[0], "index": key[1], **row}
+        self._files[name].append(json_lines.encode(whole).encode())
+
+
+class Evaluation:
+    """What evaluations of programs and of suites share. Every host makes one and calls the same."""
+
+    def __init__(self, asked: Asked, run: RunFolder | None, hosts: Hosts) -> None:
+        """Finds the step of the run and makes --output: all else that can be wrong should be known before.
+
+        Raises BadInput: there is no such step, or --output is another evaluation's or cannot be used.
+        """
+        self.asked, self.run, self.hosts = asked, run, hosts
+        self.console = Console(stderr=True, quiet=not hosts.is_main)
+        with hosts.agreed():
+            self._rules = game_rules(config_of(run)) if run else None
+            checkpoints = Checkpoints.reader(run.checkpoints) if run else None
+        self.step: int = hosts.of_main(lambda: checkpoints.named(asked.step)) if checkpoints else 0
+        self.home: RunFolder = hosts.of_main(self._make_home)
+
+    @property
+    def templates(self) -> PromptTemplates:
+        """How programs and suites are asked for: as the run's players learned."""
+        return self._rules.templates if self._rules else DEFAULT
+
+    @property
+    def sees_solution(self) -> bool:
+        """Whether the Test LLM is shown programs: a run's as it learned, that of a folder always."""
+        return self._rules is None or bool(self.asked.test_model) or self._rules.method.sees_solution
+
+    def policy(self, role: str, url: str) -> Policy:
+        """Loads the model in the folder `url`, or where that is empty the player of the run."""
+        self.console.print(f"loading the {role} model")
+        if url:
+            with self.hosts.agreed():
+                return policy_of_folder(role, url, self.asked.lengths)
+        return policy_of_run(self.run, str(self.step), role, self.asked.lengths, self.hosts)
+
+    def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
+        """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
+        prompt, response, _ = self.asked.lengths
+        return {
+            f"{prefix}model": url or self.asked.run,
+            f"{prefix}weights": _content_of_model(url) if url else self._content_of_step(),
+            "step": self.step,
+            "max_prompt_length": prompt,
+            "max_response_length": response,
+        }
+
+    @contextlib.contextmanager
+    def folder(
+        self, name: str, settings: Callable[[], Mapping[str, Any]], files: Sequence[str]
+    ) -> Iterator[EvaluationFolder | None]:
+        """Opens the folder where the main host keeps what is done, beside the result; None on the others.
+
+        Args:
+          settings: gives all that the results depend on besides the benchmark's file; two evaluations whose settings
+            differ are not one. The main host alone calls it.
+          files: see `EvaluationFolder`.
+        """
+        with contextlib.ExitStack() as stack:
+            folder = None
+            with self.hosts.agreed():
+                if self.hosts.is_main:
+                    path = f"{self.home.evaluations}/{self._file(name)}"
+                    file = digest(checksum(location(self.asked.file, "--file")))
+                    whole = {"benchmark": self.asked.benchmark, "file": file, **settings()}
+                    folder = stack.enter_context(EvaluationFolder(path, whole, files))
+            yield folder
+
+    def ask_for_texts(
+        self,
+        folder: EvaluationFolder | None,
+        keys: Iterable[Key],
+        url: str,
+        ask: Callable[[Policy, Mapping[Key, str]], Iterator[tuple[Key, str]]],
+    ) -> dict[Key, str]:
+        """Returns all that the Test LLM wrote; what suites.jsonl lacks of it is asked for and kept there.
+
+        Args:
+          keys: of what is wanted. No model is loaded where none of it is missing.
+          url: see `policy`.
+          ask: yields texts as the Test LLM writes them, for keys that are not among those it is given. It may leave
+            out what does not fit into the prompt.
+        """
+        texts: dict[Key, str] = self.hosts.of_main(
+            lambda: {key: row["text"] for key, row in folder.rows("suites").items()}
+        )
+        missing = sum(key not in texts for key in keys)
+        if missing:
+            with self.shown("suites", missing) as advance:
+                for key, text in ask(self.policy("test", url), dict(texts)):
+                    texts[key] = text
+                    if folder:
+                        folder.add("suites", key, {"text": text})
+                    advance()
+        return texts
+
+    def keep(
+        self, folder: EvaluationFolder | None, file: str, what: str, total: int, judged: Iterable[Judged], before: int
+    ) -> None:
+        """Keeps what is judged in a file as it comes, but for what the sandbox lost: another start judges it again.
+
+        Args:
+          folder: None on all hosts but the main one, where nothing comes of `judged`.
+          what: is judged, in the plural.
+          total: of `judged` where all of it is new.
+          before: how many programs were judged by an earlier start.
+
+        Raises BadInput as `require_judged` does.
+        """
+        reasons = [""] * before
+        with self.shown(what, total) as advance:
+            for each in judged:
+                for key, row in each.rows.items():
+                    folder.add(file, key, row)
+                reasons += each.reasons
+                advance()
+        with self.hosts.agreed():
+            require_judged(reasons, what)
+        if lost := sum(map(bool, reasons)):
+            self.console.print(
+                f"the sandbox failed on {lost} {what}: what depends on them is left out until this command runs again."
+            )
+
+    def publish(
+        self, name: str, metrics: PerQuestion, question_ids: Sequence[str], left_out: Mapping[str, str]
+    ) -> None:
+        """Writes and prints metrics, with the questions and the reasons for those that are left out."""
+        evaluation = summary(metrics, self.step, name, question_ids) | {"left_out": left_out}
+        write_evaluation(self.home, self._file(name), evaluation)
+        judged = len(question_ids) - len(left_out)
+        title = f"{name}, {judged} of {len(question_ids)} questions, step {self.step}"
+        Console().print(evaluation_table(evaluation, title))
+        print(f"wrote {self.home.evaluations / self._file(name)}.json")
+
+    @contextlib.contextmanager
+    def shown(self, what: str, total: int) -> Iterator[Callable[[], None]]:
+        """Shows a progress bar; what it gives is called for each of the total."""
+        with Progress(console=self.console, disable=not self.hosts.is_main) as progress:
+            task = progress.add_task(what, total=total)
+            yield lambda: progress.advance(task)
+
+    def _make_home(self) -> RunFolder:
+        """Where the result goes: --output, or the run itself."""
+        asked = self.asked
+        if not asked.output:
+            return self.run
+        evaluated = {"run": asked.run} if asked.run else {"model": asked.model, "completions": asked.completions}
+        return RunFolder.open(asked.output, {"evaluated": evaluated})
+
+    def _file(self, name: str) -> str:
+        """Returns what an evaluation is called in evaluations/."""
+        return f"{name}_step_{self.step:06d}"
+
+    def _content_of_step(self) -> str:
+        return digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
+
+
+def sandbox() -> SandboxPool:
+    """Returns the sandbox of an evaluation."""
+    config = default_config()
+    config.sandbox.isolation = AUTO
+    return SandboxPool.of_config(config)
+
+
+def require_models(*urls: str) -> None:
+    """Raises BadInput where a folder holds no model; weights stay unread, and an empty name is none."""
+    for url in filter(None, urls):
+        huggingface.Checkpoint(url)
+
+
+def digest(value: Any) -> str:
+    """Returns a text that is equal for equal values alone, as far as `repr` tells them apart."""
+    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _content_of_model(url: str) -> str:
+    folder = location(url, "the model folder")
+    return digest(sorted(checksums(folder, (name for name in names(folder) if name.endswith(_MODEL_FILES))).items()))

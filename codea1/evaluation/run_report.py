@@ -1,0 +1,197 @@
+"""The report of a run: its metrics before and after, and its curves, as report.md and report.png."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from codea1.evaluation import figures
+from codea1.evaluation.evaluations import interval, label, per_question, read_evaluation
+from codea1.evaluation.statistics import Interval, paired_difference
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import read_metrics
+from codea1.runtime.errors import BadInput
+from codea1.storage.objects import write_atomically
+
+COLUMNS = ("metric", "before", "after", "difference")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One metric over the same questions before and after; None where a side was not measured."""
+
+    metric: str
+    before: Interval | None
+    after: Interval | None
+    difference: Interval | None
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval of the difference leaves out 0."""
+        return self.difference is not None and (self.difference.low > 0 or self.difference.high < 0)
+
+    def cells(self) -> tuple[str, str, str, str]:
+        """Returns the texts for `COLUMNS`; percentages, as every known metric is a share."""
+        return label(self.metric), _shown(self.before), _shown(self.after), _shown(self.difference, sign="+")
+
+
+def compare(folder: RunFolder) -> list[Comparison]:
+    """Returns the rows of the final table, in the order in which the metrics were measured.
+
+    Raises:
+      BadInput: an evaluation is damaged, or the two are not of the same questions.
+    """
+    before, after = read_evaluation(folder, "before"), read_evaluation(folder, "after")
+    both = before.keys() & after.keys() & {"split", "questions", "question_ids"} if before and after else ()
+    if any(before[key] != after[key] for key in both):
+        raise BadInput(f"{folder.evaluations}: before.json and after.json are not of the same questions.")
+    sides = [evaluation["metrics"] if evaluation else {} for evaluation in (before, after)]
+    return [_comparison(folder, name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
+
+
+def terminal_table(comparisons: list[Comparison], title: str) -> Table:
+    """Returns the table for a terminal; a difference that is clear of 0 is bold."""
+    table = Table(
+        caption=title,
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )  # fits in 80 columns
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
+    for comparison in comparisons:
+        *cells, difference = comparison.cells()
+        table.add_row(*(Text(cell) for cell in cells), Text(difference, "bold" if comparison.is_clear else ""))
+    return table
+
+
+def markdown_table(comparisons: list[Comparison]) -> str:
+    """Returns the same table in GitHub's Markdown."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "| :-- | --: | --: | --: |"]
+    for comparison in comparisons:
+        *cells, difference = comparison.cells()
+        lines.append(f"| {' | '.join([*cells, f'**{difference}**' if comparison.is_clear else difference])} |")
+    return "\n".join(lines)
+
+
+def runs_table(folders: Iterable[RunFolder]) -> str:
+    """Returns the final tables of several runs side by side in Markdown: before, after and the difference.
+
+    Each is called by the end of its path that no other shares.
+
+    Raises:
+      BadInput: as `compare` does.
+    """
+    by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
+    by_metric = {_short(path, by_path): rows for path, rows in by_path.items()}
+    metrics = dict.fromkeys(metric for rows in by_metric.values() for metric in rows)
+    lines = [f"| metric | {' | '.join(by_metric)} |", f"| :-- |{' --: |' * len(by_metric)}"]
+    lines += [
+        f"| {label(metric)} | {' | '.join(_change(rows.get(metric)) for rows in by_metric.values())} |"
+        for metric in metrics
+    ]
+    return "\n".join(lines)
+
+
+def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
+    """Returns the shortest end of a path that ends no other of `paths`."""
+    ends = (path.parts[-length:] for length in range(1, len(path.parts)))
+    alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)
+    return next(alone, str(path))
+
+
+def _change(row: Comparison | None) -> str:
+    if row is None or row.difference is None:
+        return "-"
+    difference = _shown(row.difference, sign="+")
+    ends = f"{100 * row.before.mean:.1f} → {100 * row.after.mean:.1f}"
+    return f"{ends}, {f'**{difference}**' if row.is_clear else difference}"
+
+
+def _comparison(
+    folder: RunFolder, name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> Comparison:
+    difference = None
+    if before and after:
+        sides = [per_question(before), per_question(after)]
+        if sides[0].shape != sides[1].shape:
+            raise BadInput(f"{folder.evaluations}: {name} is not of the same questions in before.json and after.json.")
+        difference = paired_difference(*sides)
+    return Comparison(name, before and interval(before), after and interval(after), difference)
+
+
+def _shown(interval: Interval | None, sign: str = "") -> str:
+    if interval is None or math.isnan(interval.mean):
+        return "-"
+    mean, low, high = (f"{100 * value:{sign}.1f}" for value in interval)
+    return f"{mean} [{low}, {high}]"
+
+
+def report_run(path: str) -> None:
+    """Writes the report of a run folder and prints its table.
+
+    Raises:
+      BadInput: the folder is no run, or a file in it is damaged.
+      StorageFailed: a file cannot be read or written.
+    """
+    folder = RunFolder.existing(path)
+    comparisons = write_report(folder)
+    title = table_title(folder)
+    Console().print(terminal_table(comparisons, title) if comparisons else title)
+    print(f"wrote {folder.report}")
+
+
+def write_report(folder: RunFolder) -> list[Comparison]:
+    """Writes report.md and report.png anew, of a finished or a live run, and returns the rows of the final table.
+
+    Raises:
+      BadInput: a file that the report is drawn from is damaged; nothing is written.
+    """
+    rows = read_metrics(folder.metrics)
+    comparisons = compare(folder)
+    parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
+    parts.append(markdown_table(comparisons) if comparisons else "")
+    if rows:
+        parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
+        if missing := figures.missing_series(rows):
+            parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
+        write_atomically(folder.figure, figures.draw(rows, f"{folder.path.name}: {rows[-1]['step']} steps"))
+    write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
+    return comparisons
+
+
+def table_title(folder: RunFolder) -> str:
+    """Returns the sentence over the final table: what was measured, on what, with which intervals."""
+    evaluations = {name: read_evaluation(folder, name) for name in ("before", "after")}
+    done = {name: evaluation for name, evaluation in evaluations.items() if evaluation}
+    if not done:
+        return "No evaluation has been made yet."
+    first = next(iter(done.values()))
+    steps = " and ".join(f"{name} at step {evaluation['step']}" for name, evaluation in done.items())
+    return (
+        f"{first['questions']} questions of the {first['split']} split, {steps}; % with 95 % bootstrap intervals over "
+        "questions. The difference is paired by question; bold where its interval leaves out 0."
+    )
+
+
+def _summary(folder: RunFolder, rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = [f"- Config: [{folder.config_file.name}]({folder.config_file.name})"]
+    if rows:
+        lines.append(f"- Steps: {rows[-1]['step']}")
+    _, seconds = figures.points(rows, "time/total")
+    if len(seconds):
+        minutes = seconds.sum() / 60
+        lines.append(f"- Time in steps: {minutes:.1f} minutes, {np.median(seconds):.2f} s per step (median)")
+    _, speed = figures.points(rows, "perf/tokens_per_second")
+    if len(speed):
+        lines.append(f"- Tokens per second: {np.median(speed):,.0f} (median)")
+    return "\n".join(lines)

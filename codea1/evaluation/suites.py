@@ -1,0 +1,233 @@
+"""The evaluation of suites on a benchmark of test generation, from what is asked to the file with the result."""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from codea1.config import config_of
+from codea1.evaluation.asked import Asked
+from codea1.evaluation.benchmark import missing_modules
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, digest, require_models, sandbox
+from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
+from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS, SuiteBenchmark, SuiteTask, load_suites
+from codea1.game.answers import parse_suite
+from codea1.game.methods import METHODS
+from codea1.game.prompts import Message, PromptTemplates, test_messages
+from codea1.game.question import Question
+from codea1.players.policy import Policy
+from codea1.rollout.engine import Request, Sample
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import LOST, why_lost
+from codea1.sandbox.host.pool import SandboxPool
+
+FILES = ("suites", "results")
+
+Suites = Mapping[str, Sequence[str]]  # tests by task
+
+
+def evaluate_suites(asked: Asked, hosts: Hosts) -> None:
+    """Measures, prints the table and writes evaluations/NAME.json; all hosts answer, and the main one judges.
+
+    Args:
+      asked: `completions` is a file of suites, `model` a Test LLM, `num_tests` the asserts asked for in one answer.
+
+    Raises BadInput for all that can be found wrong before a model is loaded.
+    """
+    benchmark = SUITE_BENCHMARKS[asked.benchmark]
+    with contextlib.ExitStack() as stack:
+        with hosts.agreed():
+            tasks = benchmark.load(asked.file)
+            given = load_suites(asked.completions, tasks) if asked.completions else None
+            if not asked.in_rounds and benchmark.must_read:
+                raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
+            run = RunFolder.existing(asked.run) if asked.run else None
+            require_models(asked.model)
+            if run and "test" not in METHODS[config_of(run).method].roles:
+                raise BadInput(f"{run.path} has no Test LLM.")
+            pool = stack.enter_context(sandbox()) if hosts.is_main else None
+        evaluation = Evaluation(asked, run, hosts)
+        folder = stack.enter_context(evaluation.folder(benchmark.name, lambda: _settings(evaluation, given), FILES))
+        suites = given if given is not None else _written(evaluation, benchmark, tasks, folder)
+        scores: dict[str, SuiteScore] = {}
+        if folder:
+            evaluation.console.print(pool.isolation_note)
+            absent = Counter(module for task in tasks for module in missing_modules(benchmark.whole(task)))
+            for module, count in absent.items():
+                evaluation.console.print(
+                    f"{count} programs import {module}, which is not installed here: their tests fail."
+                )
+            scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
+        before = sum(bool(score.verdicts) for score in scores.values())
+        left = [task for task in tasks if task.id not in scores]
+        judged = _judged(benchmark, left, suites, pool, scores) if folder else ()
+        evaluation.keep(folder, "results", f"suites for {benchmark.name}", len(left), judged, before)
+        if folder:
+            in_order = [scores[task.id] for task in tasks]
+            evaluation.publish(benchmark.name, metrics(benchmark, in_order), [task.id for task in tasks], {})
+
+
+def _settings(evaluation: Evaluation, given: Suites | None) -> dict[str, Any]:
+    asked = evaluation.asked
+    if given is not None:
+        return {"completions": asked.completions, "suites": digest([*given.items()])}
+    sampling = asked.sampling  # its `samples` is of programs
+    return {
+        **evaluation.settings_of_policy(asked.model),
+        **{"in_rounds": asked.in_rounds, "num_tests": asked.num_tests},
+        **{"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed},
+    }
+
+
+def _written(
+    evaluation: Evaluation, benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask], folder: EvaluationFolder | None
+) -> Suites:
+    """Returns what the Test LLM writes, or wrote before this was cut off."""
+    asked = evaluation.asked
+
+    def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
+        generate = partial(policy.generate, **asked.sampling.options(f"test/{benchmark.name}"))
+        if asked.in_rounds:
+            return ask_in_rounds(benchmark, tasks, policy, generate, done)
+        options = {"sees_solution": evaluation.sees_solution}
+        return ask_for_asserts(tasks, policy, generate, evaluation.templates, asked.num_tests, done, **options)
+
+    rounds = range(benchmark.num_tests if asked.in_rounds else 1)
+    texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], asked.model, ask)
+    if not asked.in_rounds:
+        there = (task for task in tasks if (task.id, 0) in texts)
+        return {task.id: suite_of_asserts(texts[task.id, 0], task.entry_point) for task in there}
+    suites: dict[str, list[str]] = defaultdict(list)
+    for (task_id, _), text in sorted(texts.items()):
+        suites[task_id].append(text)
+    return suites
+
+
+def _judged(
+    benchmark: SuiteBenchmark,
+    tasks: Sequence[SuiteTask],
+    suites: Suites,
+    pool: SandboxPool,
+    scores: dict[str, SuiteScore],
+) -> Iterator[Judged]:
+    """Yields the score of each task's suite as it is finished, and puts it into `scores`."""
+    for score in score_suites(benchmark, tasks, suites, pool):
+        scores[score.task_id] = score
+        lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
+        rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
+        yield Judged(rows, [lost] if score.verdicts else [])
+
+
+Generate = Callable[[Sequence[Request]], Iterator[Sample]]
+
+SYSTEM = (
+    "You write test functions in Python. Your whole answer is one Python function: no explanation before or after it, "
+    "no quotation marks around it."
+)
+FIRST = """\
+Write a test function for '{entry_point}', which is given below with what it is for. It must try one input only.
+
+The program to test:
+----
+{program}
+----
+
+What '{entry_point}' is for:
+----
+{description}
+----
+
+Your test function begins with:
+{call}"""
+NEXT = (
+    "Write one more test function for the same program. It must not repeat any test above and should reach statements "
+    "and branches that those do not."
+)
+
+
+def round_messages(benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str]) -> list[Message]:
+    """Returns the chat that asks for one more test after those that the Test LLM wrote so far."""
+    call = benchmark.call.format(entry_point=task.entry_point)
+    first = FIRST.format(entry_point=task.entry_point, program=task.program, description=task.description, call=call)
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": first}]
+    for test in tests:
+        messages += [{"role": "assistant", "content": test}, {"role": "user", "content": NEXT}]
+    return messages
+
+
+def ask_in_rounds(
+    benchmark: SuiteBenchmark,
+    tasks: Sequence[SuiteTask],
+    policy: Policy,
+    generate: Generate,
+    done: Mapping[Key, str],
+) -> Iterator[tuple[Key, str]]:
+    """Asks for suites of one test per round, K rounds, each shown the tests before it, as both benchmarks do it.
+
+    Where the chat is too long for the Test LLM its oldest tests are left out, never the program; to a program that does
+    not fit by itself there is no answer. All hosts make the same call.
+
+    Args:
+      policy: who says what fits.
+      generate: its samples for requests, drawn as the caller likes.
+      done: answers that there are already; they are not asked for again.
+
+    Yields:
+      The others as they come, by task and round.
+    """
+    said = dict(done)
+    for number in range(benchmark.num_tests):
+        requests = []
+        for task in tasks:
+            before = [said[task.id, earlier] for earlier in range(number) if (task.id, earlier) in said]
+            prompt_ids = None if (task.id, number) in done else _fitting(benchmark, task, before, policy)
+            if prompt_ids is not None:
+                requests.append(Request(task.id, prompt_ids, first_sample=number, num_samples=1))
+        for sample in generate(requests):
+            key = sample.question_id, number
+            said[key] = policy.tokenizer.decode(sample.token_ids)
+            yield key, said[key]
+
+
+def ask_for_asserts(
+    tasks: Sequence[SuiteTask],
+    policy: Policy,
+    generate: Generate,
+    templates: PromptTemplates,
+    num_asserts: int,
+    done: Mapping[Key, str],
+    *,
+    sees_solution: bool,
+) -> Iterator[tuple[Key, str]]:
+    """Asks by the game's own prompt, which wants all asserts at once.
+
+    It shows the program, as one to break, where the Test LLM `sees_solution`. For tasks that are functions;
+    `suite_of_asserts` reads the answers. Otherwise as `ask_in_rounds`, with one round.
+    """
+    requests = []
+    for task in tasks:
+        shown = task.program if sees_solution else None
+        question = Question(task.id, None, task.description, task.description, task.program, task.entry_point)
+        prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_asserts))
+        if (task.id, 0) not in done and policy.fits(prompt_ids):
+            requests.append(Request(task.id, prompt_ids, first_sample=0, num_samples=1))
+    for sample in generate(requests):
+        yield (sample.question_id, 0), policy.tokenizer.decode(sample.token_ids)
+
+
+def suite_of_asserts(answer: str, entry_point: str) -> list[str]:
+    """Returns the tests in an answer of `ask_for_asserts`, each complete by itself."""
+    return [each.test.text if each.test else each.source for each in parse_suite(answer, entry_point).asserts]
+
+
+def _fitting(
+    benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str], policy: Policy
+) -> tuple[int, ...] | None:
+    for oldest in range(len(tests) + 1):
+        prompt_ids = policy.prompt_ids(round_messages(benchmark, task, tests[oldest:]))
+        if policy.fits(prompt_ids):
+            return prompt_ids
+    return None

@@ -1,0 +1,123 @@
+"""The files of a model's folder, on a local disk or behind any URL that fsspec knows, such as gs://BUCKET/FOLDER."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsspec.implementations.local import LocalFileSystem
+
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.storage.faults import Fault, fault_of, reason, retried
+from codea1.storage.objects import filesystem_of_url
+
+T = TypeVar("T")
+
+_WRITTEN_AT_ONCE = 16 << 20  # bytes: what a bucket's client holds of a file that is being written
+
+Content = bytes | memoryview
+
+
+class ModelFolder:
+    """One folder. config.json is written last: where it is missing, a model is missing or not yet whole.
+
+    Methods that read raise BadInput for what is not there or not for us, and StorageFailed for other storage faults.
+    """
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        """Reads nothing. Raises BadInput for a URL of a kind that fsspec does not know, or lacks the package for."""
+        self.url = os.fspath(url).rstrip("/")
+        self._files, self._path = filesystem_of_url(self.url)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def file(self, name: str) -> str:
+        """Returns what a file is called in a sentence."""
+        return f"{self.url}/{name}"
+
+    def names(self) -> list[str]:
+        """Returns the names of the files in the folder, sorted; none where there is no folder."""
+        found = _read(self.url, lambda: self._files.find(self._path, maxdepth=1), missing="there is no such bucket")
+        return sorted(path.rpartition("/")[2] for path in found)
+
+    def holds_model(self) -> bool:
+        """Returns whether the folder is whole."""
+        return "config.json" in self.names()
+
+    def size(self, name: str) -> int:
+        """Returns the bytes in a file."""
+        return _read(self.file(name), lambda: self._files.size(self._at(name)))
+
+    def read(self, name: str) -> bytes:
+        """Returns a whole file."""
+        return _read(self.file(name), lambda: self._files.cat_file(self._at(name)))
+
+    def read_json(self, name: str) -> Any:
+        """Returns what a JSON file holds. Raises BadInput where it is none."""
+        try:
+            return json.loads(self.read(name))
+        except ValueError as error:
+            raise BadInput(f"{self.file(name)}: is not JSON ({error})") from error
+
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        """Returns bytes `start` to `stop` of files, for each (name, start, stop), all asked for at once.
+
+        Raises BadInput where a file ends before.
+        """
+        names, starts, stops = (list(column) for column in zip(*ranges, strict=True))
+        paths = [self._at(name) for name in names]
+        parts = _read(self.file(names[0]), lambda: self._files.cat_ranges(paths, starts, stops, on_error="raise"))
+        for part, (name, start, stop) in zip(parts, ranges, strict=True):
+            if len(part) != stop - start:
+                raise BadInput(f"{self.file(name)}: ends after {start + len(part)} bytes, before byte {stop}")
+        return parts
+
+    def write(self, name: str, chunks: Iterable[Content]) -> None:
+        """Writes a file that consists of `chunks`. A bucket shows it when it is whole, a local disk at once."""
+        self._files.makedirs(self._path, exist_ok=True)
+        with self._files.open(self._at(name), "wb") as file:
+            for chunk in chunks:
+                for start in range(0, len(chunk), _WRITTEN_AT_ONCE):
+                    file.write(chunk[start : start + _WRITTEN_AT_ONCE])
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Writes a JSON file."""
+        self.write(name, [(json.dumps(content, indent=2, sort_keys=True) + "\n").encode()])
+
+    def remove(self) -> None:
+        """Removes the folder and all that is in it; none need be there."""
+        with contextlib.suppress(FileNotFoundError):
+            retried(f"removing {self.url}", lambda: self._files.rm(self._path, recursive=True))
+
+    @contextlib.contextmanager
+    def staged(self, wanted: Collection[str]) -> Iterator[Path]:
+        """Yields a local folder with those files of these names that exist, for libraries that read no other."""
+        if isinstance(self._files, LocalFileSystem):
+            yield Path(self._path)
+            return
+        with tempfile.TemporaryDirectory(prefix="codea1-model-") as folder:
+            for name in self.names():
+                if name in wanted:
+                    (Path(folder) / name).write_bytes(self.read(name))
+            yield Path(folder)
+
+    def _at(self, name: str) -> str:
+        return f"{self._path.rstrip('/')}/{name}"
+
+
+def _read(what: str, operation: Callable[[], T], missing: str = "there is no such file") -> T:
+    """Returns what `operation` reads. Raises BadInput for what is not there or not for us; StorageFailed."""
+    try:
+        return retried(f"reading {what}", operation)
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadInput(f"{what}: {missing}") from None
+    except IsADirectoryError as error:
+        raise BadInput(f"{what}: cannot be read ({error})") from error
+    except StorageFailed as error:
+        if fault_of(error) != Fault.DENIED:
+            raise
+        raise BadInput(f"{what}: cannot be read ({reason(error.__cause__)})") from error

@@ -1,0 +1,211 @@
+"""Arithmetic and memory traffic of a model's functions, counted by hand, and what chips can do.
+
+The compiler's own count takes the body of a loop once, and layers, chunks and decode steps are loops. Matrix products
+count two operations per multiplication; norms, rotations, softmax and the optimizer are left out. Letters as in
+`codea1.models.qwen2`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jax.sharding import Mesh
+
+from codea1.models.config import Qwen2Config
+
+BF16, F32 = 2, 4  # bytes
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What one chip of a generation can do."""
+
+    name: str
+    hbm_bytes: int  # that the compiler lets programs use
+    flops: float  # bfloat16, per second
+    hbm_bandwidth: float  # bytes per second
+    ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
+    ici_axes: int  # of the torus
+
+
+# HBM as the compiler states it when a program does not fit; the rest from the TPU chapter of Google's "How to scale
+# your model" (jax-ml.github.io/scaling-book/tpus).
+CHIPS = {
+    "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2),
+    "v6e": Chip("v6e", int(31.25 * GIB), 920e12, 1.6e12, 90e9, 2),
+    "v5p": Chip("v5p", int(95.74 * GIB), 459e12, 2.8e12, 90e9, 3),
+}
+
+# Bfloat16 per second, dense, of one device by the kind that JAX calls it. A v5p, whose two cores are one device, is
+# called v5. GPUs: NVIDIA's data sheets of the SXM versions.
+PEAK_FLOPS = {
+    "TPU v5 lite": CHIPS["v5e"].flops,
+    "TPU v5e": CHIPS["v5e"].flops,
+    "TPU v5": CHIPS["v5p"].flops,
+    "TPU v5p": CHIPS["v5p"].flops,
+    "TPU v6 lite": CHIPS["v6e"].flops,
+    "TPU v6e": CHIPS["v6e"].flops,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989.4e12,
+    "NVIDIA H200": 989.4e12,
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of all chips together."""
+
+    flops: float
+    hbm_bytes: float  # read and written
+    ici_bytes: float = 0.0  # sent between chips
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.flops + other.flops, self.hbm_bytes + other.hbm_bytes, self.ici_bytes + other.ici_bytes)
+
+    def __mul__(self, times: float) -> "Work":
+        return Work(self.flops * times, self.hbm_bytes * times, self.ici_bytes * times)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a mesh cuts a model."""
+
+    data: int  # replica x fsdp: parts into which rows are cut
+    fsdp: int
+    tensor: int
+
+    @property
+    def chips(self) -> int:
+        return self.data * self.tensor
+
+
+def layer_weights(model: Qwen2Config) -> int:
+    """Weights of one layer's matrices."""
+    D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
+    return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F
+
+
+def head_weights(model: Qwen2Config) -> int:
+    """Weights of the output head."""
+    return model.vocab_size * model.hidden_size
+
+
+def num_weights(model: Qwen2Config) -> int:
+    """Weights of all matrices: what every chip must see of a model. Norms and biases are left out."""
+    tables = 1 if model.tie_word_embeddings else 2
+    return model.num_layers * layer_weights(model) + tables * head_weights(model)
+
+
+def layers_flops(model: Qwen2Config, rows: int, length: int) -> float:
+    """All layers forward over rows of so many tokens, each token seeing those before it: half of all pairs."""
+    weights = 2 * rows * length * layer_weights(model)
+    return model.num_layers * (weights + attention_flops(model, rows, length))
+
+
+def attention_flops(model: Qwen2Config, rows: int, length: int) -> float:
+    """Scores and weighted values of one layer forward, for the half of all pairs that a causal mask leaves."""
+    return 2 * rows * length**2 * model.num_heads * model.head_dim
+
+
+def head_flops(model: Qwen2Config, tokens: int) -> float:
+    """Logits of so many tokens."""
+    return 2 * tokens * head_weights(model)
+
+
+def score(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
+    """Log-probs of one micro-batch: one pass forward."""
+    flops = layers_flops(model, rows, length) + head_flops(model, rows * length)
+    return Work(flops, 0) + _pass(model, rows * length, cut)
+
+
+def update(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
+    """Gradients of one micro-batch.
+
+    Backward is twice forward, and the chunks of logits are computed again for it; so are the layers, but for "none".
+    Rematerialising with "dots" is counted as with "full". The backward kernels of attention make seven products of
+    all pairs where forward makes two.
+    """
+    passes = 3 if model.remat == "none" else 4
+    attention = (3.5 - 2) * model.num_layers * attention_flops(model, rows, length)
+    flops = passes * layers_flops(model, rows, length) + attention + 4 * head_flops(model, rows * length)
+    gradients = F32 * num_weights(model)
+    reduced = Work(0, 2 * gradients, gradients * _others(cut.fsdp) * cut.data)
+    return Work(flops, 0) + _pass(model, rows * length, cut) * passes + reduced
+
+
+def model_flops(model: Qwen2Config, rows: int, length: int) -> float:
+    """What an update must compute and no more: forward and backward. The numerator of MFU."""
+    return 3 * (layers_flops(model, rows, length) + head_flops(model, rows * length))
+
+
+def optimizer(model: Qwen2Config) -> Work:
+    """AdamW: reads parameters, both moments and gradients, twice for the global norm; writes all but the gradients."""
+    return Work(0, num_weights(model) * F32 * (4 + 1 + 3))
+
+
+def publish(model: Qwen2Config, cut: Cut) -> Work:
+    """Every chip's copy of the weights for generation, gathered from all chips that hold parts."""
+    copies = BF16 * num_weights(model) * cut.data
+    return Work(0, copies, copies * _others(cut.fsdp))
+
+
+def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
+    """The cache of so many prompts."""
+    tokens = prompts * length
+    weights = BF16 * model.num_layers * layer_weights(model) * cut.data
+    between = _activations_between_chips(model, tokens, cut)
+    return Work(layers_flops(model, prompts, length), weights + tokens * cache_bytes(model), between)
+
+
+def decode_step(model: Qwen2Config, slots: int, span: int, cut: Cut) -> Work:
+    """One token in every slot, with attention over so many positions."""
+    attention = 4 * slots * span * model.num_heads * model.head_dim * model.num_layers
+    flops = 2 * slots * model.num_layers * layer_weights(model) + attention + head_flops(model, slots)
+    weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
+    return Work(flops, weights + slots * span * cache_bytes(model), _activations_between_chips(model, slots, cut))
+
+
+def cache_bytes(model: Qwen2Config) -> int:
+    """Keys and values of one position."""
+    return 2 * BF16 * model.num_layers * model.num_kv_heads * model.head_dim
+
+
+def _pass(model: Qwen2Config, tokens: int, cut: Cut) -> Work:
+    """Traffic of one pass over the layers: weights gathered in bfloat16, activations written and read."""
+    weights = BF16 * num_weights(model) * cut.data
+    # Per layer and token: the residual stream twice, queries, keys, values, and the three of the MLP.
+    D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
+    per_token = 4 * D + (model.num_heads + 2 * model.num_kv_heads) * h + 3 * F
+    activations = 2 * BF16 * tokens * model.num_layers * per_token
+    between = weights * _others(cut.fsdp) + _activations_between_chips(model, tokens, cut)
+    return Work(0, 2 * weights + activations, between)
+
+
+def _activations_between_chips(model: Qwen2Config, tokens: int, cut: Cut) -> float:
+    """Two sums per layer over the chips that share its heads and MLP, each an exchange of the residual stream twice."""
+    return 4 * BF16 * tokens * model.hidden_size * model.num_layers * (cut.tensor - 1)
+
+
+def _others(parts: int) -> float:
+    return (parts - 1) / parts
+
+
+def utilisation(model: Qwen2Config, lengths: Sequence[int], seconds: float, mesh: Mesh) -> dict[str, float]:
+    """The speed of an update that took so long, counted in what it had to compute; see `model_flops`.
+
+    "update_tflops_per_second" is of all devices together. "update_mfu" is that as a share of their bfloat16 peak
+    (model FLOPs utilisation, Chowdhery et al. 2022, appendix B), and is left out for devices whose peak is not known.
+
+    Args:
+      model: that was updated.
+      lengths: tokens of each sequence, prompt and response; padding does not count.
+      seconds: that the update took.
+      mesh: it ran on.
+    """
+    flops_per_second = sum(model_flops(model, 1, length) for length in lengths) / seconds
+    found = {"update_tflops_per_second": flops_per_second / 1e12}
+    peak = PEAK_FLOPS.get(mesh.devices.flat[0].device_kind)
+    if peak:
+        found["update_mfu"] = flops_per_second / (peak * mesh.size)
+    return found

@@ -1,0 +1,1 @@
+"""A policy that answers and learns, its compiled functions and its critic."""

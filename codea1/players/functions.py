@@ -1,0 +1,220 @@
+"""The compiled functions of a player, with their layouts and static sizes: all that its config decides without weights.
+
+`Player` and `Critic` call them; `codea1.aot` compiles the same lists for chips that are not there.
+"""
+
+import dataclasses
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1.learn.batch import RowShape, TrainBatch, abstract_batch, row_shapes, rows_of
+from codea1.learn.log_probs import make_score
+from codea1.learn.losses import ObjectiveConfig
+from codea1.learn.optimizer import AdamWConfig
+from codea1.learn.surrogates import Clip
+from codea1.learn.update import TrainState, Update, abstract_state, make_update, state_shardings
+from codea1.learn.values import ValueBatch, abstract_value_params, make_value_update, make_values, value_shardings
+from codea1.models import qwen2
+from codea1.models.config import Qwen2Config, require_divisible
+from codea1.models.config_json import SpecialIds
+from codea1.models.qwen2 import Params
+from codea1.rollout.engine import Engine
+from codea1.runtime.compilations import Function
+from codea1.sharding import TRAIN_RULES, laid_out, param_shardings
+
+
+class PlayerFunctions:
+    """What one policy calls on a mesh: `generation` and `learning`. Nothing is compiled before the first use."""
+
+    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, stored: Qwen2Config, ids: SpecialIds) -> None:
+        """Declares the functions.
+
+        Args:
+          name: "code" or "test", the section of `config` that says how it plays.
+          config: the whole config of the run.
+          mesh: where it lives.
+          stored: the model, as its folder or name describes it.
+          ids: of its tokenizer.
+
+        Raises:
+          BadInput: the mesh cannot cut the model.
+        """
+        self._config = own = config[name]
+        self._log_prob_chunk = config.model.log_prob_chunk
+        self.learns = config.frozen != name
+        self.model = model_config(config, stored, mesh)
+        require_divisible(self.model, mesh)
+        self._graphdef, self._declared = qwen2.abstract(self.model)
+        self.mesh = mesh
+        self.row_shapes: tuple[RowShape, ...] = row_shapes(
+            own.row_lengths,
+            own.max_prompt_length + own.max_response_length,
+            own.micro_batch_size,
+            multiple=mesh.shape["replica"] * mesh.shape["fsdp"],
+        )
+        self.optimizer = adamw(own)
+        self.shardings = state_shardings(param_shardings(self._declared, mesh, TRAIN_RULES), self.optimizer)
+        # Where the state is while the player does not learn.
+        self.resting = self.shardings
+        if config.model.offload_moments:
+            on_host = jax.tree.map(lambda x: x.with_memory_kind("pinned_host"), self.shardings.opt_state)
+            self.resting = dataclasses.replace(self.shardings, opt_state=on_host)
+        self.engine = Engine(
+            self._graphdef,
+            self.model,
+            mesh,
+            max_prompt_length=own.max_prompt_length,
+            max_response_length=own.max_response_length,
+            prompt_lengths=own.prompt_lengths,
+            slots=config.rollout.slots,
+            stop_ids=ids.stop_ids,
+            pad_id=ids.pad_id,
+        )
+
+    @property
+    def generation(self) -> list[Function]:
+        """All that answering calls; evaluation with a restriction has more."""
+        return self.engine.functions()
+
+    @property
+    def learning(self) -> list[Function]:
+        """All that learning calls; nothing where the player is frozen."""
+        if not self.learns:
+            return []
+        return [*self.score.values(), *self.update.functions, *(self.critic.functions if self.critic else ())]
+
+    @cached_property
+    def abstract_params(self) -> Params:
+        """The parameters as shapes in their training layout."""
+        return laid_out(nnx.to_pure_dict(self._declared), self.shardings.params)
+
+    @cached_property
+    def abstract_state(self) -> TrainState:
+        """All that training changes, the same way."""
+        return abstract_state(self.abstract_params, self.optimizer, self.shardings)
+
+    @cached_property
+    def abstract_batches(self) -> list[TrainBatch]:
+        """A micro-batch of each shape, as the update takes it."""
+        old, ref = self._config.old_log_probs == "trainer", bool(kl_in_loss(self._config))
+        return [abstract_batch(shape, self.mesh, old=old, ref=ref) for shape in self.row_shapes]
+
+    @cached_property
+    def score(self) -> dict[tuple[int, int], Function]:
+        """See `make_score`; by shape of the tokens. Nothing where nobody is asked for log-probs."""
+        if self._config.old_log_probs != "trainer" and not has_reference(self._config):
+            return {}
+        jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
+        temperature = jax.ShapeDtypeStruct((), jnp.float32)
+        return {
+            tokens.shape: Function(
+                "score", f"score {rows_of(tokens)}", jitted, (self.abstract_params, tokens, temperature)
+            )
+            for tokens in (batch.tokens for batch in self.abstract_batches)
+        }
+
+    @cached_property
+    def update(self) -> Update:
+        """See `make_update`."""
+        c = self._config
+        objective = ObjectiveConfig(
+            surrogate=c.surrogate,
+            clip=Clip(c.clip_low, c.clip_high, c.dual_clip),
+            importance_cap=c.importance_cap,
+            kl_estimator=c.kl_estimator,
+            kl_coefficient=kl_in_loss(c),
+            entropy_coefficient=c.entropy_coefficient,
+        )
+        return make_update(
+            self._graphdef,
+            objective,
+            self.optimizer,
+            self.abstract_state,
+            self.abstract_batches,
+            log_prob_chunk=self._log_prob_chunk,
+            temperature=c.temperature,
+        )
+
+    @cached_property
+    def critic(self) -> "CriticFunctions | None":
+        """Those of the critic, where the player learns with one."""
+        if not self.learns or self._config.advantage != "gae":
+            return None
+        return CriticFunctions(self._config, self.model, self.mesh, self.abstract_batches)
+
+
+class CriticFunctions:
+    """What a value model beside a policy calls."""
+
+    def __init__(self, config: ConfigDict, policy: Qwen2Config, mesh: Mesh, batches: list[TrainBatch]) -> None:
+        """Declares the functions.
+
+        Args:
+          config: the player's section.
+          policy: the model that the critic starts from.
+          mesh: where it lives.
+          batches: the policy's micro-batches, as shapes.
+        """
+        trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
+        graphdef, declared = qwen2.abstract(trunk)
+        self.mesh = mesh
+        self.trunk_shardings = param_shardings(declared, mesh, TRAIN_RULES)
+        self.optimizer = adamw(config)
+        self.shardings = state_shardings(value_shardings(self.trunk_shardings, mesh), self.optimizer)
+        params = abstract_value_params(nnx.to_pure_dict(declared), trunk.hidden_size)
+        self.abstract_state = abstract_state(laid_out(params, self.shardings.params), self.optimizer, self.shardings)
+        params = self.abstract_state.params
+        jitted = make_values(graphdef, mesh)
+        self.values = {
+            each.tokens.shape: Function("values", f"values {rows_of(each.tokens)}", jitted, (params, each.tokens))
+            for each in batches
+        }
+        of_values = [
+            ValueBatch(each.tokens, each.response_mask, each.loss_weights, each.rewards, each.rewards)
+            for each in batches
+        ]
+        self.update = make_value_update(
+            graphdef, self.optimizer, self.abstract_state, of_values, value_clip=config.critic.value_clip
+        )
+
+    @property
+    def functions(self) -> list[Function]:
+        """All of them."""
+        return [*self.values.values(), *self.update.functions]
+
+
+def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+    """The model of a folder as a run computes it on a mesh."""
+    return dataclasses.replace(
+        stored,
+        dtype=config.model.dtype,
+        param_dtype=config.model.param_dtype,
+        remat=config.model.remat,
+        platform=mesh.devices.flat[0].platform,
+    )
+
+
+def adamw(config: ConfigDict) -> AdamWConfig:
+    """The optimizer of a player's section, which is its critic's too."""
+    return AdamWConfig(
+        beta1=config.adam_b1,
+        beta2=config.adam_b2,
+        epsilon=config.adam_eps,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+    )
+
+
+def has_reference(config: ConfigDict) -> bool:
+    """Whether the policy of a player's section is held close to the one it started from, which is then kept."""
+    return config.kl_coefficient > 0
+
+
+def kl_in_loss(config: ConfigDict) -> float:
+    """The coefficient of the KL term in the loss of a player's section."""
+    return 0.0 if config.kl_in_reward else config.kl_coefficient

@@ -1,0 +1,313 @@
+"""A player: one policy with its tokenizer, the roles it plays, what it learned so far, how it answers and learns."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1.data.tokenizer import ChatTokenizer
+from codea1.game.methods import METHODS
+from codea1.learn.advantages import ADVANTAGES, overlong_penalty
+from codea1.learn.batch import (
+    RowShape,
+    TrainBatch,
+    TrainSample,
+    micro_batches,
+    mini_batches,
+    padding_waste,
+    to_mesh,
+    with_scores,
+)
+from codea1.learn.optimizer import ScheduleConfig, learning_rate
+from codea1.learn.update import TrainState, init_state
+from codea1.models import huggingface, shapes
+from codea1.models.config import Qwen2Config
+from codea1.models.config_json import SpecialIds
+from codea1.models.flops import utilisation
+from codea1.models.qwen2 import Params
+from codea1.players.critic import Critic
+from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
+from codea1.rollout.engine import Request, Sample
+from codea1.runtime.compilations import Compilation, compile_all
+from codea1.runtime.errors import BadInput
+from codea1.runtime.stable_hash import stable_hash
+from codea1.sharding import to_host
+
+Metrics = dict[str, float]
+
+
+class Player:
+    """The Code LLM, the Test LLM or both in one. Starts from a model folder; `states` is all that training changes.
+
+    A frozen player answers and does not learn: there is no optimizer, no reference and no state.
+    """
+
+    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer):
+        """Loads the model and declares its functions; nothing is compiled before the first use.
+
+        Args:
+          name: "code" or "test", the section of `config` that says how it plays.
+          config: the whole config of the run.
+          mesh: where it lives.
+          tokenizer: the one in its model folder.
+
+        Raises:
+          BadInput: the model folder cannot be read, or the mesh cannot cut the model.
+        """
+        self.name = name
+        self.roles = METHODS[config.method].roles_of(name)
+        self.tokenizer = tokenizer
+        self._seed = config.seed
+        self._config = config[name]
+        self._mesh = mesh
+        self._temperature = np.float32(self._config.temperature)
+        c = self._config
+        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
+        checkpoint = huggingface.Checkpoint(self._config.model)
+        _require_shape(name, self._config, checkpoint.config)
+        ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+        self.functions = functions = PlayerFunctions(name, config, mesh, checkpoint.config, ids)
+        params = checkpoint.place(functions.shardings.params, functions.model.param_dtype)
+        self.learns = functions.learns
+        self._critic: Critic | None = None
+        if functions.critic:
+            self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)
+        self.state: TrainState | None = None
+        if self.learns:
+            self.state = self._at_rest(init_state(params, functions.optimizer, functions.shardings))
+        self._frozen: Params | None = None if self.learns else params
+        self._reference: Params | None = params if self.learns and has_reference(self._config) else None
+
+    @property
+    def mesh(self) -> Mesh:
+        """Where it lives."""
+        return self._mesh
+
+    @property
+    def params(self) -> Params:
+        """The weights that it plays with."""
+        return self.state.params if self.learns else self._frozen
+
+    @property
+    def row_shapes(self) -> Sequence[RowShape]:
+        """The shapes of its micro-batches, shortest rows first."""
+        return self.functions.row_shapes
+
+    @property
+    def states(self) -> dict[str, TrainState]:
+        """All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen one none."""
+        states = {self.name: self._on_devices(self.state)} if self.learns else {}
+        return states | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
+
+    @property
+    def abstract_states(self) -> dict[str, TrainState]:
+        """`states` as shapes with the shardings they must be restored to."""
+        if not self.learns:
+            return {}
+        critic = self.functions.critic
+        states = {self.name: self.functions.abstract_state}
+        return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
+
+    def release(self) -> None:
+        """Gives back the memory of the states, before `restore`: both need not fit at once."""
+        if self.learns:
+            self.state = None
+        if self._critic:
+            self._critic.state = None
+
+    def restore(self, states: Mapping[str, TrainState]) -> None:
+        """Takes up the states of this player among `states`."""
+        if self.learns:
+            self.state = self._at_rest(states[self.name])
+        if self._critic:
+            self._critic.state = states[f"{self.name}_critic"]
+
+    def shaped_reward(self, reward: float, response_length: int) -> float:
+        """What the player learns from: the reward, less what the length of its response costs."""
+        c = self._config
+        return reward - c.overlong_penalty * overlong_penalty(response_length, c.max_response_length, c.overlong_buffer)
+
+    def learns_from(self, finish_reason: str) -> bool:
+        """Whether a sample that ended so trains the player, or is there to be compared with alone."""
+        return self._config.learn_truncated or finish_reason != "length"
+
+    def advantages(
+        self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int]
+    ) -> np.ndarray:
+        """How much better than others each sample did, by the configured scheme; see `codea1.learn.advantages`."""
+        if self._critic:
+            return np.zeros(len(rewards))  # estimated per token, when it learns
+        options = {}
+        if self._config.advantage == "grpo":
+            options = {
+                "ddof": self._config.advantage_ddof,
+                "eps": self._config.advantage_eps,
+                "norm_by_std": self._config.normalize_by_std,
+            }
+        return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
+
+    def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
+        """Token ids of a chat, with the opening of the answer."""
+        return tuple(self.tokenizer.encode_chat(messages))
+
+    def fits(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether the policy can be asked this."""
+        return len(prompt_ids) <= self._config.max_prompt_length
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        *,
+        step: int,
+        temperature: float | None = None,
+        purpose: str = "train",
+        role: str = "",
+    ) -> Iterator[Sample]:
+        """Returns an iterator over samples as they finish; keys are (seed, role, purpose, step, question, index).
+
+        `temperature` is the training temperature when None, and 0 for greedy answers. `role` is the one that it answers
+        in, by default the one that it is called by.
+        """
+        temperature = self._config.temperature if temperature is None else temperature
+        stream = f"{role or self.name}/{purpose}"
+        return self.functions.engine.generate(
+            self.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
+        )
+
+    def call_between_chunks(self, function: Callable[[], None]) -> None:
+        """Has `function` called every few tokens of whatever is generated from now on; what it raises ends that.
+
+        All hosts call it equally often.
+        """
+        self.functions.engine.between_chunks = function
+
+    def warm_up(self) -> list[Compilation]:
+        """Compiles all that answering calls, and returns what was not compiled before, with its times."""
+        return compile_all(self.functions.generation)
+
+    def warm_up_learning(self) -> list[Compilation]:
+        """As `warm_up`, for all that learning calls."""
+        return compile_all(self.functions.learning)
+
+    def take_rollout_metrics(self) -> Metrics:
+        """How generation went since the last call; see `codea1.rollout.engine.Statistics`."""
+        return {f"rollout_{name}": value for name, value in self.functions.engine.take_statistics().items()}
+
+    def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
+        """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
+
+        "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights;
+        "update_*" are those of `codea1.models.flops`, for the optimizer steps of the policy alone.
+        """
+        rate = learning_rate(step, self._schedule)
+        metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
+        generator = np.random.default_rng([self._seed, stable_hash(self.name), step])
+        parts = mini_batches(samples, self._config.mini_batches, generator)
+        if not parts:
+            return metrics
+        batched = [
+            micro_batches(
+                part,
+                self.functions.row_shapes,
+                aggregation=self._config.aggregation,
+                max_response_length=self._config.max_response_length,
+                pad_id=self.tokenizer.pad_id,
+            )
+            for part in parts
+        ]
+        metrics["padding_waste"] = padding_waste([batch for batches in batched for batch in batches], samples)
+        if self._critic:
+            batched, of_critic = self._with_estimates(batched, step)
+            metrics |= of_critic
+            if step <= self._config.critic.warmup_steps:
+                return metrics
+        # Every mini-batch is scored before the first changes the policy.
+        scored = [[self._with_scores(to_mesh(batch, self._mesh)) for batch in batches] for batches in batched]
+        jax.block_until_ready(scored)
+        started = time.monotonic()
+        state, reports = self._on_devices(self.state), []
+        for batches in scored:
+            state, report = self.functions.update(state, batches, rate)
+            reports.append(report)
+        self.state = self._at_rest(state)
+        found = [report.metrics() for report in reports]
+        metrics |= {
+            name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
+        }
+        seconds = time.monotonic() - started
+        lengths = [sample.length for part in parts for sample in part]
+        metrics |= utilisation(self.functions.model, lengths, seconds, self._mesh)
+        return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
+
+    def _at_rest(self, state: TrainState) -> TrainState:
+        """The state as it is kept while the player does not learn."""
+        functions = self.functions
+        return state if functions.resting is functions.shardings else jax.device_put(state, functions.resting)
+
+    def _on_devices(self, state: TrainState) -> TrainState:
+        functions = self.functions
+        return state if functions.resting is functions.shardings else jax.device_put(state, functions.shardings)
+
+    def _with_estimates(
+        self, mini_batches: list[list[TrainBatch]], step: int
+    ) -> tuple[list[list[TrainBatch]], Metrics]:
+        """The mini-batches with the critic's advantages; then the critic learns from them."""
+        if self._config.kl_in_reward:
+            mini_batches = [[self._with_kl_in_reward(batch) for batch in batches] for batches in mini_batches]
+        estimates = self._critic.estimate(mini_batches)
+        metrics = self._critic.learn(mini_batches, estimates, step)
+        pairs = [list(zip(*each, strict=True)) for each in zip(mini_batches, estimates, strict=True)]
+        return [
+            [dataclasses.replace(batch, advantages=each.advantages.astype(np.float32)) for batch, each in pair]
+            for pair in pairs
+        ], metrics
+
+    def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
+        """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
+        tokens = to_mesh(batch.tokens, self._mesh)
+        own, reference = (to_host(self._score(params, tokens)) for params in (self.state.params, self._reference))
+        penalty = np.where(batch.response_mask, self._config.kl_coefficient * (own - reference), 0.0)
+        return dataclasses.replace(batch, rewards=(batch.rewards - penalty).astype(np.float32))
+
+    def _with_scores(self, batch: TrainBatch) -> TrainBatch:
+        old, reference = None, None
+        if self._config.old_log_probs == "trainer":
+            old = self._score(self.state.params, batch.tokens)
+        if kl_in_loss(self._config):
+            reference = self._score(self._reference, batch.tokens)
+        return with_scores(batch, old, reference)
+
+    def _score(self, params: Params, tokens_BT: jax.Array) -> jax.Array:
+        """Returns the log-probs of a micro-batch's tokens."""
+        log_probs_BT, _ = self.functions.score[tokens_BT.shape](params, tokens_BT, self._temperature)
+        return log_probs_BT
+
+
+def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
+    """Raises BadInput when the folder holds another model than the one the config names."""
+    if not config.shape:
+        return
+    expected = shapes.PUBLISHED[config.shape]
+    for field in shapes.SIZES:
+        found, wanted = getattr(stored, field), getattr(expected, field)
+        if found != wanted:
+            raise BadInput(
+                f"config.{name}.shape is {config.shape!r}, whose {field} is {wanted}, but {config.model} has {found}."
+            )
+
+
+_OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
+
+
+def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:
+    pairs = zip(batches, log_probs, strict=True)
+    differences = np.concatenate([np.abs(own - b.sampler_log_probs)[b.response_mask] for b, own in pairs])
+    return {
+        "sampler_log_prob_difference_mean": float(differences.mean()),
+        "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
+        "sampler_log_prob_difference_max": float(differences.max()),
+    }

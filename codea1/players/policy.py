@@ -1,0 +1,118 @@
+"""A model that only answers: of a run's checkpoint, or in a Hugging Face folder. It holds no optimizer state."""
+
+from collections.abc import Iterator, Sequence
+
+import jax
+from ml_collections import ConfigDict
+
+from codea1.config import config_of, default_config
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.game.methods import METHODS
+from codea1.game.prompts import Message
+from codea1.models import config_json, huggingface
+from codea1.models.config import Qwen2Config
+from codea1.models.config_json import SpecialIds
+from codea1.models.files import ModelFolder
+from codea1.models.qwen2 import Params
+from codea1.players.functions import PlayerFunctions
+from codea1.rollout.engine import Request, Sample
+from codea1.rollout.sampling import Restriction
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sharding import make_mesh
+
+MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = 4096, 2048, 64  # of a folder, which says none
+
+
+class Policy:
+    """Answers chats. All hosts make the same calls."""
+
+    def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
+        """`functions` are those of `role`, "code" or "test", in `config`."""
+        self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model)
+        self.max_prompt_length: int = config[role].max_prompt_length
+        self._params, self._engine = params, functions.engine
+
+    def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
+        """Token ids of a chat, with the opening of the answer and what it begins with."""
+        return (*self.tokenizer.encode_chat(messages), *(self.tokenizer.encode(prefill) if prefill else ()))
+
+    def fits(self, prompt_ids: Sequence[int]) -> bool:
+        """Whether it can be asked this."""
+        return len(prompt_ids) <= self.max_prompt_length
+
+    def generate(
+        self, requests: Sequence[Request], *, seed: int, purpose: str, temperature: float, top_p: float
+    ) -> Iterator[Sample]:
+        """Samples as they finish; each is a function of (seed, purpose, question id, index) and the weights."""
+        return self._engine.generate(
+            self._params,
+            requests,
+            seed=seed,
+            player=purpose,
+            step=0,
+            temperature=temperature,
+            restriction=Restriction(top_p=top_p) if top_p < 1 and temperature > 0 else None,
+        )
+
+
+def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Policy:
+    """The model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
+
+    Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
+    """
+    config = default_config()
+    config[role].model = url
+    prompt, response, slots = lengths
+    config[role].max_prompt_length = prompt or MODEL_PROMPT_LENGTH
+    config[role].max_response_length = response or MODEL_RESPONSE_LENGTH
+    config.rollout.slots = slots or MODEL_SLOTS
+    checkpoint = huggingface.Checkpoint(url)
+    if jax.devices()[0].platform == "cpu":
+        config.model.dtype = "float32"
+    functions = _functions(role, config, checkpoint.config)
+    params = checkpoint.place(functions.shardings.params, config.model.param_dtype)
+    return Policy(role, config, params, functions)
+
+
+def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
+    """One player of a run at one of its checkpoints.
+
+    Args:
+      step: "last", "best" or a number.
+      role: "code" or "test".
+      lengths: of prompts and of responses in tokens, and how many samples decode at once; each 0 for the run's own.
+
+    Raises:
+      BadInput: there is no such player or checkpoint, or the folder that it started from has gone.
+    """
+    with hosts.agreed():
+        config = config_of(run)
+        roles = METHODS[config.method].roles
+        if role not in roles:
+            raise BadInput(f"{run.path} has no {role} policy: its method is {config.method}.")
+        role = roles[role]  # in self-play one policy plays both
+        checkpoints = Checkpoints.reader(run.checkpoints)
+    number = hosts.of_main(lambda: checkpoints.named(step))
+    with hosts.agreed():
+        prompt, response, slots = lengths
+        config[role].max_prompt_length = prompt or config[role].max_prompt_length
+        config[role].max_response_length = response or config[role].max_response_length
+        config.rollout.slots = slots or config.rollout.slots
+        functions = _functions(role, config, config_json.read(ModelFolder(config[role].model)))
+    if role == config.frozen:
+        params = huggingface.Checkpoint(config[role].model).place(functions.shardings.params, config.model.param_dtype)
+        return Policy(role, config, params, functions)
+    wanted = {role: {"params": functions.abstract_params}}
+    params = checkpoints.restore_part(number, wanted)[role]["params"]
+    return Policy(role, config, params, functions)
+
+
+def _functions(role: str, config: ConfigDict, stored: Qwen2Config) -> PlayerFunctions:
+    mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
+    config.rollout.slots = -(-config.rollout.slots // mesh.size) * mesh.size
+    tokenizer = load_tokenizer(config[role].model)
+    ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+    return PlayerFunctions(role, config, mesh, stored, ids)

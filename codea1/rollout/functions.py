@@ -1,0 +1,120 @@
+"""The compiled functions of generation: one list, for all static sizes."""
+
+import functools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.experimental.layout import Format, Layout
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from codea1.models import kv_cache, qwen2
+from codea1.models.kv_cache import KVCache
+from codea1.models.qwen2 import Params
+from codea1.rollout import decoding
+from codea1.rollout.decoding import DecodingConfig, Rows
+from codea1.rollout.sampling import Restriction
+from codea1.rollout.sizes import Sizes
+from codea1.runtime.compilations import Function
+from codea1.sharding import ACTIVATION_RULES, ROLLOUT_RULES, TRAIN_RULES, laid_out, param_shardings, partition_spec
+
+# What a function does, and its static sizes:
+#   ("publish",)                                                  training parameters to those of generation
+#   ("empty", slots)                                              a cache
+#   ("prefill", prompts, length), ("insert", prompts, length, slots), ("take_slots", fewer, slots)
+#   ("decode", slots, span), ("decode restricted", slots, span)
+Functions = dict[tuple[str | int, ...], Function]
+
+
+def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes) -> Functions:
+    """Lists what an engine of such sizes calls; see `decoding` for what takes which arguments."""
+    jitted, layouts = _jitted(config, graphdef, mesh)
+    _, declared = qwen2.abstract(config.model)
+    params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
+    weights = laid_out(jax.eval_shape(jitted["publish"], params), layouts["publish"])
+    found: Functions = {}
+
+    def add(kind: str, *key: int, name: str, arguments: tuple[Any, ...], static: tuple[int, ...] = ()) -> None:
+        function = jitted[kind.partition(" ")[0]]
+        found.setdefault((kind, *key), Function(kind, name, function, arguments, static))
+
+    def cache(rows: int, length: int) -> KVCache:
+        shapes = jax.eval_shape(partial(KVCache.zeros, config.model, rows, length))
+        return laid_out(shapes, layouts["prefill"])
+
+    add("publish", name="publish", arguments=(params,))
+    length = sizes.spans[-1]
+    inserted = [_array(np.int32, sizes.shards, sizes.inserted)] * 2
+    for slots in sizes.slots:
+        add("empty", slots, name=f"empty {slots} slots", arguments=(), static=(slots, length))
+        for size in ((prompts, tokens) for tokens in sizes.prompt_lengths for prompts in sizes.prompts):
+            prefill = "{} x {}".format(*size)
+            add("prefill", *size, name=f"prefill {prefill}", arguments=(weights, _array(np.int32, *size)))
+            arguments = (cache(slots, length), cache(*size), *inserted)
+            add("insert", *size, slots, name=f"insert {prefill} into {slots} slots", arguments=arguments)
+        for span in sizes.spans_of(slots):
+            name = f"decode {slots} slots, span {span}"
+            scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
+            arguments = (weights, cache(slots, length), _rows(slots), *scalars)
+            add("decode", slots, span, name=name, arguments=(*arguments, None), static=(span,))
+            restricted = (*arguments, Restriction(_array(np.int32), _array(np.float32), _array(np.float32)))
+            add("decode restricted", slots, span, name=f"{name}, restricted", arguments=restricted, static=(span,))
+        if fewer := sizes.fewer_slots(slots):
+            kept = _array(np.int32, sizes.shards, fewer // sizes.shards)
+            name = f"take {fewer} of {slots} slots"
+            add("take_slots", fewer, slots, name=name, arguments=(cache(slots, length), kept))
+    return found
+
+
+def _array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _rows(slots: int) -> Rows:
+    numbers, is_live = _array(np.int32, slots), _array(bool, slots)
+    return Rows(numbers, numbers, numbers, numbers, _array(np.uint32, slots), numbers, is_live)
+
+
+@functools.cache
+def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[dict[str, Callable], dict[str, Any]]:
+    """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
+    _, declared = qwen2.abstract(config.model)
+
+    def publish(params: Params) -> Params:
+        return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
+
+    def cache_format(axes: tuple[str | None, ...], axis_order: tuple[int, ...]) -> NamedSharding | Format:
+        """On TPU caches lie in memory with the head dimension last: decoding would copy others to that order whole."""
+        sharding = NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
+        on_tpu = mesh.devices.flat[0].platform == "tpu"
+        return Format(Layout(major_to_minor=axis_order), sharding) if on_tpu else sharding
+
+    # Pinned, or a chunk would hand back a cache cut in another way than it came.
+    cache = KVCache(
+        cache_format(kv_cache.KEY_AXES, (0, 1, 2, 4, 3)),
+        cache_format(kv_cache.VALUE_AXES, (0, 1, 2, 3, 4)),
+    )
+    everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
+    layouts = {
+        "publish": param_shardings(declared, mesh, ROLLOUT_RULES),
+        "empty": cache,
+        "prefill": cache,
+        "insert": cache,
+        "take_slots": cache,
+        "decode": (cache, everywhere),
+    }
+
+    def jit(name: str, function: Callable, **options: Any) -> Callable:
+        return jax.jit(function, out_shardings=layouts[name], **options)
+
+    return {
+        "publish": jit("publish", publish),
+        "empty": jit("empty", partial(KVCache.zeros, config.model), static_argnums=(0, 1)),
+        "prefill": jit("prefill", partial(decoding.prefill, config, graphdef)),
+        "insert": jit("insert", partial(decoding.insert, mesh), donate_argnums=0),
+        "take_slots": jit("take_slots", partial(decoding.take_slots, mesh)),
+        "decode": jit("decode", partial(decoding.decode_chunk, config, graphdef), static_argnums=0, donate_argnums=2),
+    }, layouts

@@ -1,0 +1,1 @@
+"""What every process of a run needs: errors, hosts, signals, phases, and how a command starts and ends."""

@@ -1,0 +1,60 @@
+"""Jitted functions with the shapes they are called with: compiled ahead, each once, however many players list it."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+
+compiled_functions: dict[Any, jax.stages.Compiled] = {}  # of this process, by what decides them
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One function that was compiled."""
+
+    name: str  # with its static sizes
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A jitted function for arguments of one shape and layout. It is compiled by `compiled`, or else its first call.
+
+    A call with arguments of other shapes, types or layouts raises TypeError or ValueError.
+    """
+
+    kind: str  # what it does
+    name: str  # with its static sizes
+    jitted: Callable[..., Any]
+    arguments: tuple[Any, ...]  # shapes with dtypes, and shardings where they matter
+    static: tuple[Any, ...] = ()  # values of the static arguments, which come first
+
+    def lower(self) -> jax.stages.Lowered:
+        """Returns the function as it is handed to the compiler."""
+        return self.jitted.lower(*self.static, *self.arguments)
+
+    @cached_property
+    def compiled(self) -> jax.stages.Compiled:
+        """The function compiled; the same object for equal functions of equal arguments."""
+        leaves, structure = jax.tree.flatten(self.arguments)
+        key = self.jitted, self.static, structure, *leaves
+        if key not in compiled_functions:
+            compiled_functions[key] = self.lower().compile()
+        return compiled_functions[key]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Calls the compiled function with all arguments that are not static."""
+        return self.compiled(*arguments)
+
+
+def compile_all(functions: Iterable[Function]) -> list[Compilation]:
+    """Compiles functions, and returns those that were not compiled before, with their times."""
+    compilations = []
+    for function in functions:
+        known, started = len(compiled_functions), time.monotonic()
+        if function.compiled and len(compiled_functions) > known:
+            compilations.append(Compilation(function.name, time.monotonic() - started))
+    return compilations

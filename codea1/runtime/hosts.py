@@ -1,0 +1,157 @@
+"""The hosts of a run, one process each: who this one is, and what they tell one another.
+
+All run the same program on the same input and start the same device programs in the same order. What only one of them
+can know, such as verdicts or what lies in the run's folder, must reach the others before anything is decided by it.
+"""
+
+import contextlib
+import glob
+import hashlib
+import importlib.util
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from codea1.runtime.errors import AgreedBadInput, BadInput, HostsLate
+from codea1.runtime.phases import doing
+
+T = TypeVar("T")
+
+WAIT_SECONDS = 300  # for all hosts to come
+_SLICE_BYTES = 1 << 18  # of one collective: one shape is compiled once, and devices hold a slice of every host
+_HEADER = np.dtype([("index", "<u8"), ("size", "<u8")])  # which host a message is from, and its bytes
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """This host among those of the run. Every method is a collective: all hosts call it, in the same order."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this host writes and shows what the run writes and shows once."""
+        return self.index == 0
+
+    def exchange(self, value: T) -> list[T]:
+        """The values of all hosts, in the order of the hosts; they must pickle."""
+        if self.count == 1:
+            return [value]
+        with doing("collective"):
+            by_host = _gather(self.index, pickle.dumps(value))
+        return [pickle.loads(by_host[index]) for index in range(self.count)]
+
+    def any(self, value: bool) -> bool:
+        """Whether `value` is true on some host."""
+        if self.count == 1:
+            return value
+        with doing("collective"):
+            return bool(multihost_utils.process_allgather(np.array([value])).any())
+
+    def of_main(self, function: Callable[[], T]) -> T:
+        """What `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
+        result = None
+        with self.agreed():
+            if self.is_main:
+                result = function()
+        return self.exchange(result)[0]
+
+    @contextlib.contextmanager
+    def agreed(self) -> Iterator[None]:
+        """Bad input that any host meets inside ends all of them, at the end of the block, and one host tells it."""
+        caught = None
+        try:
+            yield
+        except AgreedBadInput:
+            raise
+        except BadInput as error:
+            caught = error
+        told = self.exchange(str(caught) if caught else None)
+        speaker = next((index for index, sentence in enumerate(told) if sentence is not None), None)
+        if speaker is None:
+            return
+        if self.count == 1:
+            raise caught
+        if not self.is_main:
+            raise AgreedBadInput("") from None
+        raise AgreedBadInput(told[0] if caught else f"host {speaker}: {told[speaker]}") from None
+
+    def require_same(self, what: str, value: bytes) -> None:
+        """Raises BadInput on all hosts unless `value` is the same everywhere; `what` names it in a sentence."""
+        digests = self.exchange(hashlib.blake2b(value, digest_size=16).digest())
+        others = [str(index) for index, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            sentence = f"{what} on host {' and '.join(others)} differ from those on host 0."
+            raise AgreedBadInput(sentence if self.is_main else "")
+
+
+def join(coordinator_address: str | None, num_processes: int | None, process_id: int | None) -> Hosts:
+    """Joins the other hosts by `jax.distributed.initialize`; must come before any device is used.
+
+    What is None is left to JAX, which finds it on Cloud TPUs, and under Slurm and Open MPI. With nothing given, outside
+    of a TPU machine, or with one process, this host is alone and nothing is started.
+
+    Raises:
+      BadInput: JAX was not told, and cannot find, who the hosts are.
+      HostsLate: JAX knows them, and cannot reach them.
+    """
+    given = [coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"), num_processes, process_id]
+    is_asked_for = any(value is not None for value in given)
+    if num_processes == 1 or not (is_asked_for or _may_have_other_hosts()):
+        return Hosts()
+    # JAX would keep SIGTERM for itself, as a notice that nobody here asks it for.
+    jax.config.update("jax_enable_preemption_service", False)
+    try:
+        if given[0] is not None and not re.fullmatch(r".+:\d+", given[0]):
+            raise ValueError(f"{given[0]} is not an address and a port, host:port")
+        # JAX aborts the process when its own time is over; see `command.define_hosts`, which is before it.
+        timeout = WAIT_SECONDS + 60
+        jax.distributed.initialize(coordinator_address, num_processes, process_id, initialization_timeout=timeout)
+    except jax.errors.JaxRuntimeError as error:  # of its service and client, which have all they need
+        raise HostsLate(f"the other hosts cannot be reached ({error}); start all of them again.") from None
+    except (ValueError, RuntimeError) as error:
+        raise BadInput(
+            f"the other hosts cannot be joined ({error}): give --coordinator_address, --num_processes and "
+            "--process_id, or --num_processes=1 for this host alone."
+        ) from None
+    return Hosts(jax.process_index(), jax.process_count())
+
+
+def has_tpu_chips() -> bool:
+    """Whether this machine shows devices as TPU drivers make them."""
+    return bool(glob.glob("/dev/accel[0-9]*") or glob.glob("/dev/vfio/[0-9]*"))
+
+
+def _may_have_other_hosts() -> bool:
+    """Whether this machine has TPU chips, and does not say that it is the only host that has them."""
+    if not has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
+        return False
+    workers = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
+    is_alone = workers is not None and "," not in workers and "MEGASCALE_COORDINATOR_ADDRESS" not in os.environ
+    return not is_alone
+
+
+def _gather(index: int, message: bytes) -> dict[int, bytes]:
+    """The messages of all hosts by index, in as many collectives as the longest has slices."""
+    header = np.array([(index, len(message))], _HEADER).tobytes()
+    whole = np.frombuffer(header + message, np.uint8)
+    slices = [_gather_slice(whole[:_SLICE_BYTES])]
+    # The rows of a gathering need not be in the order of the hosts where devices are not numbered host by host.
+    heads = [np.frombuffer(row[: _HEADER.itemsize].tobytes(), _HEADER)[0] for row in slices[0]]
+    longest = max(int(head["size"]) for head in heads) + _HEADER.itemsize
+    slices += [_gather_slice(whole[at : at + _SLICE_BYTES]) for at in range(_SLICE_BYTES, longest, _SLICE_BYTES)]
+    rows = np.concatenate(slices, axis=1)[:, _HEADER.itemsize :]
+    return {int(head["index"]): row[: int(head["size"])].tobytes() for head, row in zip(heads, rows, strict=True)}
+
+
+def _gather_slice(part: np.ndarray) -> np.ndarray:
+    """One slice of every host, uint8 [hosts, _SLICE_BYTES]."""
+    return multihost_utils.process_allgather(np.pad(part, (0, _SLICE_BYTES - len(part))))

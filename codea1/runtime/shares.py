@@ -1,0 +1,63 @@
+"""Work on questions, dealt over the hosts: each piece is done by one host, and all hosts learn what came of it."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.phases import doing, progress
+from codea1.runtime.stable_hash import stable_hash
+
+
+class Shares:
+    """Pieces of work that run in the background while all hosts do something else together.
+
+    Every host adds the same pieces in the same order, and starts its own at once. What comes of them is known when
+    `collect` returns and not before: hosts finish their pieces at different times, and nothing that they do together
+    may depend on that.
+    """
+
+    def __init__(self, hosts: Hosts, question_ids: Sequence[str]) -> None:
+        """`question_ids`: all that there will be work on; see `deal`."""
+        self._hosts = hosts
+        self._host_of = deal(question_ids, hosts.count)
+        self._own: dict[int, Future] = {}  # by place among the pieces
+        self._count = 0
+
+    def add(self, question_id: str, start: Callable[[], Future]) -> None:
+        """Adds a piece of work on a question: `start` begins it, on one host; its result must pickle."""
+        if self._host_of[question_id] == self._hosts.index:
+            self._own[self._count] = start()
+        self._count += 1
+
+    def collect(self) -> list[Any]:
+        """Waits for all pieces of all hosts and returns every result, in the order of the pieces."""
+        results: dict[int, Any] = {}
+        for own in self._hosts.exchange(self._own_results()):
+            results |= own
+        return [results[place] for place in range(self._count)]
+
+    def _own_results(self) -> dict[int, Any]:
+        results = {}
+        with doing("sandbox"):
+            for place, future in self._own.items():
+                results[place] = future.result()
+                progress()
+        return results
+
+
+def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:
+    """The host that works on each question.
+
+    Numbers of questions differ by at most one share; within that, a question goes to the same host whenever it comes,
+    which remembers what its ground truth answers (consistent hashing with bounded loads, Mirrokni et al. 2016).
+    """
+    room = [-(-len(question_ids) // num_hosts)] * num_hosts
+    host_of = {}
+    for question_id in question_ids:
+        host = stable_hash(question_id) % num_hosts
+        while not room[host]:
+            host = (host + 1) % num_hosts
+        room[host] -= 1
+        host_of[question_id] = host
+    return host_of

@@ -1,0 +1,304 @@
+"""The zygote: a process that has run nothing untrusted and forks one confined child per grading on request.
+
+Started by codea1.sandbox.host.zygote as a fresh interpreter, never as a fork of the trainer. It never sees a job: it
+passes each child its sockets unread, so no child can find another job's text or answers in memory it inherited.
+
+Standard library only: this runs inside the sandbox.
+"""
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import mmap
+import operator
+import os
+import select
+import site
+import struct
+import sys
+
+# What `signal` and `socket` are made of, without their enums: those are memory to every fork.
+from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
+from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
+from typing import NamedTuple
+
+import codea1
+from codea1.sandbox import frames
+from codea1.sandbox.child import benchmarks, candidate, script
+from codea1.sandbox.isolation import files, kernel, limits, namespaces
+from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation.threads import Supervisor, Threads
+from codea1.values import encode_exact
+
+START, END = b"S", b"E"
+REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory bytes
+# START or END, token, process id or -1, wait status, CPU seconds, whether END was what killed the child; END's goes on
+# with why the child could not settle.
+REPLY = struct.Struct("<cQiId?")
+READY = b"ready"  # the first message; anything else says why this zygote cannot work
+
+# What most programs import. More would be memory to every fork, and cost them more than it saves the few.
+_PRELOAD = (
+    "abc array bisect collections.abc contextlib copy datetime decimal enum fractions functools heapq itertools math "
+    "operator random re string time types typing"
+)
+_PRELOAD_WHERE_FILES_ARE_CLOSED = (
+    "ast asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes dataclasses "
+    "difflib hashlib hmac html inspect io json keyword linecache locale logging numbers os pickle platform pprint "
+    "queue reprlib secrets shlex shutil socket statistics sys tempfile textwrap threading timeit token tokenize "
+    "traceback unicodedata urllib.parse uuid warnings weakref zlib zoneinfo"
+)
+PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
+
+_SERVERS = {
+    frames.BATCH: benchmarks.serve_batch,
+    frames.UNITTEST: benchmarks.serve_unittest,
+    frames.SUITE: benchmarks.serve_suite,
+}
+_WARM_UP_RUNS = 20
+_OWN_FDS = 64
+_SCM_CREDENTIALS = 2
+_SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its candidate's, any other child only one
+_ATTACHED_SPACE = CMSG_SPACE(4 * _SCRIPT_SOCKETS)
+_FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
+_IF_DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_SETTLED = 1  # a child's note before it runs anything untrusted; else it could not confine itself, and why follows
+_WHY_BYTES = 255
+
+
+def start() -> None:
+    """Reads the command line that codea1.sandbox.host.zygote writes, and goes to work."""
+    _, control_fd, packages, isolation, max_children, uid, *libraries = sys.argv
+    sys.path += libraries
+    site.setquit()
+    site.sethelper()
+    user = None if uid == "-" else int(uid)
+    main(int(control_fd), packages.split(), Isolation(isolation), int(max_children), user)
+
+
+def main(control_fd: int, packages: list[str], isolation: Isolation, max_children: int, uid: int | None) -> None:
+    """Confines this process, reports, and serves requests until the other end of the control socket closes.
+
+    With namespaces the process that does so is a child of this one, which waits for it: the first of its process table.
+    """
+    control = socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
+    os.close(control_fd)
+    for fd in range(_FIRST_SOCKET, _FIRST_SOCKET + _SCRIPT_SOCKETS):
+        os.dup2(0, fd)  # so that nothing else gets them
+    try:
+        limits.prefer_as_victim()
+        if uid is not None:
+            kernel.become(uid)
+        if isolation.namespaces:
+            namespaces.enter()
+            _continue_in_a_child(control)
+        _preload(_PRELOAD)
+        if not isolation.hides_files:
+            _preload(_PRELOAD_WHERE_FILES_ARE_CLOSED)
+        for package in packages:
+            with contextlib.suppress(ImportError):  # then programs that import it fail to
+                _preload(PACKAGES[package])
+        _clean_environment()
+        if isolation.has_scratch:  # where each child is; to name its folder would cost 5 % of a grading
+            os.environ["TMPDIR"] = os.environ["HOME"] = "./"
+        zygote = _Zygote(control, isolation, max_children)
+        zygote.confine()
+    except Exception as error:
+        control.send(f"{type(error).__name__}: {error}".encode()[:1000])
+        return
+    _warm_up()
+    gc.collect()
+    gc.freeze()  # keeps the collector from touching, and so copying, the pages children share
+    control.send(READY)
+    zygote.serve()
+
+
+def _continue_in_a_child(control: socket) -> None:
+    """Goes on as the first process of the new process table; this one waits for its end and shares it."""
+    pid = os.fork()
+    if pid:
+        control.close()  # or its other end would not see the zygote's death
+        limits.die_with_parent()  # and the zygote with this process
+        os.waitpid(pid, 0)
+        os._exit(0)
+    limits.die_with_parent()
+
+
+def _preload(names: str) -> None:
+    for name in names.split():
+        importlib.import_module(name)
+
+
+def _clean_environment() -> None:
+    """Leaves to programs an ordinary environment, without the way this package was found."""
+    root = os.environ.pop("PYTHONPATH")
+    libraries = {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
+    sys.path[:] = [path for path in sys.path if path not in root.split(os.pathsep) or path in libraries]
+    sys.argv[:] = [""]
+
+
+def _warm_up() -> None:
+    """Serves a program of our own as a child does, so that children find warm code instead of each warming a copy."""
+    source = "def f(*args):\n    return [*args, {'a': 1.5}]"
+    program = frames.pack_program(source, frames.Reply.CANONICAL, seed=0, output_bytes=1 << 16)
+    arguments = encode_exact(((1, "a", [2.5, None]), {}))
+    for _ in range(_WARM_UP_RUNS):
+        ours, theirs = socketpair()
+        ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
+        ours.shutdown(SHUT_WR)
+        candidate.serve(theirs.fileno(), frames.read(theirs.fileno()))
+        ours.close()
+        theirs.close()
+    del sys.modules[candidate.MODULE_NAME]
+
+
+def _serve(sockets: int) -> None:
+    """Serves, in a child, what its first frame asks for."""
+    first = frames.read(_FIRST_SOCKET)
+    if first is None:
+        return
+    if sockets == _SCRIPT_SOCKETS:
+        script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
+    else:
+        _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
+
+
+class _Child(NamedTuple):
+    token: int
+    pid: int
+    slot: int
+
+
+class _Zygote:
+    def __init__(self, control: socket, isolation: Isolation, max_children: int) -> None:
+        """Prepares to fork; with namespaces, also moves this process to its own root."""
+        self.control = control
+        self.child_limits = limits.ChildLimits(isolation)
+        self.children: dict[int, _Child] = {}  # by process id
+        self.isolation = isolation
+        # Programs do not see this package: the demo's questions and their answers are part of it.
+        package = os.path.dirname(os.path.realpath(codea1.__file__))
+        limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
+        readable, scratches = files.library_paths(), []
+        if isolation.namespaces:
+            self.processes = namespaces.ChildProcesses()
+            scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch)
+        else:
+            self.processes = os
+            readable = files.without(package, readable)
+        self.places = files.make_places(isolation, readable, scratches)  # by slot, or the one of all
+        self.free_slots = list(range(max_children))
+        self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
+        self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
+        self.threads: dict[int, Threads] = {}  # by process id, of children that ever started one
+        self.killed: set[int] = set()  # process ids of children that are dead because of END
+        self.max_fds = _OWN_FDS + len(self.places)
+        self.supervisor: Supervisor | None = None
+
+    def confine(self) -> None:
+        """Confines this process for good. Raises OSError."""
+        listener = limits.confine_zygote(self.isolation, self.max_fds)
+        if listener is not None:
+            self.supervisor = Supervisor(listener)
+
+    def serve(self) -> None:
+        deaths, wakeup = os.pipe2(os.O_NONBLOCK)
+        set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal(SIGCHLD, operator.is_)  # does nothing, in C
+        poll = select.poll()
+        for fd in (deaths, self.control.fileno(), *([self.supervisor.listener] if self.supervisor else [])):
+            poll.register(fd, select.POLLIN)
+        is_asked = True
+        while is_asked:
+            for fd, _ in poll.poll():
+                if fd == deaths:
+                    os.read(deaths, 4096)
+                    self.reap()
+                elif fd == self.control.fileno():
+                    is_asked = self.take_request()
+                else:
+                    self.supervisor.answer(self.children, self.threads)
+        for child in self.children.values():
+            os.kill(child.pid, SIGKILL)
+
+    def take_request(self) -> bool:
+        """Takes one request; returns whether more may come."""
+        message, attached, _, _ = self.control.recvmsg(REQUEST.size, _ATTACHED_SPACE)
+        if not message:
+            return False
+        fds = memoryview(attached[0][2]).cast("i").tolist() if attached else []
+        operation, token, cpu_seconds, memory_bytes = REQUEST.unpack(message)
+        if operation == START:
+            self.start(token, fds, cpu_seconds, memory_bytes)
+        else:
+            for child in self.children.values():
+                if child.token == token and not os.waitid(os.P_PID, child.pid, _IF_DEAD):
+                    os.kill(child.pid, SIGKILL)
+                    self.killed.add(child.pid)
+        return True
+
+    def start(self, token: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
+        pid = -1
+        if self.free_slots:
+            self.notes[self.free_slots[-1]] = 0
+            with contextlib.suppress(OSError):
+                pid = self.processes.fork()
+        if pid == 0:
+            self.run_child(self.free_slots[-1], fds, cpu_seconds, memory_bytes)
+        for fd in fds:
+            os.close(fd)
+        if pid > 0:
+            self.children[pid] = _Child(token, pid, self.free_slots.pop())
+        reply = REPLY.pack(START, token, pid, 0, 0.0, False)
+        if pid > 0 and self.isolation.namespaces:
+            self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
+        else:
+            self.control.send(reply)
+
+    def reap(self) -> None:
+        """Reports on the children that are dead, with all their descendants."""
+        while self.children:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            if not pid:
+                break
+            child = self.children.pop(pid)
+            self.threads.pop(pid, None)
+            self.place(child.slot).clear()
+            self.free_slots.append(child.slot)
+            failure = b"" if self.notes[child.slot] == _SETTLED else self.read_why(child.slot)
+            seconds = usage.ru_utime + usage.ru_stime
+            reply = REPLY.pack(END, child.token, pid, status, seconds, pid in self.killed)
+            self.killed.discard(pid)
+            self.control.send(reply + failure)
+
+    def run_child(self, slot: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
+        """Confines this process, a new child, and serves its grading. Does not return."""
+        try:
+            try:
+                set_wakeup_fd(-1)
+                signal(SIGCHLD, SIG_DFL)
+                for number, fd in enumerate(fds, start=_FIRST_SOCKET):
+                    os.dup2(fd, number)
+                self.child_limits.confine(self.place(slot), cpu_seconds, memory_bytes)
+                os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
+                self.notes[slot] = _SETTLED
+                self.notes.close()  # for good: the program must not write there
+            except Exception as error:
+                self.write_why(slot, f"a child could not confine itself: {error}")
+                os._exit(1)
+            _serve(len(fds))
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    def place(self, slot: int) -> files.Place:
+        return self.places[slot % len(self.places)]
+
+    def read_why(self, slot: int) -> bytes:
+        why = self.notes[self.whys[slot] :][:_WHY_BYTES].rstrip(b"\0")
+        return why or b"a child died before it was confined"
+
+    def write_why(self, slot: int, why: str) -> None:
+        text = why.encode("utf-8", "replace")[:_WHY_BYTES]
+        self.notes[self.whys[slot] : self.whys[slot] + _WHY_BYTES] = text.ljust(_WHY_BYTES, b"\0")

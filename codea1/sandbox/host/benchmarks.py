@@ -1,0 +1,226 @@
+"""Gradings that only benchmarks need: many inputs with an oracle of ours, and tests that share the program's process.
+
+Tests in the program's process hand objects over and patch what it imports, as their benchmarks have it. So either can
+do to the other what it likes, and the report is their word: a program that writes a report of passes itself has them,
+and a test with code of its own can report a pass or tell a program from its mutant by looking at it. Never pay a policy
+by these.
+"""
+
+import ast
+import marshal
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from codea1.sandbox import frames
+from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES
+from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
+from codea1.sandbox.host.dispatcher import Task, Waiting
+from codea1.sandbox.host.results import Arc, Limits, ScriptRun, TracedRun
+from codea1.sandbox.host.scripts import ENDED, JudgedRun, known_verdict
+from codea1.sandbox.host.zygote import Profile
+from codea1.values import decode_fields, encode_exact
+from codea1.values.verdict import Verdict
+
+_BATCH_BYTES = 64 << 20  # of all that a child may say of a batch
+_DESCRIPTION_BYTES = MAX_DESCRIBED_BYTES + 1024  # digests take less
+_REPORT_BYTES = 1 << 20
+_SLACK_SECONDS = 0.1  # beyond the limit of an input: a child answers for what took less only now and then
+_IMPORTS_PYTEST = re.compile(r"^[ \t]*(?:import|from)[ \t]+pytest\b", re.MULTILINE)
+_PASSED, _FAILED, _RAISED = "passed", "failed", "raised"  # as codea1.sandbox.child.benchmarks says them
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a program's process says that a value is."""
+
+    type_name: str  # module and name
+    compared: bytes  # canonical digest of the value, or of the set of its members; empty where there is none
+    exact: bytes  # its exact encoding; empty where it is not plain data or large
+
+
+class Comparison(Protocol):
+    """Decides, by what a program's process says that it returned."""
+
+    def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
+        """Returns whether the digest (see `child.benchmarks.digest`) settles that the value of an input is right."""
+
+    def accepts(self, index: int, value: Description) -> bool:
+        """Returns whether a value is right whose digest settled nothing."""
+
+
+class Inputs:
+    """The inputs of a function, each with the CPU seconds that its call may take."""
+
+    def __init__(self, rows: Sequence[Sequence], seconds: Sequence[float], *, as_set: bool = False) -> None:
+        """`as_set`: what is compared is the set of a returned value's members. Raises ValueError for other types than
+        those of literals."""
+        self.marshalled = marshal.dumps([list(row) for row in rows], 2)
+        self.count = len(rows)
+        self.seconds = list(seconds)
+        self.as_set = as_set
+
+
+class _OneChildRun(JudgedRun):
+    """One child has program, tests and inputs."""
+
+    max_bytes = max_payload = _REPORT_BYTES
+
+    def __init__(self, profile: Profile, request: bytes, limits: Limits) -> None:
+        super().__init__(limits)
+        self.profile, self.request = profile, request
+
+    def steps(self, task: Task) -> Waiting[ScriptRun]:
+        """Grades, from the beginning."""
+        conversation = Conversation(
+            task,
+            self.profile,
+            self.request,
+            cpu_seconds=self.limits.cpu_seconds_per_script,
+            memory_bytes=self.limits.script_memory_bytes,
+            max_bytes=self.max_bytes,
+            max_payload=self.max_payload,
+            is_asked=isinstance(self, BatchRun),
+        )
+        return (yield from self.judge(task, conversation, {ENDED: ("the process", conversation.child)}))
+
+
+class BatchRun(_OneChildRun):
+    """Grades a program by digests of what it returns for many inputs, compared on the trusted side.
+
+    The child waits after each frame of digests; the next request is to go on, or to describe some values.
+    """
+
+    max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
+
+    def __init__(self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits) -> None:
+        job = encode_exact((program, entry_point, inputs.as_set, inputs.marshalled))
+        super().__init__(profile_of(program), frames.pack(0, frames.BATCH, job), limits)
+        self.inputs, self.comparison = inputs, comparison
+
+    def report(
+        self, conversation: Conversation, seconds_left: Callable[[float], float]
+    ) -> Waiting[tuple[Verdict, str]]:
+        """Receives digests, and descriptions of the values that these do not settle, until the verdict is clear."""
+        inputs, agrees, accepts = self.inputs, self.comparison.agrees, self.comparison.accepts
+        done = 0  # inputs whose values are right
+        has_raised = False  # the next input's call, as a frame without any digest says
+        mark = 0.0  # the child's CPU clock when it last answered
+        arrived: Iterator[frames.Frame] = iter(())
+
+        def limit() -> float:
+            return max(inputs.seconds[done : done + MAX_VALUES], default=0.0) + _SLACK_SECONDS
+
+        def next_frame() -> Waiting[frames.Frame]:
+            nonlocal arrived, mark
+            while (frame := next(arrived, None)) is None:
+                arrived = yield from conversation.receive(
+                    lambda clock: min(seconds_left(clock), limit() - (clock - mark))
+                )
+            if conversation.unsent:  # an honest child reads a request before it answers
+                raise frames.ProtocolViolation
+            mark = conversation.cpu_seconds()
+            return frame
+
+        try:
+            while True:
+                frame = yield from next_frame()
+                if frame.kind == frames.ERROR:
+                    where = "on load" if frame.index == frames.LOAD else f"on input {done}"
+                    return Verdict.ERROR, f"raised {where}: {frame.payload.decode('utf-8', 'replace')}"
+                if frame.kind != frames.DIGESTS or frame.index != done or has_raised:
+                    raise frames.ProtocolViolation
+                count, left_over = divmod(len(frame.payload), DIGEST.size)
+                if left_over or done + count > inputs.count:
+                    raise frames.ProtocolViolation
+                digests = list(DIGEST.iter_unpack(frame.payload))
+                has_raised = not count
+                doubtful = [i for i, (digest, seconds) in enumerate(digests, done) if not agrees(i, digest, seconds)]
+                if doubtful:
+                    conversation.send(frames.pack(0, frames.DESCRIBE, encode_exact(doubtful)))
+                for index in doubtful:
+                    frame = yield from next_frame()
+                    if frame.kind != frames.VALUE or frame.index != index:
+                        raise frames.ProtocolViolation
+                    if not accepts(index, Description(*decode_fields(frame.payload, str, bytes, bytes))):
+                        return Verdict.FAIL, f"input {index}: another value than expected"
+                done += count
+                if done == inputs.count:
+                    return Verdict.PASS, ""
+                conversation.send(frames.pack(0, frames.GO_ON))
+        except OutOfTime:
+            if seconds_left(conversation.clock) <= 0:
+                raise
+            return Verdict.TIMEOUT, f"input {done} or a later one took more than {limit():g} CPU seconds"
+
+
+class UnittestRun(_OneChildRun):
+    """Grades a program by the tests of a `unittest` class in its own process.
+
+    What is left to the trusted side is to know from the source of the tests which of them must be reported, and to take
+    nothing but "passed" for each: a program that exits, hangs, removes tests or ends the runner fails.
+    """
+
+    def __init__(self, program: str, tests: str, class_name: str, limits: Limits) -> None:
+        """Raises ValueError when the tests' source has no class `class_name` with tests, or does not parse."""
+        self.required = required_tests(tests, class_name)
+        request = frames.pack(0, frames.UNITTEST, encode_exact((program, tests, class_name)))
+        super().__init__(profile_of(f"{program}\n{tests}"), request, limits)
+
+    def read(self, payload: bytes) -> tuple[Verdict, str]:
+        load_error, report = decode_fields(payload, str, list)
+        if not all(type(line) is tuple and [type(word) for word in line] == [str] * 3 for line in report):
+            raise ValueError("not a list of a test, its outcome and its words each")
+        if load_error:
+            return Verdict.ERROR, f"raised on load: {load_error}"
+        if [name for name, _, _ in report] != self.required:
+            return Verdict.ERROR, "the tests that ran are not those of the class"
+        for outcome, verdict in ((_RAISED, Verdict.ERROR), (_FAILED, Verdict.FAIL)):
+            for name, reported, detail in report:
+                if reported == outcome:
+                    return verdict, f"{name}: {detail}"
+        if all(reported == _PASSED for _, reported, _ in report):
+            return Verdict.PASS, ""
+        return Verdict.ERROR, "the report is none"
+
+
+class SuiteRun(_OneChildRun):
+    """Grades tests that are Python source, by a program in whose process they run: here they are what is measured."""
+
+    def __init__(
+        self, program: str, tests: Sequence[str], *, module: str, imports: str, traced: bool, limits: Limits
+    ) -> None:
+        source = "\n".join([imports, program, *tests])
+        profile = replace(profile_of(source), with_pytest=bool(_IMPORTS_PYTEST.search(source)))
+        job = encode_exact((module, imports, program, tuple(tests), traced))
+        super().__init__(profile, frames.pack(0, frames.SUITE, job), limits)
+        self.lines = program.count("\n") + 1
+
+    def steps(self, task: Task) -> Waiting[TracedRun]:
+        """Grades, from the beginning."""
+        self.arcs: frozenset[Arc] = frozenset()
+        run = yield from super().steps(task)
+        return TracedRun(run.verdict, run.detail, run.cpu_seconds, self.arcs)
+
+    def read(self, payload: bytes) -> tuple[Verdict, str]:
+        verdict, detail, arcs = decode_fields(payload, str, str, list)
+        for arc in arcs:
+            if type(arc) is not tuple or [type(line) for line in arc] != [int] * 2 or max(map(abs, arc)) > self.lines:
+                raise ValueError("not two lines of the program")
+        self.arcs = frozenset(arcs)
+        return known_verdict(verdict), detail
+
+    def lost(self, why: str) -> TracedRun:
+        """Returns the result that says the sandbox failed."""
+        return TracedRun(Verdict.INFRA, why, 0.0, frozenset())
+
+
+def required_tests(source: str, class_name: str) -> list[str]:
+    """Returns the names of the tests of a class, as they are written. Raises ValueError when there are none."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+            if names := {each.name for each in functions if each.name.startswith("test")}:
+                return sorted(names)
+    raise ValueError(f"there is no class {class_name} with tests")

@@ -1,0 +1,227 @@
+"""Verdicts: what the ground truth answers, whether a program answers the same, and whether it was judged at all.
+
+Verdicts are decided here, in the trusted process, from values. A process that runs a candidate gets calls and never an
+expected value; equality is equality of canonical bytes.
+
+A sandbox that fails now and then costs samples, which are masked. One that always fails would otherwise look like
+programs that are all wrong, or like steps from which nothing is learned: then the run must stop and somebody look.
+"""
+
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import Steps, every, run
+from codea1.sandbox.host.ground_truth import GroundTruthAnswer, answer_calls
+from codea1.sandbox.host.memo import Memo, digest
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import Call, Outcome, ProgramRun, ScriptRun, Test
+from codea1.values import canonical_of
+from codea1.values.verdict import Verdict
+
+GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
+MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per test
+_CALLS_PER_RUN = (
+    64  # of a ground truth: most solutions' suites fit; more, and one process would keep all others waiting
+)
+
+LOST = "the sandbox failed"
+# A script that raises something else may do so over what a program returned.
+_CANNOT_RUN = ("script exited", "script was killed", "script raised ImportError", "script raised ModuleNotFoundError")
+MIN_PROGRAMS = 4  # fewer may all be lost by chance
+
+_VERDICTS = {
+    "error": Verdict.ERROR,
+    "opaque": Verdict.FAIL,
+    "too_large": Verdict.FAIL,
+    "timeout": Verdict.TIMEOUT,
+    "not_run": Verdict.NOT_RUN,
+    "infra": Verdict.INFRA,
+}
+
+
+@dataclass(frozen=True)
+class Grading:
+    """One program on a list of tests."""
+
+    program_valid: bool | None  # it parses and its definitions run without raising; None: the sandbox failed
+    verdicts: list[Verdict]  # in the order of the tests
+    details: list[str]  # of each verdict: what was raised, or what else came instead of a value; else empty
+    cpu_seconds: float
+
+    @property
+    def lost(self) -> str:
+        """Why the sandbox failed on the program or a test; empty where it did not."""
+        return why_lost(self.verdicts, self.details) or (LOST if self.program_valid is None else "")
+
+
+class Grader:
+    """Grades programs in a pool. Thread-safe; runs nothing again that it still remembers, unless the sandbox failed."""
+
+    def __init__(self, pool: SandboxPool) -> None:
+        self._pool = pool
+        self._memo = Memo(pool.limits.memo_bytes)
+        self._taken: dict[str, float] = Counter()
+        self._lock = threading.Lock()
+
+    def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
+        """Asks a ground truth what it answers to each call, and whether that is usable: see `answer_calls`."""
+        source = digest(program)
+        keys = [digest("answer", source, call.entry_point, call.arguments) for call in calls]
+        claims = [self._memo.claim("answer", key, _answer_size) for key in keys]
+        fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
+        for start in range(0, len(fresh), _CALLS_PER_RUN):
+            run(self._answered(program, fresh[start : start + _CALLS_PER_RUN]))
+        return run(self._timed(calls, [future for future, _ in claims]))
+
+    def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
+        """Runs the tests' calls on a program and compares what it returns with the expected values.
+
+        Equal calls run once, for the first of the tests; the tests may expect different values.
+        A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
+        this grader saw that. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
+        """
+        known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
+        promised, is_new = self._memo.claim("grading", digest("grading", program, *known), _grading_size)
+        return run(self._graded(program, tests, known), promised) if is_new else promised
+
+    def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
+        """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
+        key = digest("check", program, script, entry_point)
+        promised, is_new = self._memo.claim("check", key, _check_size)
+        return run(self._checked(program, script, entry_point), promised) if is_new else promised
+
+    def take_stats(self) -> dict[str, float]:
+        """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
+        now: dict[str, float] = Counter(self._pool.counters())
+        for kind in ("answer", "grading", "check"):
+            now[f"{kind}_hits"], now[f"{kind}_misses"] = self._memo.hits[kind], self._memo.misses[kind]
+        with self._lock:
+            taken, self._taken = self._taken, now
+        return {name: count - taken[name] for name, count in now.items()}
+
+    def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Steps[Grading]:
+        seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
+        for test, key in zip(tests, known, strict=True):
+            seconds[_call_key(test)] = max(self._call_seconds(key), seconds.get(_call_key(test), 0.0))
+        calls = {_call_key(test): test.call for test in tests}
+        ran = yield self._pool.run_calls(
+            program,
+            [calls[key] for key in seconds],
+            reply="canonical",
+            call_seconds=list(seconds.values()),
+        )
+        expected = [self._canonical(test, key) for test, key in zip(tests, known, strict=True)]
+        return _compare(ran, list(seconds), tests, expected)
+
+    def _checked(self, program: str, script: str, entry_point: str) -> Steps[ScriptRun]:
+        return (yield self._pool.run_script(script, program, entry_point))
+
+    def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Steps[None]:
+        """Sees to it that futures get their answers, or the exception of the pool."""
+        try:
+            answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
+        except BaseException as error:
+            for _, future in promised:
+                future.set_exception(error)
+            return
+        for (_, future), answer in zip(promised, answers, strict=True):
+            future.set_result(answer)
+
+    def _timed(
+        self, calls: Sequence[Call], futures: Sequence[Future[GroundTruthAnswer]]
+    ) -> Steps[list[GroundTruthAnswer]]:
+        """Awaits the answers, and remembers how long each took."""
+        answers = yield from every(futures)
+        for call, answer in zip(calls, answers, strict=True):
+            if answer.usable:
+                key = b"seconds" + digest(call.entry_point, call.arguments, answer.value)
+                self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
+        return answers
+
+    def _call_seconds(self, test_digest: bytes) -> float:
+        seconds = self._memo.get(b"seconds" + test_digest)
+        if seconds is None:
+            return self._pool.limits.cpu_seconds_per_test
+        return max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
+
+    def _canonical(self, test: Test, test_digest: bytes) -> bytes:
+        """Returns canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
+        key = b"canonical" + test_digest
+        known = self._memo.get(key)
+        if known is None:
+            known = canonical_of(test.expected) or b""
+            self._memo.put(key, known, len(known))
+        return known
+
+
+def _compare(
+    run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test], expected: Sequence[bytes]
+) -> Grading:
+    outcome_of = dict(zip(keys, run.outcomes, strict=True))
+    outcomes = [outcome_of[_call_key(test)] for test in tests]
+    verdicts = [_verdict(outcome, canonical) for outcome, canonical in zip(outcomes, expected, strict=True)]
+    words = {each.payload: each.payload.decode("utf-8", "replace") for each in outcomes if each.kind != "value"}
+    details = ["" if each.kind == "value" else words[each.payload] for each in outcomes]
+    return Grading(run.loaded, verdicts, details, run.cpu_seconds)
+
+
+def _verdict(outcome: Outcome, expected: bytes) -> Verdict:
+    if not expected:
+        return Verdict.INVALID
+    if outcome.kind == "value":
+        return Verdict.PASS if outcome.payload == expected else Verdict.FAIL
+    return _VERDICTS[outcome.kind]
+
+
+def _answer_size(answer: GroundTruthAnswer) -> int | None:
+    return None if answer.reason == "infra" else len(answer.value)
+
+
+def _grading_size(grading: Grading) -> int | None:
+    if grading.program_valid is None:
+        return None
+    return 16 * len(grading.verdicts) + sum(map(sys.getsizeof, set(grading.details)))
+
+
+def _check_size(run: ScriptRun) -> int | None:
+    return None if run.verdict is Verdict.INFRA else len(run.detail)
+
+
+def _call_key(test: Test) -> tuple[str, bytes]:
+    return test.call.entry_point, test.call.arguments
+
+
+def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:
+    """Returns why the sandbox failed on a program, by the verdicts and details of its tests; empty where it did not."""
+    lost = [detail for verdict, detail in zip(verdicts, details, strict=True) if verdict is Verdict.INFRA]
+    return next(filter(None, lost), LOST) if lost else ""
+
+
+def why_unjudged(run: ScriptRun) -> str:
+    """Returns why a check script said nothing about a program: it could not run, or the sandbox failed; else ""."""
+    if run.verdict is Verdict.ERROR and run.detail.startswith(_CANNOT_RUN):
+        return run.detail
+    return why_lost([run.verdict], [run.detail])
+
+
+def require_judged(reasons: Sequence[str], what: str) -> None:
+    """Raises BadInput where none of a few programs or more was judged, for a reason that is not theirs.
+
+    Several hosts decide by the reasons of all of them, inside of `Hosts.agreed`.
+
+    Args:
+      reasons: why each program that was run was not judged; empty where it was.
+      what: the programs, in the plural.
+    """
+    if len(reasons) < MIN_PROGRAMS or "" in reasons:
+        return
+    ((reason, _),) = Counter(reasons).most_common(1)
+    raise BadInput(
+        f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.tools.sandbox` "
+        "tells what works on this machine."
+    )

@@ -1,0 +1,87 @@
+"""What a grader remembers: results by what was asked, within a bound in bytes."""
+
+import hashlib
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_ENTRY_BYTES = 500  # of Python's objects around a result, as measured; never less than they take
+
+
+class Memo:
+    """Results by kind and key, the least recently used forgotten first. Thread-safe.
+
+    Keys are digests, so what was asked is not kept.
+    """
+
+    def __init__(self, max_bytes: float) -> None:
+        self.hits: Counter[str] = Counter()  # by kind, as the misses
+        self.misses: Counter[str] = Counter()
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._results: OrderedDict[bytes, tuple[object, int]] = OrderedDict()
+        self._under_way: dict[bytes, Future] = {}
+        self._lock = threading.Lock()
+
+    def claim(self, kind: str, key: bytes, size: Callable[[T], int | None]) -> tuple[Future[T], bool]:
+        """Returns (the future of a result, whether it is new, so that the caller must see to its completion).
+
+        `size` gives the bytes that a result takes, or None for one that is to be forgotten at once, as exceptions are.
+        """
+        with self._lock:
+            known = self._results.get(key)
+            if known is not None:
+                self._results.move_to_end(key)
+            future = Future() if known is not None else self._under_way.get(key)
+            if future is not None:
+                self.hits[kind] += 1
+            else:
+                self.misses[kind] += 1
+                self._under_way[key] = fresh = Future()
+                fresh.set_running_or_notify_cancel()  # others may wait for it: it cannot be cancelled
+        if known is not None:
+            future.set_result(known[0])
+        if future is not None:
+            return future, False
+        fresh.add_done_callback(lambda done: self._keep(key, done, size))
+        return fresh, True
+
+    def get(self, key: bytes) -> object | None:
+        """Returns what was put under a key, None where that is forgotten."""
+        with self._lock:
+            if key not in self._results:
+                return None
+            self._results.move_to_end(key)
+            return self._results[key][0]
+
+    def put(self, key: bytes, result: object, size: int) -> None:
+        """Remembers a result that takes `size` bytes."""
+        with self._lock:
+            self._put(key, result, size)
+
+    def _keep(self, key: bytes, done: Future[T], size: Callable[[T], int | None]) -> None:
+        taken = None if done.exception() is not None else size(done.result())
+        with self._lock:
+            del self._under_way[key]
+            if taken is not None:
+                self._put(key, done.result(), taken)
+
+    def _put(self, key: bytes, result: object, size: int) -> None:
+        size += _ENTRY_BYTES
+        self.bytes += size - self._results.pop(key, (None, 0))[1]
+        self._results[key] = result, size
+        while self.bytes > self._max_bytes:
+            self.bytes -= self._results.popitem(last=False)[1][1]
+
+
+def digest(*parts: str | bytes) -> bytes:
+    """Returns 16 bytes that differ for different parts."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        hashed.update(len(data).to_bytes(8, "big") + data)
+    return hashed.digest()

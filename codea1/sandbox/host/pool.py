@@ -1,0 +1,219 @@
+"""The sandbox as the rest of the program sees it: programs in, futures of what came of them out."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host.benchmarks import BatchRun, Comparison, Inputs, SuiteRun, UnittestRun
+from codea1.sandbox.host.calls import CallRun
+from codea1.sandbox.host.dispatcher import Dispatcher
+from codea1.sandbox.host.results import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
+from codea1.sandbox.host.scripts import CheckRun
+from codea1.sandbox.host.zygote import Profile
+from codea1.sandbox.isolation.levels import AUTO, ISOLATIONS, Isolation
+from codea1.sandbox.isolation.limits import why_unsupported
+from codea1.values.verdict import Verdict
+
+if TYPE_CHECKING:  # or the sandbox would need a package, and the user of another Python could not run it
+    from ml_collections import ConfigDict
+
+__all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
+
+HASH_SEEDS = (0, 1)  # of the zygotes that start with the pool
+
+
+class SandboxPool:
+    """Runs untrusted programs in confined processes, `slots` gradings at a time. Thread-safe; a context manager.
+
+    Every process is forked from a fresh interpreter that has run nothing untrusted, never from this one, lives for
+    one grading at most, and is dead when the grading's future has its result. The protocol with it is such that
+    nothing it says means "pass": it returns claimed values, which this side compares.
+    """
+
+    def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
+        """Starts the zygotes, and runs programs of each kind to see that they work.
+
+        Args:
+          slots: gradings at once; 0 takes one per CPU core this process may use.
+          limits: what one grading may use.
+          isolation: a level of `Isolation`, or "auto" for the strongest that this machine has.
+        Raises:
+          BadInput: this machine cannot confine untrusted code so, and why.
+        """
+        unsupported = why_unsupported()
+        if unsupported:
+            raise BadInput(f"{unsupported}.")
+        if isolation not in ISOLATIONS:
+            raise BadInput(f"sandbox isolation {isolation!r} is unknown; known are {', '.join(ISOLATIONS)}.")
+        self.limits = limits or Limits()
+        self.slots = slots or len(os.sched_getaffinity(0))
+        self.refusals: dict[Isolation, str] = {}  # stronger levels than the one in use, and why they are not
+        self.has_threads = True  # programs can start some
+        levels = list(Isolation) if isolation == AUTO else [Isolation(isolation)]
+        for level in levels:
+            refusal = self._start(level)
+            if not refusal:
+                self.isolation = level
+                return
+            self.refusals[level] = refusal
+        raise BadInput(_refused(levels[-1], self.refusals[levels[0]]))
+
+    @classmethod
+    def of_config(cls, config: "ConfigDict") -> "SandboxPool":
+        """Starts the sandbox that `config.sandbox` asks for. Raises BadInput: this machine lacks a layer it needs."""
+        asked = config.sandbox
+        limits = Limits(
+            cpu_seconds_per_test=asked.cpu_seconds_per_test,
+            cpu_seconds_per_suite=asked.cpu_seconds_per_suite,
+            cpu_seconds_per_script=asked.cpu_seconds_per_script,
+            memory_bytes=asked.memory_mb << 20,
+            memo_bytes=asked.memo_mb << 20,
+        )
+        return cls(asked.slots, limits, asked.isolation)
+
+    def _start(self, isolation: Isolation) -> str:
+        """Starts at one level; returns why that is not possible, or ""."""
+        profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
+        self._dispatcher = Dispatcher(self.slots, isolation, profiles)
+        program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply="exact").result()
+        script = self.run_script("def check(candidate): candidate()", "def f(): pass", "f").result()
+        if program.loaded and script.verdict is Verdict.PASS:
+            thread = "import threading\nthreading.Thread(target=len, args=['']).start()"
+            self.has_threads = bool(self.run_calls(thread, [], reply="exact").result().loaded)
+            return ""
+        self.close()
+        if program.loaded is False:
+            return f"user {Profile(False, 0).uid} cannot read Python's library: {program.load_error}"
+        return self._dispatcher.failure or script.detail or "its zygote does not start"
+
+    def __enter__(self) -> "SandboxPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills every process of the sandbox. Gradings that have not finished fail."""
+        self._dispatcher.close()
+
+    @property
+    def isolation_note(self) -> str:
+        """A sentence for people: how far programs are isolated and, where that is not fully, why."""
+        threads = "" if self.has_threads else " Programs cannot start threads: this kernel cannot limit their number."
+        if not self.refusals:
+            return f"Sandbox isolation: {self.isolation}.{threads}"
+        (level, why), *_ = self.refusals.items()
+        return f"Sandbox isolation: only {self.isolation}; {level} is not to be had here: {why}.{threads}"
+
+    def run_calls(
+        self,
+        program: str,
+        calls: Sequence[Call],
+        *,
+        reply: Literal["canonical", "exact"],
+        hash_seed: int = 0,
+        call_seconds: Sequence[float] | None = None,
+    ) -> Future[ProgramRun]:
+        """Runs a program's definitions and then the calls, in order, in one process.
+
+        Args:
+          program: Python source; it runs as a module that is not `__main__`.
+          calls: what to call. One that hangs or kills the process costs only itself.
+          reply: the encoding of returned values.
+          hash_seed: PYTHONHASHSEED, and the seed of `random`.
+          call_seconds: CPU limit of each call; the limit per test bounds each and is the default.
+        """
+        most = self.limits.cpu_seconds_per_test
+        seconds = [most] * len(calls) if call_seconds is None else [min(limit, most) for limit in call_seconds]
+        return self._dispatcher.submit(
+            CallRun(
+                program,
+                list(calls),
+                reply=Reply[reply.upper()],
+                hash_seed=hash_seed,
+                call_seconds=seconds,
+                limits=self.limits,
+            )
+        )
+
+    def run_script(self, script: str, program: str, entry_point: str, check_name: str = "check") -> Future[ScriptRun]:
+        """Runs a benchmark's check script, which defines a function `check_name(candidate)`, against a program.
+
+        Script and program live in separate processes. The script's `candidate` calls the program's `entry_point` with
+        arguments and results as plain data; what an argument becomes inside the program does not come back.
+        """
+        return self._dispatcher.submit(CheckRun(script, program, entry_point, check_name, self.limits))
+
+    def run_batch(
+        self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits
+    ) -> Future[ScriptRun]:
+        """Runs a program's function on inputs, in order and in one process, until `comparison` is not content.
+
+        A call that raises, hangs or ends the process is the end, too. The limits are those of the whole, in
+        `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `comparison` is called in the
+        dispatcher's thread and must not take long.
+        """
+        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, comparison, limits))
+
+    def run_unittest(
+        self, program: str, tests: str, class_name: str = "TestCases", limits: Limits | None = None
+    ) -> Future[ScriptRun]:
+        """Runs a program and the tests of a `unittest` class, written to follow it, in one process they share.
+
+        For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
+        tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
+        Raises ValueError when that does not parse or has no class `class_name` with tests.
+        """
+        return self._dispatcher.submit(UnittestRun(program, tests, class_name, limits or self.limits))
+
+    def run_suite(
+        self,
+        program: str,
+        tests: Sequence[str],
+        *,
+        module: str,
+        imports: str = "",
+        traced: bool = False,
+        cpu_seconds: float,
+    ) -> Future[TracedRun]:
+        """Runs tests, each an own Python source, to the first that does not pass, in one process with the program.
+
+        What such a shared process allows is said in `codea1.sandbox.host.benchmarks`: never pay a policy by this.
+
+        Args:
+          program: Python source.
+          tests: each has asserts, or functions named test... which are called, or both. Each finds the program's names
+            in a fresh namespace of its own.
+          module: under which tests can import the program.
+          imports: Python source that runs first; its names are the program's and the tests' too.
+          traced: whether to note the program's arcs, which slows it down.
+          cpu_seconds: CPU limit of everything.
+        """
+        return self._dispatcher.submit(
+            SuiteRun(
+                program,
+                tests,
+                module=module,
+                imports=imports,
+                traced=traced,
+                limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
+            )
+        )
+
+    def counters(self) -> dict[str, float]:
+        """Returns how often each of `dispatcher.EVENTS` has happened, and the sums of `dispatcher.SECONDS`."""
+        return dict(self._dispatcher.counters)
+
+
+def _refused(level: Isolation, why: str) -> str:
+    refusal = f"The sandbox cannot confine untrusted code on this machine: {why}."
+    if level is list(Isolation)[-1]:
+        return refusal
+    return (
+        f"{refusal} To run with less isolation than {level.value!r}, choose the strongest there is with "
+        f"--config.sandbox.isolation={AUTO}; `python -m codea1.tools.sandbox` tells what is missing."
+    )

@@ -1,0 +1,1 @@
+"""What keeps untrusted code from the rest of the machine."""

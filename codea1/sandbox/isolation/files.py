@@ -1,0 +1,140 @@
+"""Which files children may read and write: by Landlock, where the kernel has it, Python's libraries and a scratch.
+
+Without it a program could read what the sandbox's user can read: data sets with their answers, or under /proc another
+process of the same user.
+
+Standard library only: this runs inside the sandbox.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import sys
+from collections.abc import Sequence
+
+from codea1.sandbox.isolation.kernel import check, libc
+from codea1.sandbox.isolation.levels import Isolation
+
+# The same numbers on every architecture.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_FLAG = 1
+_RULE_PATH_BENEATH = 1
+_WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1 << 1, 1 << 2, 1 << 3
+_CHANGE = _WRITE_FILE | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8  # remove and make directories and files
+_ALL_OF_FIRST_VERSION = (1 << 13) - 1
+_REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+_SINCE = {2: _REFER, 3: _TRUNCATE, 5: _IOCTL}  # file rights that later versions of Landlock know
+_TCP_SINCE, _SCOPES_SINCE = 4, 6
+_BIND_AND_CONNECT = 0b11
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+_UNAVAILABLE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # not built in, not enabled, kept away by a container
+
+_SYSTEM_PATHS = (
+    "/lib /lib64 /usr/lib /usr/lib64 /usr/share/zoneinfo /etc/localtime /etc/ld.so.cache "
+    "/dev/null /dev/zero /dev/random /dev/urandom"
+)
+
+
+def library_paths() -> list[str]:
+    """Returns what an honest program may need to read: modules and shared libraries, where they exist."""
+    paths = [*sys.path, os.path.join(sys.base_prefix, "lib"), *_SYSTEM_PATHS.split()]
+    return [path for path in paths if path and os.path.exists(path)]
+
+
+def without(hidden: str, paths: Sequence[str]) -> list[str]:
+    """Returns the same paths, but for one that holds the folder `hidden` what lies beside that."""
+    shown: list[str] = []
+    for path in paths:
+        real = os.path.realpath(path)
+        if hidden == real or hidden.startswith(f"{real}/"):
+            beside = [os.path.join(real, name) for name in os.listdir(real)]
+            shown += without(hidden, beside) if hidden != real else []
+        else:
+            shown.append(path)
+    return shown
+
+
+def landlock_version() -> int:
+    """Returns the kernel's Landlock version, 0 where it has none."""
+    found = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
+    return 0 if found < 0 and ctypes.get_errno() in _UNAVAILABLE else check(found, "landlock_create_ruleset")
+
+
+class Ruleset:
+    """Rules in the kernel, made once, that any number of processes put on themselves."""
+
+    def __init__(self, readable: Sequence[str], writable: Sequence[str]) -> None:
+        """Allows to read at or beneath `readable`, and to change at or beneath `writable`. Raises OSError."""
+        known = landlock_version()
+        if not known:
+            raise OSError(errno.ENOSYS, "this kernel, or this container, has no Landlock")
+        self._files = _ALL_OF_FIRST_VERSION
+        for since, right in _SINCE.items():
+            self._files |= right if known >= since else 0
+        fields = [self._files]
+        fields += [_BIND_AND_CONNECT] * (known >= _TCP_SINCE)
+        fields += [_ABSTRACT_SOCKETS_AND_SIGNALS] * (known >= _SCOPES_SINCE)
+        handled = struct.pack(f"={len(fields)}Q", *fields)
+        fd = libc.syscall(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
+        self.fd = check(fd, "landlock_create_ruleset")
+        for path in readable:
+            self._allow(path, _READ_FILE | _READ_DIRECTORY)
+        for path in writable:
+            self._allow(path, self._files & (_READ_FILE | _READ_DIRECTORY | _CHANGE | _REFER | _TRUNCATE))
+
+    def restrict_self(self) -> None:
+        """Confines this thread and all it will start, for good. Needs no_new_privs. Raises OSError."""
+        check(libc.syscall(_RESTRICT_SELF, self.fd, 0), "landlock_restrict_self")
+
+    def _allow(self, path: str, rights: int) -> None:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
+            rule = struct.pack("=Qi", rights, fd)
+            check(libc.syscall(_ADD_RULE, self.fd, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
+        finally:
+            os.close(fd)
+
+
+class Place:
+    """What one child at a time may read and write: a Landlock ruleset and a scratch folder, where it has them."""
+
+    def __init__(self, ruleset: Ruleset | None, scratch: str | None) -> None:
+        self._ruleset = ruleset
+        self._scratch = scratch
+
+    def confine(self) -> None:
+        """Confines this process, a new child, to the place, for good."""
+        if self._scratch is not None:
+            os.chdir(self._scratch)
+        if self._ruleset is not None:
+            self._ruleset.restrict_self()
+
+    def clear(self) -> None:
+        """Empties the scratch, whose child is dead."""
+        if self._scratch is None:
+            return
+        while names := os.listdir(self._scratch):
+            for name in names:
+                self._remove(os.path.join(self._scratch, name))
+
+    def _remove(self, path: str) -> None:
+        """Removes a file; or a folder, whose contents move up, however deep it is: paths stay short."""
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            for name in os.listdir(path):
+                os.rename(os.path.join(path, name), os.path.join(self._scratch, os.urandom(16).hex()))
+            os.rmdir(path)
+
+
+def make_places(isolation: Isolation, readable: Sequence[str], scratches: Sequence[str]) -> list[Place]:
+    """Makes one place for each scratch folder, or else the one that all children share. Raises OSError."""
+    places = []
+    for scratch in scratches if isolation.has_scratch else [None]:
+        writable = [] if scratch is None else [scratch, os.devnull]
+        places.append(Place(Ruleset(readable, writable) if isolation.landlock else None, scratch))
+    return places

@@ -1,0 +1,120 @@
+"""What the operating system keeps from untrusted code: the limits a zygote and its children put on themselves.
+
+Standard library only: this runs inside the sandbox.
+"""
+
+import errno
+import os
+import resource
+import signal
+import sys
+
+from codea1.sandbox.isolation import kernel, namespaces, seccomp
+from codea1.sandbox.isolation.files import Place
+from codea1.sandbox.isolation.levels import Isolation
+
+_MAX_FDS = 64
+_MAX_FILE_BYTES = 1 << 20
+
+
+def prefer_as_victim() -> None:
+    """Tells the kernel that out of memory it must choose this process, not the trainer. First of all that is done."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def require_descriptors(count: int) -> None:
+    """Raises this process's limit on descriptors to at least `count`. Raises OSError where that is not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        message = f"so many slots need {count} descriptors, and this machine allows {hard} (ulimit -Hn)"
+        raise OSError(errno.EMFILE, message)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when its parent dies. Changing the user undoes this."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
+    """Takes from this process, before it ever forks, what none of its children may have.
+
+    Returns the descriptor that is asked about its children's threads; None where the kernel has none, and no thread
+    starts.
+
+    Args:
+      isolation: the level; its namespaces are made already.
+      max_fds: descriptors it needs itself.
+    Raises:
+      OSError: the operating system refuses; then nothing untrusted may run.
+    """
+    kept = (kernel.SYS_ADMIN, kernel.DAC_OVERRIDE) if isolation.namespaces else ()
+    kernel.keep_only(*kept)  # to give children process namespaces, and to empty any folder they leave
+    # Not dumpable: no process of the same user can open this one's memory, or its children's, under /proc.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    die_with_parent()
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: min(_MAX_FILE_BYTES, namespaces.SCRATCH_BYTES) if isolation.has_scratch else 0,
+        resource.RLIMIT_NOFILE: max_fds,
+        resource.RLIMIT_STACK: 8 << 20,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 64,
+    }
+    for kind, value in limits.items():
+        resource.setrlimit(kind, (value, value))
+    os.chdir("/")
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    listener = seccomp.Filter(seccomp.zygote_filter(isolation, asks=True)).install_with_listener()
+    if listener is None:
+        seccomp.Filter(seccomp.zygote_filter(isolation, asks=False)).install()
+    return listener
+
+
+class ChildLimits:
+    """What a child takes from itself right after the fork; made once by the zygote, before it is confined."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._zygote = 0 if isolation.namespaces else os.getpid()  # as the child sees it
+        self._drops_capabilities = isolation.namespaces
+        self._mapped = _mapped_bytes()
+        self._filter = seccomp.Filter(seccomp.child_filter())
+
+    def confine(self, place: Place, cpu_seconds: int, memory_bytes: int) -> None:
+        """Takes from this process, a new child, the rest of what untrusted code must not have.
+
+        Args:
+          place: where it lives.
+          cpu_seconds: CPU time after which the kernel kills the process whatever it does.
+          memory_bytes: address space it may have beyond what the interpreter already takes.
+        Raises:
+          OSError: the operating system refuses; then nothing untrusted may run.
+        """
+        die_with_parent()
+        if os.getppid() != self._zygote:
+            os._exit(1)
+        address_space = self._mapped + memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))  # soft == hard: SIGXCPU could be ignored
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, _MAX_FDS))
+        place.confine()
+        if self._drops_capabilities:
+            kernel.keep_only()
+        self._filter.install()
+
+
+def why_unsupported() -> str:
+    """Returns why this machine cannot confine untrusted code, as far as is known without trying; "" when it can."""
+    if sys.platform != "linux":
+        return "the sandbox needs Linux; on this system, run codea1 in a Linux container"
+    if not seccomp.supported():
+        return f"the sandbox's system-call filter does not know the processor {os.uname().machine}"
+    return ""
+
+
+def _mapped_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

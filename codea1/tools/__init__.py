@@ -1,0 +1,1 @@
+"""Commands that are typed now and then."""

@@ -1,0 +1,79 @@
+"""What a run needs around it: the same input on every host, a sandbox, a watchdog, the folder's lock, signals."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from ml_collections import ConfigDict
+
+from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.phases import doing
+from codea1.runtime.signals import Stopped, StopRequest
+from codea1.runtime.watchdog import Watchdog
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.dry_run import DryRun
+from codea1.training.setup import assemble
+from codea1.training.trainer import Trainer
+
+
+@contextlib.contextmanager
+def guarded(
+    read_config: Callable[[], ConfigDict],
+    workdir: str | None,
+    hosts: Hosts,
+    *,
+    dry_run: bool,
+    allow_previous_step: bool,
+) -> Iterator[Trainer | DryRun]:
+    """Opens the run in `workdir`, or its rehearsal, and closes it whatever happens.
+
+    Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
+
+    Args:
+      read_config: returns the validated config.
+      workdir: folder of the run; a dry run needs none.
+      hosts: of the run.
+      dry_run: one step, of which nothing is kept.
+      allow_previous_step: go on from an older step where the newest is damaged.
+
+    Raises:
+      BadInput: the config, what it names, this machine's sandbox or the folder cannot be used.
+      StorageFailed: the folder cannot be read or written.
+    """
+    with contextlib.ExitStack() as stack:
+        with hosts.agreed():
+            config = read_config()
+            stack.enter_context(Watchdog(config.watchdog, hosts.index))
+            if config.sft.start:
+                raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
+            if workdir:
+                hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict()))
+            elif not dry_run:
+                raise BadInput("--workdir is missing: it names the folder of the run.")
+            with doing("storage"):
+                parts = assemble(config)
+            hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
+            hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
+            sandbox = stack.enter_context(SandboxPool.of_config(config))
+        if dry_run:
+            yield DryRun(config, parts, sandbox, hosts)
+            return
+
+        def open_locked() -> RunFolder:
+            folder = RunFolder.open(workdir, config.to_dict())
+            stack.enter_context(locked(folder))
+            return folder
+
+        folder = hosts.of_main(open_locked)
+        with hosts.agreed():
+            folder.require_visible()
+        stop = stack.enter_context(StopRequest())  # not before: what drives a TPU may take signals when it starts
+        try:
+            with Trainer(config, parts, sandbox, folder, hosts, stop, allow_previous_step) as trainer:
+                yield trainer
+        except Stopped:
+            sys.exit(RESTART_EXIT_CODE)

@@ -1,0 +1,92 @@
+"""A run opened for its saved players to answer once more: assembled, with checkpoints and a sandbox; and measured."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from codea1.config import config_of
+from codea1.evaluation.evaluations import evaluation_table, write_evaluation
+from codea1.evaluation.held_out import HeldOut, evaluate, summary
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.setup import Parts, assemble
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """What programs that ask a run's players have in common."""
+
+    folder: RunFolder
+    config: ConfigDict
+    parts: Parts
+    steps: Sequence[int]  # those that were asked for, in order, each once
+    grader: Grader
+    checkpoints: Checkpoints
+
+    def take(self, step: int) -> None:
+        """Gives the players their states of a step."""
+        self.parts.restore(self.checkpoints, step)
+
+
+@contextlib.contextmanager
+def opened_run(
+    path: str,
+    steps: Sequence[str],
+    hosts: Hosts,
+    config_for: Callable[[RunFolder], ConfigDict] = config_of,
+) -> Iterator[OpenedRun]:
+    """Opens a run; every host calls it, and each has a sandbox of its own until the end of the block.
+
+    Args:
+      steps: of checkpoints, each "last", "best" or a number; all that there are where none is named.
+      config_for: gives the config by which it plays; its own, or one that refuses the run or changes a player.
+
+    Raises BadInput: there is no such run or step, or what its config names cannot be used.
+    """
+    with hosts.agreed():
+        folder = RunFolder.existing(path)
+        config = config_for(folder)
+        parts = assemble(config)
+        checkpoints = Checkpoints.reader(folder.checkpoints)
+    hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
+    found = hosts.of_main(lambda: _steps(checkpoints, folder, steps))
+    with hosts.agreed():
+        pool = SandboxPool.of_config(config)
+    with pool as sandbox:
+        yield OpenedRun(folder, config, parts, found, Grader(sandbox), checkpoints)
+
+
+def _steps(checkpoints: Checkpoints, folder: RunFolder, names: Sequence[str]) -> list[int]:
+    found = {checkpoints.named(name, files="arrays/") for name in names or map(str, checkpoints.steps())}
+    if not found:
+        raise BadInput(f"{folder.checkpoints} has no complete step.")
+    return sorted(found)
+
+
+def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
+    """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
+
+    Args:
+      step: "last", "best" or a number.
+      split: "validation" or "test".
+
+    Raises BadInput: there is no such run or step, or what its config names cannot be used.
+    """
+    with opened_run(run, [step], hosts) as opened:
+        (number,) = opened.steps
+        opened.take(number)
+        config, parts = opened.config, opened.parts
+        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
+        measured = evaluate(asked, parts.players, opened.grader, hosts)
+    evaluation = summary(measured, number, split, [question.id for question in asked.questions])
+    hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))
+    if hosts.is_main:
+        title = f"step {number}, {evaluation['questions']} questions of the {split} split"
+        Console().print(evaluation_table(evaluation, title))

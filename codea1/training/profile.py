@@ -1,0 +1,66 @@
+"""A profiler's trace of a few steps, in the run's folder; TensorBoard with the xprof plugin and Perfetto show it."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from codea1.runs.folder import RunFolder
+from codea1.storage.objects import write_atomically
+
+STEP = "training step"  # what a step is called in the trace, where it has its number
+_KINDS = ("xplane.pb", "trace.json.gz")  # TensorBoard's, Perfetto's
+
+
+class ProfilerWindow:
+    """Traces this host while the steps of the window run; each host of a run has one of its own."""
+
+    def __init__(self, folder: RunFolder, first: int, count: int, last: int, host: int) -> None:
+        """Prepares a window of `count` steps from step `first` on; a `first` of 0 is no window.
+
+        `last` is the last step of the run; `host` is the number of this one. A run that is continued inside the window
+        traces the rest of it.
+        """
+        self._folder = folder
+        self._steps = range(first, min(first + count, last + 1)) if first else range(0)
+        self._host = host
+        self._started: int | None = None  # the first step of the trace under way
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Surrounds a step; at the end of the window's last one the trace is in the folder.
+
+        A trace that an exception ends is thrown away.
+        """
+        if number in self._steps and self._started is None:
+            self._start(number)
+        try:
+            with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
+                yield
+        except BaseException:
+            if self._started is not None:
+                self._stop(last=None)
+            raise
+        if self._started is not None and number == self._steps[-1]:
+            self._stop(last=number)
+
+    def _start(self, number: int) -> None:
+        options = jax.profiler.ProfileOptions()
+        # The scheduler and the reading of answers call so many Python functions that nothing else would be seen.
+        options.python_tracer_level = 0
+        self._local = tempfile.TemporaryDirectory()  # the profiler writes to local disks alone
+        jax.profiler.start_trace(self._local.name, profiler_options=options)
+        self._started = number
+
+    def _stop(self, last: int | None) -> None:
+        """Ends the trace, and keeps it where it is whole: up to step `last`."""
+        started, self._started = self._started, None
+        with self._local:
+            jax.profiler.stop_trace()
+            # One folder for all hosts: TensorBoard then takes them for one trace.
+            session = self._folder.profile / "plugins" / "profile" / f"steps_{started}_to_{last}"
+            for kind in _KINDS if last is not None else ():
+                for file in Path(self._local.name).rglob(f"*.{kind}"):
+                    write_atomically(session / f"host_{self._host}.{kind}", file.read_bytes())

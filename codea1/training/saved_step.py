@@ -1,0 +1,125 @@
+"""One step of a run as its folder holds it: made again from its samples and the checkpoint before it, and compared."""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1.data.tokenizer import load_tokenizer
+from codea1.game.methods import METHODS
+from codea1.players.player import Player
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import read_metrics
+from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
+from codea1.sharding import device_mesh
+from codea1.training.samples import of_rows
+
+_OF_THE_CLOCK = ("update_tflops_per_second", "update_mfu")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a metric may be from another: |a - b| <= absolute + relative * |b|."""
+
+    relative: float
+    absolute: float
+
+
+# By the dtype of activations: what another order of sums, on other devices, makes of an update.
+ROUNDING = {"float32": Tolerance(1e-4, 1e-5), "bfloat16": Tolerance(5e-2, 5e-3)}
+
+
+@dataclass(frozen=True)
+class MetricPair:
+    """A metric of the run beside the one that was made again; NaN where it is no number."""
+
+    name: str
+    recorded: float
+    again: float
+
+    @property
+    def is_equal(self) -> bool:
+        """To the last bit."""
+        return self.recorded == self.again or (math.isnan(self.recorded) and math.isnan(self.again))
+
+    def is_close(self, tolerance: Tolerance) -> bool:
+        """Whether they are equal within rounding."""
+        allowed = tolerance.absolute + tolerance.relative * abs(self.recorded)
+        return self.is_equal or abs(self.again - self.recorded) <= allowed
+
+
+class SavedStep:
+    """A training step of a run that can be made again. Nothing is written."""
+
+    def __init__(self, folder: RunFolder, config: ConfigDict, step: int) -> None:
+        """Finds what the folder holds of the step.
+
+        Raises BadInput: it has no samples or metrics of it, or no checkpoint of the step before; names those steps that
+        can be made again.
+        """
+        self.folder, self.step = folder, step
+        self._config = config
+        self._samples = Samples(folder)
+        self._checkpoints = Checkpoints.reader(folder.checkpoints)
+        self._rows = {row["step"]: row for row in read_metrics(folder.metrics)}
+        possible = self._possible()
+        if step not in possible:
+            known = ", ".join(map(str, possible)) or "none"
+            raise BadInput(f"{folder.path} cannot make step {step} again: {self._lacks(step)}; it can for {known}.")
+
+    @property
+    def start(self) -> str:
+        """Where the step begins, for people."""
+        return "the model folders" if self.step == 1 else f"the checkpoint of step {self.step - 1}"
+
+    def replay(self) -> list[MetricPair]:
+        """Makes every update of the step again, on the devices there are, and pairs its metrics with the run's.
+
+        Every host makes the same call. Raises BadInput: a model folder has gone, or the samples are damaged.
+        """
+        mesh = self.mesh()
+        players = [name for name in METHODS[self._config.method].policies if name != self._config.frozen]
+        return [pair for name in players for pair in self._pairs(name, self._learned(name, mesh))]
+
+    def mesh(self) -> Mesh:
+        """The run's mesh where there are devices for it, or else all that there are as fsdp."""
+        config, count = self._config, jax.device_count()
+        others = config.mesh.replica * config.mesh.tensor
+        fits = count % others == 0 if config.mesh.fsdp == -1 else count == others * config.mesh.fsdp
+        if not fits:
+            config = copy.deepcopy(config)
+            config.mesh.replica, config.mesh.fsdp, config.mesh.tensor = 1, -1, 1
+        return device_mesh(config)
+
+    def _learned(self, name: str, mesh: Mesh) -> dict[str, float]:
+        # One player after the other: the devices here may be smaller than those of the run.
+        player = Player(name, self._config, mesh, load_tokenizer(self._config[name].model))
+        if self.step > 1:
+            player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
+        return player.learn(of_rows(self._samples.read(self.step), player), self.step)
+
+    def _pairs(self, player: str, metrics: dict[str, float]) -> list[MetricPair]:
+        recorded = self._rows[self.step]
+        names = [name for name in metrics if name not in _OF_THE_CLOCK]
+        for name in names:
+            if f"{player}/{name}" not in recorded:
+                raise BadInput(f"{self.folder.metrics}, step {self.step}: no {player}/{name}.")
+        return [MetricPair(f"{player}/{name}", _number(recorded[f"{player}/{name}"]), metrics[name]) for name in names]
+
+    def _possible(self) -> list[int]:
+        starts = {0, *self._checkpoints.steps()}
+        return [step for step in self._samples.steps() if step - 1 in starts and step in self._rows]
+
+    def _lacks(self, step: int) -> str:
+        if step not in self._rows or step not in self._samples.steps():
+            return "it has no samples or metrics of it"
+        return f"it has no checkpoint of step {step - 1}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

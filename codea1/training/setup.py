@@ -1,0 +1,128 @@
+"""The parts of a run, made from its config: whatever can be wrong with the input is found here, cheap checks first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ml_collections import ConfigDict
+
+from codea1.data.feed import QuestionFeed, filter_by_length
+from codea1.data.loader import load_questions
+from codea1.data.static_tests import with_static_tests
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.game.asserts import golden_tests
+from codea1.game.book_shards import shards_of_host
+from codea1.game.eviction import Bound
+from codea1.game.methods import CodeRewardSource, Rules, game_rules
+from codea1.game.mistake_book import MistakeBook
+from codea1.game.prompts import PromptTemplates, code_messages
+from codea1.game.question import Question
+from codea1.game.rewards import OFFICIAL
+from codea1.players.player import Player
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sharding import device_mesh
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a run needs but a folder and a sandbox."""
+
+    rules: Rules
+    players: Mapping[str, Player]  # by role
+    policies: Mapping[str, Player]  # by name: each once, whatever it plays
+    feed: QuestionFeed
+    train: Sequence[Question]
+    dropped: Sequence[Question]  # training questions whose prompt does not fit
+    untested: Sequence[Question]  # training questions of which the static tests have none
+    validation: Sequence[Question]
+    test: Sequence[Question]
+
+    @property
+    def counted(self) -> str:
+        """How many questions there are of each set, in a sentence."""
+        return (
+            f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long), "
+            f"{len(self.validation)} for validation, {len(self.test)} for the test"
+        )
+
+    def questions(self, split: str) -> Sequence[Question]:
+        """Returns the held-out questions of "validation" or "test"."""
+        return {"validation": self.validation, "test": self.test}[split]
+
+    def restore(self, checkpoints: Checkpoints, step: int) -> None:
+        """Gives the policies their states of a step. Device memory need not hold these and those they had at once."""
+        abstract = {name: state for policy in self.policies.values() for name, state in policy.abstract_states.items()}
+        for policy in self.policies.values():
+            policy.release()
+        states = checkpoints.restore_part(step, abstract)
+        for policy in self.policies.values():
+            policy.restore(states)
+
+
+def assemble(config: ConfigDict) -> Parts:
+    """Loads what the config names.
+
+    Raises:
+      BadInput: a file, row, folder, template or mesh that cannot be used.
+    """
+    rules = game_rules(config)
+    mesh = device_mesh(config)
+    tokenizers = {name: load_tokenizer(config[name].model) for name in rules.method.policies}
+    train, dropped = _fitting(config, rules.templates, tokenizers["code"])
+    untested: list[Question] = []
+    if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
+        train, untested = with_static_tests(config.data.static_tests, train)
+    _require_a_batch(config, train, len(dropped) + len(untested))
+    sets = {name: questions_of(config, name) for name in ("validation", "test")}
+    for name, questions in sets.items():
+        _require_check_scripts(name, questions)
+    if rules.golden:
+        _require_golden_tests(train)
+    policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
+    players = {role: policies[name] for role, name in rules.method.roles.items()}
+    feed = QuestionFeed(train, config.questions_per_step, config.seed)
+    return Parts(rules, players, policies, feed, train, dropped, untested, **sets)
+
+
+def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
+    """This host's part of the book, empty."""
+    game = config.game
+    bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
+    return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
+
+
+def questions_of(config: ConfigDict, name: str) -> list[Question]:
+    """The questions of section `name` of config.data, as they are."""
+    section = config.data[name]
+    return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
+
+
+def _fitting(
+    config: ConfigDict, templates: PromptTemplates, tokenizer: ChatTokenizer
+) -> tuple[list[Question], list[Question]]:
+    return filter_by_length(
+        questions_of(config, "train"),
+        lambda question: len(tokenizer.encode_chat(code_messages(templates, question))),
+        config.code.max_prompt_length,
+    )
+
+
+def _require_a_batch(config: ConfigDict, train: Sequence[Question], num_left_out: int) -> None:
+    if len(train) < config.questions_per_step:
+        raise BadInput(
+            f"config.questions_per_step is {config.questions_per_step}, but {config.data.train.source} has "
+            f"{len(train)} questions that can be asked ({num_left_out} are too long or have no tests)."
+        )
+
+
+def _require_check_scripts(name: str, questions: Sequence[Question]) -> None:
+    for question in questions:
+        if not question.check_script:
+            raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
+
+
+def _require_golden_tests(questions: Sequence[Question]) -> None:
+    for question in questions:
+        if not golden_tests(question):
+            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")

@@ -1,0 +1,277 @@
+"""One step of Algorithm 1: what happens between a batch of questions and what its samples teach.
+
+Every host plays the whole step, but has only its share of the questions graded and takes the other verdicts from the
+others. Replayed tests run while other solutions are sampled, and the suites on a solution while other suites are;
+suites are asked for once all solutions are there.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from codea1.data.feed import QuestionFeed
+from codea1.game.answers import parse_suite
+from codea1.game.asserts import golden_tests
+from codea1.game.ground_truth import MarkedAssert
+from codea1.game.methods import Rules
+from codea1.game.mistake_book import BookChange, MistakeBook
+from codea1.game.prompts import code_messages, test_messages
+from codea1.game.question import Question
+from codea1.game.rewards import INFRA, RewardPolicy
+from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
+from codea1.game.round_statistics import statistics
+from codea1.game.tests import Test
+from codea1.players.player import Player
+from codea1.rollout.engine import Request, Sample
+from codea1.runtime.futures import Steps, run
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.phases import Stopwatch, doing
+from codea1.runtime.shares import Shares
+from codea1.sandbox.host.grading import LOST, Grader, require_judged
+from codea1.training.samples import of_round, trains
+from codea1.values.verdict import Verdict
+
+Solved = tuple[QuestionRecord, SolutionRecord]
+GradedSuite = tuple[list[MarkedAssert], list[Verdict]]  # and the verdicts of the tests among the asserts, in order
+
+
+class Step:
+    """What `codea1.train` does in one step, a method for each line of the algorithm, called in that order.
+
+    All methods are collectives: every host calls them alike.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        players: Mapping[str, Player],
+        rules: Rules,
+        feed: QuestionFeed,
+        grader: Grader,
+        book: MistakeBook,
+        hosts: Hosts,
+        batches: int = 0,
+    ) -> None:
+        """Begins step `number` with the players of each role.
+
+        `book` is this host's part of the Mistake Book; `batches` is how many batches of `feed` were asked before.
+        """
+        self.number = number
+        self.batches = batches
+        self.round = Round(number)  # of all questions asked so far
+        self.metrics: dict[str, float] = {}
+        self.watch = Stopwatch()
+        self.has_taught = False  # the book or a player has changed
+        self._players, self._rules, self._feed = players, rules, feed
+        self._grader, self._book, self._hosts = grader, book, hosts
+        self._batch = Round(number)  # of the questions asked last
+        self._rounds_left = rules.max_rounds
+
+    @contextlib.contextmanager
+    def rollout(self) -> Iterator[None]:
+        """Times what happens inside as the step's round."""
+        with self.watch.phase("round"), doing("rollout"):
+            yield
+
+    def next_questions(self) -> list[Question]:
+        """Returns the questions to ask next: a batch of them, and none once the step has enough.
+
+        With `max_rounds` above 1 it has enough when `questions_per_step` of them tell solutions apart.
+        """
+        asked = {record.question.id for record in self.round.questions}
+        while self._rounds_left and self._num_telling() < self._rules.questions_per_step:
+            questions = [question for question in self._feed.batch(self.batches) if question.id not in asked]
+            self.batches += 1
+            self._rounds_left -= 1
+            if questions:
+                return questions
+        return []
+
+    def retrieve(self, questions: Sequence[Question]) -> dict[str, list[Test]]:
+        """Returns each question's tests to be replayed, which the host that holds them sends to the others."""
+        ids = [question.id for question in questions]
+        if not self._rules.history_size:
+            return {id: [] for id in ids}
+        held = [id for id in ids if self._book.holds(id)]
+        own = {id: self._book.retrieve(id, self._rules.history_size, self.number) for id in held}
+        return {id: tests for part in self._hosts.exchange(own) for id, tests in part.items()}
+
+    def sample_solutions(self, questions: Sequence[Question], history: Mapping[str, list[Test]]) -> list[Solved]:
+        """Samples M solutions of each question from the Code LLM, and starts their replayed or golden tests.
+
+        A question whose prompt does not fit has none, which the step's statistics count.
+        """
+        player, rules = self._players["code"], self._rules
+        records = [QuestionRecord(each, signature=rules.policy.signature(each)) for each in questions]
+        by_id = {record.question.id: record for record in records}
+        self._batch = Round(self.number, records)
+        self._shares = Shares(self._hosts, list(by_id))
+        self._graded: list[tuple[SolutionRecord, list[Test] | None]] = []  # the shares' pieces; None: its suites
+        solved = []
+        with self.watch.phase("rollout_code"):
+            prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}
+            requests = [
+                Request(id, prompt, first_sample=0, num_samples=rules.num_solutions)
+                for id, prompt in prompts.items()
+                if player.fits(prompt)
+            ]
+            for sample in player.generate(requests, step=self.number, role="code"):
+                record = by_id[sample.question_id]
+                answer = _sample_record(player, sample)
+                solution = SolutionRecord(sample.index, answer, rules.policy.read_program(answer.text))
+                record.solutions.append(solution)
+                solved.append((record, solution))
+                tests = golden_tests(record.question) if rules.golden else history[record.question.id]
+                self._graded.append((solution, tests))
+                self._shares.add(record.question.id, partial(self._grader.grade, solution.program.source, tests))
+        for record in records:
+            record.solutions.sort(key=lambda solution: solution.index)
+        return solved
+
+    def sample_suites(self, solutions: Sequence[Solved]) -> None:
+        """Samples N suites for each solution from the Test LLM, and has a solution's suites graded when it has all.
+
+        A solution that makes the prompt too long has no suites, which the step's statistics count.
+        """
+        if "test" not in self._players:
+            return
+        player, rules = self._players["test"], self._rules
+        asked: dict[tuple[str, int], Solved] = {}
+        requests = []
+        with self.watch.phase("rollout_test"):
+            for record, solution in solutions:
+                shown = solution.program.source if rules.method.sees_solution else None
+                prompt = player.prompt_ids(test_messages(rules.templates, record.question, shown, rules.num_tests))
+                solution.test_prompt_fits = player.fits(prompt)
+                if solution.test_prompt_fits:
+                    asked[record.question.id, solution.index] = record, solution
+                    first = solution.index * rules.num_suites
+                    requests.append(Request(record.question.id, prompt, first, num_samples=rules.num_suites))
+            for sample in player.generate(requests, step=self.number, role="test"):
+                m, n = divmod(sample.index, rules.num_suites)
+                record, solution = asked[sample.question_id, m]
+                answer = _sample_record(player, sample)
+                solution.suites.append(SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point)))
+                if len(solution.suites) == rules.num_suites:
+                    solution.suites.sort(key=lambda suite: suite.index)
+                    self._graded.append((solution, None))
+                    grade = partial(run, _grade_suites(record, solution, rules.policy, self._grader))
+                    self._shares.add(record.question.id, grade)
+
+    def collect_verdicts(self) -> None:
+        """Waits for every grading of all hosts, and writes verdicts into the records of solutions and suites."""
+        with self.watch.phase("sandbox_wait"):
+            results = self._shares.collect()
+        for (solution, tests), result in zip(self._graded, results, strict=True):
+            if tests is None:
+                for suite, graded in zip(solution.suites, result, strict=True):
+                    suite.marked, suite.verdicts = graded
+            else:
+                solution.program_valid, solution.lost = result.program_valid, result.lost
+                runs = [GradedTest(test, verdict) for test, verdict in zip(tests, result.verdicts, strict=True)]
+                if self._rules.golden:
+                    solution.golden = runs
+                else:
+                    solution.history = runs
+
+    def assign_rewards(self) -> None:
+        """Gives every solution and suite its reward.
+
+        Raises BadInput as `require_judged` does where the sandbox masks every program's reward, and where a host
+        sampled or judged something else than the others.
+        """
+        for solution in self._batch.solutions:
+            if self._rules.golden:
+                solution.pay_from_golden_tests()
+            else:
+                solution.pay_from_suites(self._rules.policy)
+        with self._hosts.agreed():
+            reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in self._batch.solutions]
+            require_judged(reasons, f"programs of step {self.number}")
+        digest = hashlib.blake2b()
+        for record in (*self._batch.solutions, *self._batch.suites):
+            digest.update(f"{record.sample.text} {record.reward.total} ".encode("utf-8", "surrogatepass"))
+        self._hosts.require_same(f"samples or rewards of step {self.number}", digest.digest())
+
+    def update_book(self) -> None:
+        """Lets each host's part of the Mistake Book learn; the round notes the whole book's change and size."""
+        self.has_taught = True
+        batch, book, hosts = self._batch, self._book, self._hosts
+        if self._rules.history_size:
+            batch.update(book)
+            if book.bound.max_total:
+                places = [place for part in hosts.exchange(book.places()) for place in part]
+                batch.evict(book, book.bound.total_surplus(places))
+            changes, sizes = zip(*hosts.exchange((batch.book_change, batch.book_size)), strict=True)
+            batch.book_change, batch.book_size = sum(changes, BookChange()), sum(sizes)
+        self.round.add(batch)
+
+    def assign_advantages(self) -> None:
+        """Selects the suites that train (TOPVAR), and compares every sample with its group, role by role."""
+        if "test" in self._players:
+            self.round.select(self._rules.trained_solutions)
+        if self._rules.max_rounds > 1:
+            self.round.keep(self._rules.questions_per_step)
+        _compare(self.round.code_groups(), self._players["code"])
+        if "test" in self._players:
+            _compare(self.round.test_groups(), self._players["test"])
+        self.metrics |= statistics(self.round)
+
+    def learn(self, player: Player) -> None:
+        """Makes the player's optimizer steps on its selected samples, of all roles that it plays."""
+        with self.watch.phase("learn"), doing("update"):
+            learned = player.learn(of_round(self.round, player), self.number)
+        self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
+
+    def _num_telling(self) -> int:
+        """Counts the questions that tell solutions apart; with one round a step, those that were asked."""
+        if self._rules.max_rounds == 1:
+            return 0
+        return sum(record.tells_solutions_apart for record in self.round.questions)
+
+
+def _grade_suites(
+    record: QuestionRecord, solution: SolutionRecord, policy: RewardPolicy, grader: Grader
+) -> Steps[list[GradedSuite]]:
+    """Runs the ground truth and then, on its answers, the solution: one process each for all suites.
+
+    Which tests share a process depends on the samples alone and never on when they finished, because a program that
+    keeps state between calls can tell.
+    """
+    parsed = [suite.parsed for suite in solution.suites]
+    calls = list(dict.fromkeys(call for suite in parsed for call in policy.calls(suite)))
+    answers = yield grader.ground_truth(record.question.ground_truth, calls)
+    known = dict(zip(calls, answers, strict=True))
+    marked = [policy.mark(suite, known, record.signature) for suite in parsed]
+    tests = [item.test for items in marked for item in items if item.kept]
+    grading = yield grader.grade(solution.program.source, tests)
+    verdicts = iter(grading.verdicts)
+    return [(items, list(islice(verdicts, sum(item.kept for item in items)))) for items in marked]
+
+
+def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
+    """Writes shaped rewards and advantages into the records, under the settings of their player."""
+    records = [(index, record) for index, group in enumerate(groups) for record in group]
+    for _, record in records:
+        if not record.masked:
+            record.shaped_reward = player.shaped_reward(record.reward.total, len(record.sample.token_ids))
+    advantages = player.advantages(
+        [record.shaped_reward for _, record in records],
+        [index for index, _ in records],
+        [len(record.sample.token_ids) if trains(record, player) else 0 for _, record in records],
+    )
+    for (_, record), advantage in zip(records, advantages, strict=True):
+        record.advantage = float(advantage)
+
+
+def _sample_record(player: Player, sample: Sample) -> SampleRecord:
+    return SampleRecord(
+        prompt=player.tokenizer.transcript(sample.prompt_ids),
+        prompt_ids=sample.prompt_ids,
+        text=player.tokenizer.decode(sample.token_ids),
+        token_ids=sample.token_ids,
+        log_probs=tuple(float(value) for value in sample.log_probs),
+        finish_reason=sample.finish_reason,
+    )

@@ -1,0 +1,333 @@
+"""A run: what surrounds the steps of Algorithm 1, so that held-out questions are looked at and nothing done is lost."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from codea1.evaluation.evaluations import read_evaluation
+from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate, summary
+from codea1.evaluation.statistics import bootstrap_interval
+from codea1.game.round_rows import rows
+from codea1.players.player import Player
+from codea1.runs.book_files import BookSave
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runtime.compilations import Compilation
+from codea1.runtime.device_memory import memory_metrics
+from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.hosts import AgreedBadInput, Hosts
+from codea1.runtime.phases import doing, progress
+from codea1.runtime.signals import Stopped, StopRequest
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.storage.checksums import Checksum
+from codea1.training.profile import ProfilerWindow
+from codea1.training.record import NoRecord, Record
+from codea1.training.revalidation import revalidate
+from codea1.training.setup import Parts, mistake_book
+from codea1.training.step import Step
+
+Metrics = dict[str, float]
+
+
+@dataclasses.dataclass
+class Best:
+    """The step that did best on the validation questions."""
+
+    step: int = -1
+    score: float = float("-inf")
+
+    def see(self, step: int, score: float) -> None:
+        """Takes note of a step's score; the earliest of equals stays."""
+        if score > self.score:
+            self.step, self.score = step, score
+
+
+@dataclasses.dataclass
+class Position:
+    """How far the run has come: what a checkpoint holds besides the players and the book."""
+
+    step: int = -1  # the last whole one: the players hold what its updates made of them, and the book what it taught
+    batches: int = 0  # of questions, asked until then
+    row: Metrics | None = None  # the step's metrics, until they are complete and written
+
+
+class Trainer:
+    """Every host's side of a run, from where its folder stands to the last step. A context manager.
+
+    Asked to stop, it leaves the step that it is in and saves the last whole one. Between whole steps lie moments in
+    which the players and the book are neither here nor there; those it sees through.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        parts: Parts,
+        sandbox: SandboxPool,
+        folder: RunFolder,
+        hosts: Hosts,
+        stop: StopRequest | None = None,
+        allow_previous_step: bool = False,
+    ):
+        """Opens the run in `folder`; `allow_previous_step` goes on from an older step where the newest is damaged."""
+        self._config = config
+        self._parts = parts
+        self._policies = parts.policies
+        self._sandbox = sandbox
+        self._grader = Grader(sandbox)
+        self._folder = folder
+        self._hosts = hosts
+        self._allow_previous_step = allow_previous_step
+        self._book = mistake_book(config, hosts)  # of all hosts together
+        self._best = Best()
+        self._position = Position()
+        self._cursor: Checksum | None = None  # of the metrics, as the step that the run goes on from was saved with
+        self._step: Step | None = None  # that is played
+        self._saved = -1  # step
+        self._stop = stop or StopRequest()
+        self._notes: list[str] = []  # what a person must know of how the run was taken up
+        window = config.profile
+        self._profile = ProfilerWindow(folder, window.first_step, window.steps, config.steps, hosts.index)
+        self._checkpoints = Checkpoints(
+            folder.checkpoints, keep_last=config.checkpoint.keep_last, keep_best=config.checkpoint.keep_best
+        )
+
+    def __enter__(self) -> "Trainer":
+        """Takes up the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
+        with doing("storage"):
+            self._resume()
+            with self._hosts.agreed():
+                self._record = self._open_record()
+        for player in self._policies.values():
+            player.call_between_chunks(self._safe_point)
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        """Saves what can be saved: the last whole step, where the players still hold it and all hosts end together."""
+        with self._record:
+            # Bad input that one host alone met has no end together.
+            together = self._hosts.count == 1 or isinstance(error, AgreedBadInput)
+            if isinstance(error, Stopped) or (isinstance(error, BadInput) and self._is_whole and together):
+                self._save_last_step()
+            elif isinstance(error, BadInput | StorageFailed):
+                self._checkpoints.settle()
+        if error is None:
+            self._checkpoints.close()
+
+    @property
+    def learners(self) -> list[Player]:
+        """The players that learn, each once, whatever it plays."""
+        return [player for player in self._policies.values() if player.learns]
+
+    def prepare(self) -> None:
+        """Compiles, evaluates before the first step, and completes the last one where it was cut off."""
+        done = self._position.step
+        self._announce(done)
+        for name, player in self._policies.items():
+            self._compile(name, "generation", player.warm_up)
+            if done < self._config.steps and player.learns:
+                self._compile(name, "learning", player.warm_up_learning)
+        self._evaluate_once("before", step=0, due=done < 0)
+        if done < 0:
+            self._record.write_metrics(0, self._validate(0))
+        elif self._position.row is not None:
+            self._finish_step()
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps that are left."""
+        yield from range(max(self._position.step, 0) + 1, self._config.steps + 1)
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[Step]:
+        """Begins a step; once it has taught, it is whole: it is validated where that is due, written down and saved."""
+        self._safe_point()
+        self._stop.costs_nothing = False
+        self._grader.take_stats()  # of the last validation, like those of the players
+        for player in self._policies.values():
+            player.take_rollout_metrics()
+        parts = self._parts
+        with doing(f"step {number}"):
+            with self._profile.step(number):
+                self._step = step = Step(
+                    number,
+                    parts.players,
+                    parts.rules,
+                    parts.feed,
+                    self._grader,
+                    self._book,
+                    self._hosts,
+                    self._position.batches,
+                )
+                with step.watch.phase("total"):
+                    yield step
+                    with doing("storage"):
+                        self._record.write_samples(number, rows(step.round))
+                self._position = Position(number, step.batches, self._row(step))
+                self._step = None
+            self._finish_step()
+
+    def conclude(self) -> None:
+        """Evaluates after the last step and writes the report, whose table is shown."""
+        with doing("storage"):
+            self._checkpoints.wait()
+        self._stop.costs_nothing = True
+        self._evaluate_once("after", step=self._config.steps, due=True)
+        self._record.print(f"best step on the validation questions: {self._best.step}")
+        self._record.write_report()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the players and the book are as the last whole step left them."""
+        return self._step is None or not self._step.has_taught
+
+    def _open_record(self) -> Record:
+        if not self._hosts.is_main:
+            return NoRecord()
+        done = self._position.step
+        last_row = done if self._position.row is None else done - 1
+        return Record(self._folder, done, last_row, self._config.steps, self._config.validation.every, self._cursor)
+
+    def _safe_point(self) -> None:
+        progress()
+        if self._is_whole:
+            self._stop.safe_point(self._hosts)
+
+    def _row(self, step: Step) -> Metrics:
+        """The step's metrics, all but those of validation. A collective."""
+        seconds = step.watch.seconds
+        metrics = step.metrics | {f"time/{name}": spent for name, spent in seconds.items()}
+        metrics |= self._sandbox_metrics(seconds)
+        for name, player in self._policies.items():
+            metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
+        tokens = sum(len(each.sample.token_ids) for each in (*step.round.solutions, *step.round.suites))
+        metrics["perf/tokens_per_second"] = tokens / seconds["round"]
+        metrics |= {"perf/processes": float(jax.process_count()), "perf/devices": float(jax.device_count())}
+        return metrics | memory_metrics(self._hosts)
+
+    def _sandbox_metrics(self, seconds: dict[str, float]) -> Metrics:
+        """Sums over the hosts, and how far this host had to wait for all of them."""
+        own = self._grader.take_stats(), self._sandbox.isolation.strength
+        stats, strengths = zip(*self._hosts.exchange(own), strict=True)
+        metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}
+        wait, busy = seconds.get("sandbox_wait", 0.0), metrics["sandbox/busy_seconds"] / len(stats)
+        metrics["sandbox/share_of_step"] = wait / seconds["total"]
+        metrics["sandbox/hidden_share"] = max(0.0, 1.0 - wait / max(busy, 1e-9))
+        metrics["sandbox/isolation"] = float(min(strengths))
+        return metrics
+
+    def _finish_step(self) -> None:
+        """What follows from the players of the last whole step alone, now or after the run was taken up again."""
+        step, row = self._position.step, self._position.row
+        if step == self._config.steps or step % self._config.validation.every == 0:
+            row = row | self._validate(step)
+        with doing("storage"):
+            self._record.write_metrics(step, row)
+            self._position.row = None
+            self._save_if_due(step, row)
+        self._record.show_step(step, row)
+
+    def _validate(self, step: int) -> Metrics:
+        self._record.note("validating")
+        measured = self._measure("validation", self._config.validation.samples)
+        means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
+        means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
+        self._best.see(step, means["validation/score"])
+        return means
+
+    def _evaluate_once(self, name: str, step: int, due: bool) -> None:
+        if not due or self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
+            return
+        self._record.note(f"evaluating {name} training, on the test split")
+        measured = self._measure("test", self._config.validation.test_samples)
+        question_ids = [question.id for question in self._parts.test]
+        self._record.write_evaluation(name, summary(measured, step, "test", question_ids))
+
+    def _measure(self, split: str, samples: int) -> PerQuestion:
+        parts = self._parts
+        asked = HeldOut.of_config(self._config, parts.rules, split, parts.questions(split), samples)
+        with doing("rollout"):
+            return evaluate(asked, parts.players, self._grader, self._hosts)
+
+    def _save_if_due(self, step: int, row: Metrics) -> None:
+        # The best step must be there to be kept, whenever validation finds it.
+        due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._best.step)
+        score = row.get("validation/score")
+        if due and self._saved < step:
+            self._save(score)
+        elif due and score is not None:  # it was saved when validation was cut off
+            self._checkpoints.set_score(step, score)
+        else:
+            self._checkpoints.check()
+
+    def _save_last_step(self) -> None:
+        with doing("storage"):
+            if self._saved < self._position.step:
+                self._save(score=None)
+            self._checkpoints.close()
+        after = f"after step {self._saved}, which is saved" if self._saved > 0 else "before the first step"
+        self._record.print(f"stopped {after}: the same command goes on from there")
+
+    def _save(self, score: float | None) -> None:
+        arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
+        row = self._position.row
+        state = {
+            "best": dataclasses.asdict(self._best),
+            "batches": self._position.batches,
+            "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
+            "metrics": self._record.cursor(),
+        }
+        book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
+        self._checkpoints.save(self._position.step, arrays, state, score, book)
+        self._saved = self._position.step
+
+    def _resume(self) -> None:
+        """Takes up the last complete checkpoint, where there is one."""
+        abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
+        step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
+        self._notes += [f"given up: {damage}" for damage in damages]
+        if step is None:
+            return
+        self._checkpoints.forget_after(step)
+        for player in self._policies.values():
+            player.release()
+        step, arrays, state = self._checkpoints.restore(step, abstract)
+        for player in self._policies.values():
+            player.restore(arrays)
+        with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them
+            pages = self._checkpoints.restore_book(step, self._book.shards)
+            valid = revalidate(pages, self._parts.train, self._grader)
+        self._book.load(valid.pages)
+        self._notes += [line for lines in self._hosts.exchange(valid.lines) for line in lines]
+        self._best = Best(**state["best"])
+        self._position = Position(step, state["batches"], state["row"])
+        self._saved = step
+        self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
+
+    def _compile(self, name: str, what: str, warm_up: Callable[[], list[Compilation]]) -> None:
+        self._record.note(f"compiling the {what} of the {name} player")
+        with doing("compile"):
+            compiled = warm_up()
+        seconds = sum(compilation.seconds for compilation in compiled)
+        self._record.print(f"{name}: compiled {len(compiled)} programs of {what} in {seconds:.1f} s")
+        for compilation in sorted(compiled, key=lambda compilation: -compilation.seconds)[:3]:
+            self._record.print(f"  {compilation.seconds:6.1f} s  {compilation.name}")
+
+    def _announce(self, done: int) -> None:
+        parts = self._parts
+        if done >= 0:
+            self._record.print(f"continuing {self._folder.path} after step {done}", *self._notes)
+        self._record.print(parts.counted)
+        self._record.print(self._sandbox.isolation_note)
+        for question in parts.dropped:
+            self._record.print(f"dropped: {question.id}")
+        if parts.untested:
+            self._record.print(
+                f"{len(parts.untested)} more training questions are left out: "
+                f"{self._config.data.static_tests} has no tests of them"
+            )
+        for question in parts.untested:
+            self._record.print(f"without tests: {question.id}")

@@ -1,0 +1,408 @@
+"""Whole evaluations of programs on code benchmarks: resumed, refused, told, with a model and with best-of-N."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from codea1.evaluation import best_of_n, evaluation, programs
+from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.attempts import Attempt, kept_attempts
+from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
+from codea1.evaluation.code_benchmarks import CheckScripts
+from codea1.evaluation.evalplus import EvalPlus
+from codea1.evaluation.evaluation import EvaluationFolder
+from codea1.evaluation.programs import FILES, evaluate_code
+from codea1.game.prompts import DEFAULT
+from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import run
+from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host.grading import Grader, Grading
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.results import ScriptRun
+from codea1.values.verdict import Verdict
+from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
+
+CHECK = "def check(candidate):\n    assert candidate(1) == 2"
+RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
+
+
+def asked(tmp_path: Path, **changes: Any) -> Asked:
+    """Asks for the programs of c.jsonl on two tasks."""
+    usual = Asked(
+        benchmark="humanevalplus",
+        file=str(tmp_path / "he.jsonl"),
+        completions=str(tmp_path / "c.jsonl"),
+        output=str(tmp_path / "out"),
+        sampling=SamplingParams(samples=3),
+        lengths=(120, 16, 8),
+        num_tests=2,
+    )
+    return dataclasses.replace(usual, **changes)
+
+
+def completions(tmp_path: Path, *programs: tuple[int, str]) -> None:
+    write_rows(tmp_path / "c.jsonl", *({"task_id": f"HumanEval/{n}", "solution": text} for n, text in programs))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
+
+
+def result(tmp_path: Path, name: str = "humanevalplus") -> dict:
+    return json.loads((tmp_path / "out" / "evaluations" / f"{name}_step_000000.json").read_text())
+
+
+def rows(tmp_path: Path, name: str, benchmark: str = "humanevalplus") -> list[dict]:
+    path = tmp_path / "out" / "evaluations" / f"{benchmark}_step_000000" / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_completions_are_counted(tmp_path, capsys):
+    completions(tmp_path, *[(0, RIGHT), (0, WRONG)] * 4, (1, RIGHT), *[(1, "")] * 7)
+    evaluate_code(asked(tmp_path), Hosts())
+    whole = result(tmp_path)
+    assert whole["split"] == "humanevalplus"
+    assert whole["question_ids"] == ["HumanEval/0", "HumanEval/1"]
+    assert list(whole["metrics"]) == ["avg_at_8", "pass_at_1", "pass_at_8"]
+    assert whole["metrics"]["avg_at_8"]["per_question"] == [0.5, 0.125]
+    assert whole["metrics"]["pass_at_8"]["per_question"] == [1.0, 1.0]
+    assert "7 of 16 programs are empty and count as failures" in capsys.readouterr().err
+    verdicts = [row["verdict"] for row in rows(tmp_path, "results") if row["question_id"] == "HumanEval/0"]
+    assert verdicts == ["pass", "fail"] * 4
+
+
+def test_an_evaluation_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+    completions(tmp_path, (0, RIGHT), (1, WRONG))
+    evaluate_code(asked(tmp_path), Hosts())
+    whole = result(tmp_path)
+    results = tmp_path / "out" / "evaluations" / "humanevalplus_step_000000" / "results.jsonl"
+    first, second = results.read_text().splitlines()
+    results.write_text(f"{first}\n{second[:20]}")  # killed while the second line was written
+    judged = []
+    judge = EvalPlus.judge
+    monkeypatch.setattr(
+        EvalPlus,
+        "judge",
+        lambda self, question, program: (judged.append((question.id, program)), judge(self, question, program))[1],
+    )
+    evaluate_code(asked(tmp_path), Hosts())
+    assert [id for id, program in judged if program in (RIGHT, WRONG)] == ["HumanEval/1"]
+    assert result(tmp_path) == whole
+    assert len(rows(tmp_path, "attempts")) == len(rows(tmp_path, "results")) == 2
+
+
+def test_another_evaluation_is_refused_the_folder(tmp_path, model_folder):
+    completions(tmp_path, (0, RIGHT), (1, WRONG))
+    evaluate_code(asked(tmp_path), Hosts())
+    with pytest.raises(BadInput, match=r"evaluated\.model is"):
+        evaluate_code(asked(tmp_path, completions="", model=str(model_folder)), Hosts())
+    completions(tmp_path, (0, RIGHT), (1, RIGHT))
+    with pytest.raises(BadInput, match=r"attempts is .* there and .* here"):
+        evaluate_code(asked(tmp_path), Hosts())
+
+
+@pytest.mark.parametrize("changes", [{"plus_input": [[11]]}, {"atol": 0.5}])
+def test_another_version_of_the_file_is_another_evaluation(tmp_path, changes):
+    completions(tmp_path, (0, RIGHT), (1, RIGHT))
+    evaluate_code(asked(tmp_path), Hosts())
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, **changes))
+    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
+        evaluate_code(asked(tmp_path), Hosts())
+
+
+def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder, monkeypatch):
+    completions(tmp_path)
+    model = tmp_path / "model"
+    shutil.copytree(model_folder, model)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(programs, "sampled", lambda *_: iter(()))
+    wanted = asked(tmp_path, completions="", model=str(model))
+    evaluate_code(wanted, Hosts())
+    (model / "README.md").write_text("what it is")
+    evaluate_code(wanted, Hosts())
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1  # as long as before, with the same header
+    weights.write_bytes(content)
+    with pytest.raises(BadInput, match=r"weights is .* there and .* here"):
+        evaluate_code(wanted, Hosts())
+
+
+def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
+    first, second = (EvaluationFolder(str(tmp_path / "e"), {"benchmark": "b"}, FILES) for _ in range(2))
+    with first:
+        with pytest.raises(BadInput, match=r"folder .*/e: another process works there"), second:
+            pass
+        first.add("attempts", ("q", 0), {"program": RIGHT})
+    with second:
+        assert kept_attempts(second, {"q"}) == [Attempt("q", 0, RIGHT)]
+        assert kept_attempts(second, {"p"}) == []
+
+
+def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
+    completions(tmp_path, (0, RIGHT), (1, RIGHT))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution="    return y\n"))
+    evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_1"]["per_question"] == [1.0, None]
+    assert list(result(tmp_path)["left_out"]) == ["HumanEval/1"]
+    assert "HumanEval/1 is left out: its own solution does not pass" in capsys.readouterr().err
+
+
+def lost(verdict: object) -> Future:
+    future: Future = Future()
+    future.set_result(verdict)
+    return future
+
+
+def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, monkeypatch, capsys):
+    completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG))
+    truth = "    return 1 + x\n"
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    run_batch = SandboxPool.run_batch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SandboxPool,
+            "run_batch",
+            lambda self, program, *rest: (
+                lost(ScriptRun(Verdict.INFRA, "gone", 0.0)) if truth in program else run_batch(self, program, *rest)
+            ),
+        )
+        evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, None]
+    assert {row["question_id"] for row in rows(tmp_path, "results")} == {"HumanEval/0"}
+    assert "HumanEval/1 is left out: the sandbox failed on its own solution" in capsys.readouterr().err
+    evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("semantics", ["evalplus", "scripts"])
+def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path, monkeypatch, semantics):
+    rows = [humaneval_row(number) for number in range(4)]
+    write_rows(tmp_path / "he.jsonl", *rows)
+    write_rows(tmp_path / "c.jsonl", *({"task_id": row["task_id"], "solution": RIGHT} for row in rows))
+    benchmark = CheckScripts(
+        "he", [Question(r["task_id"], None, "", "", RIGHT, "f", check_script=CHECK) for r in rows], None
+    )
+    if semantics == "scripts":
+        crashed = ScriptRun(Verdict.ERROR, "script exited with status 1", 0.0)
+        monkeypatch.setattr(CheckScripts, "judge", lambda *_: lost(crashed))
+        monkeypatch.setattr(programs, "load_benchmark", lambda *_: benchmark)
+    else:
+        monkeypatch.setattr(SandboxPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
+    with pytest.raises(
+        BadInput, match=r"all 4 ground truths of h.* not theirs: .*(infra: gone|script exited with status 1);"
+    ):
+        evaluate_code(asked(tmp_path), Hosts())
+
+
+def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
+    completions(tmp_path, (0, RIGHT), (0, WRONG), (0, ""), (1, RIGHT), (1, f"{WRONG}  # 2"), (1, f"{WRONG}  # 3"))
+    run_batch = SandboxPool.run_batch
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            SandboxPool,
+            "run_batch",
+            lambda self, program, *rest: (
+                run_batch(self, program, *rest)
+                if "canonical" in program
+                else lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
+            ),
+        )
+        truth = "    return x + 1  # canonical\n"
+        write_rows(tmp_path / "he.jsonl", *(humaneval_row(number, canonical_solution=truth) for number in range(2)))
+        with pytest.raises(BadInput, match=r"all 5 programs for humanevalplus failed .* not theirs: base: gone;"):
+            evaluate_code(asked(tmp_path), Hosts())
+    evaluate_code(asked(tmp_path), Hosts())
+    assert result(tmp_path)["metrics"]["pass_at_1"]["per_question"] == [pytest.approx(1 / 3)] * 2
+
+
+def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, monkeypatch):
+    completions(tmp_path)
+    truth = "    return 1 + x\n"
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    wanted = asked(tmp_path, completions="", model="model", sampling=SamplingParams(samples=1))
+    monkeypatch.setattr(evaluation.huggingface, "Checkpoint", lambda _: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(
+        programs,
+        "sampled",
+        lambda _, questions, *__: (Attempt(question.id, 0, RIGHT) for question in questions),
+    )
+    run_batch = SandboxPool.run_batch
+    for broken, values in (("    return x + 1\n", [None, 1.0]), (truth, [1.0, None])):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                SandboxPool,
+                "run_batch",
+                lambda self, program, *rest, broken=broken: (
+                    lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
+                    if broken in program
+                    else run_batch(self, program, *rest)
+                ),
+            )
+            evaluate_code(wanted, Hosts())
+        assert result(tmp_path)["metrics"]["avg_at_1"]["per_question"] == values
+
+
+def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder):
+    completions(tmp_path, (0, RIGHT))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
+    with pytest.raises(BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"):
+        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+
+
+def test_bigcodebench_end_to_end(tmp_path):
+    write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1))
+    answers = ["    return statistics.mean(numbers)", "    return 0"]
+    write_rows(
+        tmp_path / "c.jsonl",
+        *({"task_id": f"BigCodeBench/{i}", "completion": answer} for i, answer in enumerate(answers)),
+    )
+    evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
+    assert result(tmp_path, "bigcodebench_complete_hard")["metrics"]["avg_at_1"]["per_question"] == [1.0, 0.0]
+    stricter = bigcodebench_row(1)["test"].replace("2)", "2.0)")
+    write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1, test=stricter))
+    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
+        evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
+
+
+def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
+    completions(tmp_path)
+    wanted = asked(tmp_path, completions="", model=str(model_folder))
+    evaluate_code(wanted, Hosts())
+    folder = tmp_path / "out" / "evaluations" / "humanevalplus_step_000000"
+    attempts = sorted(folder.joinpath("attempts.jsonl").read_text().splitlines())
+    assert len(attempts) == 6
+    kept = [line for line in attempts if '"index": 1' not in line]
+    for name in ("attempts", "results"):
+        lines = folder.joinpath(f"{name}.jsonl").read_text().splitlines(keepends=True)
+        folder.joinpath(f"{name}.jsonl").write_text("".join(line for line in lines if '"index": 1' not in line))
+    assert len(kept) == 4
+    evaluate_code(wanted, Hosts())
+    assert sorted(folder.joinpath("attempts.jsonl").read_text().splitlines()) == attempts
+    with pytest.raises(BadInput, match=r"samples is 3 there and 4 here"):
+        evaluate_code(
+            asked(tmp_path, completions="", model=str(model_folder), sampling=SamplingParams(samples=4)), Hosts()
+        )
+
+
+def test_prompts_that_do_not_fit_are_failures(tmp_path, model_folder):
+    completions(tmp_path)
+    evaluate_code(asked(tmp_path, completions="", model=str(model_folder), lengths=(3, 4, 8)), Hosts())
+    assert result(tmp_path)["metrics"]["avg_at_3"]["per_question"] == [0.0, 0.0]
+
+
+def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
+    completions(tmp_path, (0, WRONG), (0, RIGHT), (0, RIGHT + "  # too"), (1, WRONG), (1, RIGHT), (1, ""))
+    written = iter(["assert f(1) == 2\nassert f(2) == 3", "assert f(0) == 1", "", "assert f(1) == 1", ""])
+
+    def suites(questions: Sequence, attempts: dict, *_: object, done: set, **__: object) -> Iterator:
+        for question in questions:
+            for attempt in attempts[question.id]:
+                if attempt.program and (question.id, attempt.index) not in done:
+                    yield (question.id, attempt.index), next(written)
+
+    monkeypatch.setattr(best_of_n, "suites", suites)
+    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    evaluate_code(wanted, Hosts())
+    # The right tests choose a right program, and the wrong one a wrong program.
+    assert result(tmp_path, "humanevalplus_best_of_3")["metrics"]["pass_at_1"]["per_question"] == [1.0, 0.0]
+    assert [(row["passed"], row["tests"]) for row in rows(tmp_path, "choices", "humanevalplus_best_of_3")] == [
+        *[(0, 3), (3, 3), (3, 3)],
+        *[(1, 1), (0, 1), (0, 1)],
+    ]
+    before = rows(tmp_path, "choices", "humanevalplus_best_of_3")
+    evaluate_code(wanted, Hosts())  # `written` has no more to give
+    assert rows(tmp_path, "choices", "humanevalplus_best_of_3") == before
+    with pytest.raises(BadInput, match=r"num_tests is 2 there and 3 here"):
+        evaluate_code(dataclasses.replace(wanted, num_tests=3), Hosts())
+
+
+def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_folder, monkeypatch, capsys):
+    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
+    monkeypatch.setattr(
+        best_of_n,
+        "suites",
+        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+    )
+    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    grade = Grader.grade
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Grader,
+            "grade",
+            lambda self, program, tests: (
+                lost(Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0))
+                if "two" in program
+                else grade(self, program, tests)
+            ),
+        )
+        evaluate_code(wanted, Hosts())
+    name = "humanevalplus_best_of_2"
+    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, None]
+    assert {row["question_id"] for row in rows(tmp_path, "choices", name)} == {"HumanEval/0"}
+    assert "the sandbox failed on 1 programs to choose from" in " ".join(capsys.readouterr().err.split())
+    evaluate_code(wanted, Hosts())
+    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, 1.0]
+
+
+def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_folder, monkeypatch):
+    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT))
+    monkeypatch.setattr(
+        best_of_n,
+        "suites",
+        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+    )
+    monkeypatch.setattr(
+        Grader, "grade", lambda _, __, tests: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
+    )
+    with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
+        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+
+
+def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, capsys):
+    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " " * 3000))
+    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder), lengths=(3000, 8, 8)), Hosts())
+    assert "1 programs do not fit into the Test LLM's prompt and get no suite" in capsys.readouterr().err
+    assert {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")} == {
+        ("HumanEval/0", 0),
+        ("HumanEval/1", 0),
+    }
+    assert result(tmp_path, "humanevalplus_best_of_2")["metrics"]["pass_at_1"]["per_question"] == [1.0, 0.0]
+
+
+def test_the_first_of_equally_good_programs_is_chosen():
+    assert chosen({0: 3, 1: 5, 2: 5}) == 1
+    assert chosen({2: 0, 1: 0, 0: 0}) == 0
+
+
+def test_stated_answers_are_taken_at_their_word():
+    texts = ["assert f(1) == 2\nassert f(1) == 3\nassert f(5) == 6", "assert f(1) == 2\nassert g(1) == 1", "nothing"]
+    assert [test.text for test in stated_tests(texts, "f", 2)] == ["assert f(1) == 2", "assert f(1) == 3"]
+
+
+def test_tests_are_counted_per_program():
+    tests = stated_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
+    attempts = [Attempt("q", index, program) for index, program in enumerate([RIGHT, WRONG, "", "def f(x): return 2"])]
+    with SandboxPool(2, isolation="auto") as pool:
+        assert run(count_passes(attempts, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
+
+
+@pytest.mark.parametrize("sees_solution", [True, False])
+def test_a_test_llm_that_learned_without_solutions_is_shown_none(sees_solution):
+    question = Question("q", None, "Add one.", "Add one.", "def f(x): return x + 1", "f")
+    shown = []
+    policy = SimpleNamespace(
+        prompt_ids=lambda messages: shown.append(str(messages)) or (1,),
+        fits=lambda _: True,
+        generate=lambda requests, **_: iter(()),
+    )
+    attempts = {"q": [Attempt("q", 0, "def f(x): return 'the program'")]}
+    options = {"sees_solution": sees_solution, "seed": 0, "done": ()}
+    assert list(suites([question], attempts, policy, DEFAULT, 8, **options)) == []
+    assert ["the program" in prompt for prompt in shown] == [sees_solution]

@@ -1,0 +1,128 @@
+"""Files of the benchmarks of test generation: what is read, and one sentence for what cannot be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from codea1.evaluation.benchmark import missing_modules
+from codea1.evaluation.suite_tasks import TESTEVAL, ULT, SuiteTask, load_suites
+from codea1.runtime.errors import BadInput
+from codea1.storage.objects import location, write_atomically
+from tests.conftest import SHARED
+
+ROW = {"func_name": "f", "code": "def f(x):\n    return x", "prompt": "Itself.", "task_id": "7", "test_list": ["x"]}
+TASK = SuiteTask("7", "f", ROW["code"], "Itself.")
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("text", [json.dumps([ROW], indent=4), json.dumps(ROW) + "\n\n", f"\n {json.dumps([ROW])}"])
+def test_an_array_and_lines_are_read_alike(tmp_path, text):
+    assert ULT.load(write(tmp_path / "ULT.jsonl", text)) == [TASK]
+
+
+def test_the_fields_of_testeval(tmp_path):
+    row = {"task_num": 4, "func_name": "g", "python_solution": "class Solution: pass", "description": "d", "blocks": []}
+    (task,) = TESTEVAL.load(write(tmp_path / "leetcode-py-all.jsonl", json.dumps(row)))
+    assert task == SuiteTask("4", "g", "class Solution: pass", "d")
+
+
+def test_a_bucket_is_read_alike(bucket):
+    write_atomically(location(f"{bucket}/ULT.jsonl", "a file"), json.dumps([ROW]))
+    assert ULT.load(f"{bucket}/ULT.jsonl") == [TASK]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is nothing in it"),
+        ("[]", "there is nothing in it"),
+        ("{'a'}", "line 1: not JSON"),
+        ("[{}, ", "not JSON: "),
+        ("[1]", "row 1: not a JSON object"),
+        (json.dumps({**ROW, "code": None}), "line 1: its program is not text"),
+        (json.dumps(ROW) + "\n" + json.dumps(ROW), "line 2: task 7 was there before"),
+        (json.dumps({**ROW, "code": "def f(:"}), "line 1, task 7: its program does not compile: "),
+        (json.dumps({**ROW, "code": "return 1"}), "line 1, task 7: its program does not compile: 'return' outside"),
+        (
+            json.dumps({**ROW, "code": "def f():\n    nonlocal x"}),
+            "line 1, task 7: its program does not compile: no binding for nonlocal 'x'",
+        ),
+        (
+            json.dumps({**ROW, "code": "x = 1\nfrom __future__ import annotations"}),
+            "line 1, task 7: its program does not compile: from __future__ imports must occur at the beginning",
+        ),
+        (json.dumps({key: ROW[key] for key in ROW if key != "func_name"}), "line 1: the field 'func_name' is missing"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, text, message):
+    path = write(tmp_path / "u.jsonl", text)
+    with pytest.raises(BadInput) as error:
+        ULT.load(path)
+    assert str(error.value).startswith(path)
+    assert message in str(error.value)
+
+
+def test_a_missing_file_is_said(tmp_path):
+    with pytest.raises(BadInput, match=r"u.jsonl does not exist\. Get datasets/ULT.jsonl of github"):
+        ULT.load(str(tmp_path / "u.jsonl"))
+    with pytest.raises(BadInput, match=r"--file is missing: it names the data of testeval\. Get data/leetcode"):
+        TESTEVAL.load("")
+    with pytest.raises(BadInput, match=r"s.jsonl does not exist\.$"):
+        load_suites(str(tmp_path / "s.jsonl"), [TASK])
+
+
+@pytest.mark.parametrize("row", [{"task_id": "7", "tests": ["a"]}, {"task_id": 7, "test_list": ["a"]}])
+def test_suites_are_read(tmp_path, row):
+    assert load_suites(write(tmp_path / "s.jsonl", json.dumps(row)), [TASK]) == {"7": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"task_id": "8", "tests": []}], "line 1: task_id '8' is none of the benchmark's tasks"),
+        ([{"tests": []}], "line 1: task_id '' is none"),
+        ([{"task_id": "7", "tests": []}] * 2, "line 2: task 7 was there before"),
+        ([{"task_id": "7"}], "line 1, task 7: its tests are not a list of texts"),
+        ([{"task_id": "7", "tests": [None]}], "line 1, task 7: its tests are not a list of texts"),
+        ([{"task_id": "9", "tests": []}], "1 of 2 tasks have no suite, the first is task 7"),
+    ],
+)
+def test_suites_that_are_none_are_said(tmp_path, rows, message):
+    path = write(tmp_path / "s.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(BadInput) as error:
+        load_suites(path, [TASK, SuiteTask("9", "f", "", "")])
+    assert message in str(error.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_program_that_the_compiler_warns_of_is_read_and_never_run(tmp_path):
+    row = {**ROW, "code": f"open({str(tmp_path / 'run')!r}, 'w')\nassert 1 is 1, '\\d'"}
+    assert len(ULT.load(write(tmp_path / "u.jsonl", json.dumps(row)))) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_imported_is_what_is_used():
+    assert ULT.imports_of("def f(x: List[int]): return np.sum(x)", "not python", "assert math.pi > os") == (
+        "import os\nimport math\nimport numpy as np\nfrom typing import List"
+    )
+    assert TESTEVAL.imports_of("math.pi") == ""
+
+
+def test_modules_that_are_not_there():
+    program = "import json, no_such.thing\nfrom nothing_here import x\nfrom . import y\nmath.pi"
+    assert missing_modules(ULT.whole(SuiteTask("1", "f", program, ""))) == ["no_such", "nothing_here"]
+    assert missing_modules("import __main__, sys", "def f():\n    import absent_here") == ["absent_here"]
+
+
+def test_the_real_file():
+    path = SHARED / "data" / "ult_lite_100.json"
+    if not path.exists():
+        pytest.skip("the shared data is not here")
+    tasks = ULT.load(str(path))
+    assert len(tasks) == 100
+    assert all(len(suite) == 5 for suite in load_suites(str(path), tasks).values())

@@ -1,0 +1,46 @@
+"""The rooms of codea1 stand on floors: an import goes down, never up or in a circle."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+from tests.conftest import ROOT
+
+FLOORS = (  # from the ground up; rooms of one floor do not know each other
+    ("runtime",),
+    ("values", "storage", "sharding"),
+    ("sandbox",),
+    ("models", "game"),
+    ("learn", "rollout", "runs", "data"),
+    ("config",),
+    ("players",),
+    ("evaluation",),
+    ("training", "paper", "aot"),
+    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu"),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in (ROOT / "codea1").rglob("*.py")
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of codea1 that a file imports, wherever in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in (node for node in nodes if isinstance(node, ast.ImportFrom)):
+        own = {f"{node.module}.{alias.name}" for alias in node.names}
+        names |= {name if name in FILES else node.module for name in own}
+    return names & set(FILES)
+
+
+def test_an_import_goes_down():
+    for module, path in FILES.items():
+        room, others = module.split(".")[1:2], {name.split(".")[1] for name in imports(path) if "." in name}
+        upward = {other for other in others - set(room) if room and FLOOR[other] >= FLOOR[room[0]]}
+        assert not upward, f"{module} imports {upward}"
+
+
+def test_no_import_goes_in_a_circle():
+    TopologicalSorter({module: imports(path) - {module} for module, path in FILES.items()}).prepare()

@@ -14,9 +14,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.game.eviction import BOOK_POLICIES
+from codea1.game.eviction import EVICTION_RULES
 from codea1.game.methods import METHODS, CodeRewardSource
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import REWARDS
 from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
@@ -265,7 +265,7 @@ def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
 def _use_simple(config: ConfigDict) -> None:
     """A simpler variant in circulation, where it differs from Code-A1: who plays, sees and answers what stays.
 
-    Rewards are those of `codea1.game.rewards.SimplePolicy` with weight 0.6. The Mistake Book has at most 2,000 tests in
+    Rewards are those of `codea1.game.rewards.SimpleReward` with weight 0.6. The Mistake Book has at most 2,000 tests in
     all: those that a program failed, of suites paid more than 0.5; they are replayed in proportion to what was paid.
     Plain policy gradient: one optimizer step on all samples of a training step, where the ratio is 1 and nothing is
     clipped, with rewards normalised over the batch of each role; no KL term; AdamW with a constant rate of 1e-5. The
@@ -311,8 +311,8 @@ FRACTIONS = (
 )
 CHOICES = {
     "method": METHODS,
-    "game.reward": POLICIES,
-    "game.book_policy": BOOK_POLICIES,
+    "game.reward": REWARDS,
+    "game.book_policy": EVICTION_RULES,
     "sandbox.isolation": ISOLATIONS,
     "model.remat": REMAT_POLICIES,
     "model.dtype": ("float32", "bfloat16"),

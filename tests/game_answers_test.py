@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codea1.game.answers import extract_program, extract_python_block, parse_suite
 from codea1.game.asserts import parse_assert
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import REWARDS
 
 
 def fenced(*lines: str) -> str:
@@ -57,7 +57,7 @@ REFERENCE_PROGRAMS = [  # answer, and what the reference, executed, makes of it:
 
 @pytest.mark.parametrize(("answer", "source", "is_fenced"), REFERENCE_PROGRAMS)
 def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
-    read = {name: policy(0.5, 8).read_program(answer) for name, policy in POLICIES.items()}
+    read = {name: policy(0.5, 8).read_program(answer) for name, policy in REWARDS.items()}
     assert (read["official"].source, read["official"].fenced) == (source, is_fenced)
     for name in ("strict", "strict_tests", "simple"):
         assert read[name] == extract_program(answer)

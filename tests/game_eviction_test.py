@@ -92,7 +92,7 @@ def paid(rewards: dict[Test, float], failed_new: tuple[Test, ...] = (), **rest) 
     return Evidence(failed_new=[failed_new or rewards], rewards=of_suites, **rest)
 
 
-BY_REWARD = Bound(policy="reward", seed=3)
+BY_REWARD = Bound(rule="reward", seed=3)
 
 
 def test_a_book_by_reward_takes_in_what_was_paid_more_than_half_and_does_not_wear_off():
@@ -141,7 +141,7 @@ def test_a_book_by_reward_is_drawn_from_in_proportion():
 
 @given(st.lists(st.tuples(st.sampled_from("qrst"), st.integers(0, 9), st.floats(0.51, 1.0)), max_size=30))
 def test_a_bound_in_all_keeps_the_best_whatever_the_hosts(updates):
-    bound = Bound(policy="reward", max_total=4)
+    bound = Bound(rule="reward", max_total=4)
     alone = _bounded(updates, 1, bound)
     for hosts in (2, 5):
         assert _bounded(updates, hosts, bound) == alone

@@ -7,7 +7,7 @@ import pytest
 from codea1.game.answers import parse_suite
 from codea1.game.ground_truth import Mark, answers_equal
 from codea1.game.question import Question
-from codea1.game.rewards import POLICIES, SolutionOutcome, SuiteOutcome
+from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 
@@ -33,7 +33,7 @@ def ground_truth(call):
 
 def mark(policy: str, *lines: str, k: int = 8):
     parsed = parse_suite("\n".join(["```python", *lines, "```"]), "f")
-    rules = POLICIES[policy](alpha=0.5, num_tests=k)
+    rules = REWARDS[policy](alpha=0.5, num_tests=k)
     marked = rules.mark(parsed, {call: ground_truth(call) for call in rules.calls(parsed)}, rules.signature(QUESTION))
     assert len(marked) == len(parsed.asserts)
     return parsed, marked
@@ -91,7 +91,7 @@ def test_official_counts_all_asserts_but_dropped_ones():
 def test_strict_reads_the_first_asserts_alone():
     parsed, marked = mark("strict", "assert f(1)", "assert f(1) == 2", "assert f(2) == 3", k=2)
     assert [item.mark for item in marked] == [Mark.REJECTED, Mark.RIGHT, Mark.SURPLUS]
-    assert len(POLICIES["strict"](alpha=0.5, num_tests=2).calls(parsed)) == 1
+    assert len(REWARDS["strict"](alpha=0.5, num_tests=2).calls(parsed)) == 1
 
 
 @pytest.mark.parametrize(("policy", "validity"), [("official", 0.25), ("strict", 0.25), ("strict_tests", 0.25)])
@@ -104,7 +104,7 @@ def test_a_wrapped_call_is_not_run_and_costs_validity(policy, validity, wrapped)
     assert [item.test for item in marked][::3] == [None] * 2
     outcome = SuiteOutcome.of(parsed, marked, [Verdict.PASS] * sum(item.kept for item in marked))
     assert outcome.invalid == 3
-    paid = POLICIES[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+    paid = REWARDS[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
     assert paid.validity == validity
 
 
@@ -117,7 +117,7 @@ def test_another_spelling_of_an_input_is_a_duplicate(policy):
     assert [item.mark for item in marked] == [Mark.RIGHT, Mark.DUPLICATE, Mark.DUPLICATE, Mark.RIGHT]
     assert [item.test and item.test.text for item in marked] == ["assert f(1) == 2", None, None, "assert f(2, 3) == 3"]
     outcome = SuiteOutcome.of(parsed, marked, [Verdict.FAIL, Verdict.PASS])
-    paid = POLICIES[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+    paid = REWARDS[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
     assert paid.validity == 0.5
 
 

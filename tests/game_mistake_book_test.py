@@ -54,7 +54,7 @@ def test_a_test_that_was_replayed_before_an_older_one_stays_before_it_as_in_the_
     reference_ties, policy, order
 ):
     """B was more frequent than A when both were replayed; now they are equal."""
-    bound = Bound(policy="".join([*policy]))  # a config's text is another object than the constant
+    bound = Bound(rule="".join([*policy]))  # a config's text is another object than the constant
     book = filled(A, B, B, bound=bound, reference_ties=reference_ties)
     before = content(book.pages())
     assert book.retrieve("q", 8) == [B, A]

@@ -8,9 +8,9 @@ import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.rewards import (
-    POLICIES,
+    REWARDS,
     CodeReward,
-    OfficialPolicy,
+    OfficialReward,
     SolutionOutcome,
     SuiteOutcome,
     TestReward,
@@ -51,7 +51,7 @@ def solution(*suites: str, history: str = "", valid: bool | None = True) -> Solu
 
 
 def pay_test(policy: str, outcome: SuiteOutcome, *, k: int = 8, alpha: float = 0.5, **rest):
-    return POLICIES[policy](alpha=alpha, num_tests=k).test_reward(solution(**rest), outcome)
+    return REWARDS[policy](alpha=alpha, num_tests=k).test_reward(solution(**rest), outcome)
 
 
 # What the reference implementation returns for these inputs, with alpha 0.5 and eight tests asked for.
@@ -120,7 +120,7 @@ def test_alpha_weighs_validity_against_kills():
     ],
 )
 def test_official_code_reward(outcome, total):
-    reward = OfficialPolicy(alpha=0.5, num_tests=8).code_reward(outcome)
+    reward = OfficialReward(alpha=0.5, num_tests=8).code_reward(outcome)
     assert reward.total == total
     assert not reward.masked
 
@@ -164,38 +164,38 @@ def test_strict_test_reward_has_no_penalties():
     ],
 )
 def test_strict_code_reward(outcome, total, generated, history):
-    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(outcome)
+    reward = REWARDS["strict"](alpha=0.5, num_tests=8).code_reward(outcome)
     assert (reward.total, reward.generated_pass_rate, reward.history_pass_rate) == (total, generated, history)
     assert not reward.masked
 
 
 def test_strict_leaves_suites_without_judged_tests_out_of_the_mean():
-    reward = POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(solution("pf", "", "v", history="p"))
+    reward = REWARDS["strict"](alpha=0.5, num_tests=8).code_reward(solution("pf", "", "v", history="p"))
     assert reward.suites == (0.75, None, None)
 
 
 @pytest.mark.parametrize("policy", ["strict", "simple"])
 def test_nothing_is_gained_by_spending_the_budget_of_the_tests_that_would_fail(policy):
-    rules = POLICIES[policy](alpha=0.5, num_tests=16)
+    rules = REWARDS[policy](alpha=0.5, num_tests=16)
     honest, slow = solution("p" * 6 + "f" * 10, history="pf"), solution("p" * 6 + "n" * 10, history="pn")
     assert rules.code_reward(slow) == rules.code_reward(honest)
     assert rules.test_reward(slow, slow.suites[0]).adversarial == 0.0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", REWARDS)
 def test_a_solution_that_nothing_graded_is_masked(policy):
-    reward = POLICIES[policy](alpha=0.5, num_tests=8).code_reward(solution())
+    reward = REWARDS[policy](alpha=0.5, num_tests=8).code_reward(solution())
     assert (reward.total, reward.masked) == (None, "no tests")
 
 
 def test_strict_masks_a_solution_without_right_tests_and_history():
     for outcome in (solution("", ""), solution("vv", "", history="v"), solution("", valid=False)):
-        assert POLICIES["strict"](alpha=0.5, num_tests=8).code_reward(outcome).masked == "no tests"
+        assert REWARDS["strict"](alpha=0.5, num_tests=8).code_reward(outcome).masked == "no tests"
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", REWARDS)
 def test_infrastructure_failure_masks_and_is_never_a_reward(policy):
-    rules = POLICIES[policy](alpha=0.5, num_tests=8)
+    rules = REWARDS[policy](alpha=0.5, num_tests=8)
     lost_truth = SuiteOutcome(verdicts("pp"), ground_truth_lost=True)
     lost = [
         solution("pi", "pf"),
@@ -212,15 +212,15 @@ def test_infrastructure_failure_masks_and_is_never_a_reward(policy):
 def test_lost_history_masks_the_rewards_that_read_it():
     outcome = solution("pp", history="pi")
     for policy, test_reward_masked in (("official", "infra"), ("strict", "")):
-        rules = POLICIES[policy](alpha=0.5, num_tests=8)
+        rules = REWARDS[policy](alpha=0.5, num_tests=8)
         assert rules.code_reward(outcome).masked == "infra"
         assert rules.test_reward(outcome, outcome.suites[0]).masked == test_reward_masked
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", REWARDS)
 def test_a_suite_is_not_masked_for_what_happened_to_another(policy):
     outcome = solution("pi", "pf")
-    assert POLICIES[policy](alpha=0.5, num_tests=8).test_reward(outcome, outcome.suites[1]).total is not None
+    assert REWARDS[policy](alpha=0.5, num_tests=8).test_reward(outcome, outcome.suites[1]).total is not None
 
 
 def test_golden_reward():
@@ -234,7 +234,7 @@ def test_golden_reward():
 
 def test_rewards_stay_within_their_bounds():
     outcomes = [solution(a, b, history=h) for a in ("", "ppff", "ffff") for b in ("p", "n") for h in ("", "f", "pn")]
-    for name, policy in POLICIES.items():
+    for name, policy in REWARDS.items():
         rules = policy(alpha=0.3, num_tests=4)
         paid = chain.from_iterable(
             [rules.code_reward(outcome).total, *(rules.test_reward(outcome, s).total for s in outcome.suites)]
@@ -248,7 +248,7 @@ def test_strict_tests_pays_the_code_llm_for_every_input_and_the_test_llm_for_rig
     # Three usable tests, the second with a wrong answer: its verdict reaches the Code LLM alone.
     outcome = SuiteOutcome(verdicts("pff"), invalid=1, right=((0, Verdict.PASS), (2, Verdict.FAIL)))
     graded = SolutionOutcome(True, (outcome,), verdicts("p"))
-    policy = POLICIES["strict_tests"](alpha=0.25, num_tests=4)
+    policy = REWARDS["strict_tests"](alpha=0.25, num_tests=4)
     assert policy.test_reward(graded, outcome).total == 0.25 * 2 / 4 + 0.75 * 1 / 4
     assert policy.code_reward(graded).total == (1 / 3 + 1) / 2
     late = SuiteOutcome(verdicts("ff"), right=((4, Verdict.FAIL), (5, Verdict.FAIL)))
@@ -282,7 +282,7 @@ def written(right: str, num_asserts: int, num_rejected: int = 0, **rest) -> Suit
     ],
 )
 def test_simple_test_reward(suite, valid, total):
-    reward = POLICIES["simple"](alpha=0.6, num_tests=4).test_reward(SolutionOutcome(valid, (suite,)), suite)
+    reward = REWARDS["simple"](alpha=0.6, num_tests=4).test_reward(SolutionOutcome(valid, (suite,)), suite)
     assert reward.total == (None if total is None else pytest.approx(total))
     assert reward.masked == ("infra" if total is None else "")
 
@@ -293,7 +293,7 @@ def test_the_parts_of_the_simple_test_reward():
         written("pp", 4): (0.5, 0.0, 0.25 * 0.5),
         written("", 3, 3): (0.0, 0.0, -0.5),
     }.items():
-        reward = POLICIES["simple"](alpha=0.25, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
+        reward = REWARDS["simple"](alpha=0.25, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
         assert (reward.validity, reward.adversarial, reward.total) == parts
 
 
@@ -311,7 +311,7 @@ def test_the_parts_of_the_simple_test_reward():
 )
 def test_simple_code_reward(suites, history, valid, total):
     outcome = SolutionOutcome(valid, tuple(written(suite, 4) for suite in suites), verdicts(history))
-    reward = POLICIES["simple"](alpha=0.6, num_tests=4).code_reward(outcome)
+    reward = REWARDS["simple"](alpha=0.6, num_tests=4).code_reward(outcome)
     masked = "" if total is not None else "infra" if suites else "no tests"
     assert (reward.total, reward.masked) == (total, masked)
 
@@ -332,7 +332,7 @@ def test_outcomes_and_rewards_cannot_be_changed(value):
 def test_a_suite_counts_its_asserts_and_those_that_are_rejected():
     text = "```python\nassert f(1) == 2\nassert f(\nassert f(1) == 3\nassert g(1) == 2\nassert f(5) == 6\n```"
     parsed = parse_suite(text, "f")
-    policy = POLICIES["simple"](alpha=0.6, num_tests=4)
+    policy = REWARDS["simple"](alpha=0.6, num_tests=4)
     answers = {call: Truth(encode_exact(2)) for call in policy.calls(parsed)}
     outcome = SuiteOutcome.of(parsed, policy.mark(parsed, answers, AS_WRITTEN), [Verdict.PASS])
     assert (outcome.num_asserts, outcome.num_rejected, len(outcome.verdicts)) == (4, 2, 1)

@@ -10,7 +10,7 @@ from codea1.game.answers import extract_program, parse_suite
 from codea1.game.book_shards import NUM_SHARDS, shard_of
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
 from codea1.game.question import Question
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_rows import MAX_SHOWN_BYTES, rows
 from codea1.game.round_statistics import statistics
@@ -20,7 +20,7 @@ from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 
 PASS, FAIL, ERROR, NOT_RUN, INFRA = Verdict.PASS, Verdict.FAIL, Verdict.ERROR, Verdict.NOT_RUN, Verdict.INFRA
-STRICT = POLICIES["strict"](alpha=0.5, num_tests=2)
+STRICT = REWARDS["strict"](alpha=0.5, num_tests=2)
 QUESTION = Question("q", None, "Add one.", "Add one.", "def f(n):\n    return n + 1", "f")
 
 
@@ -150,10 +150,10 @@ def test_a_round_teaches_the_questions_that_a_book_holds():
     assert (round_.book_change, round_.book_size) == (BookChange(added=3), 3)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", REWARDS)
 def test_only_the_ground_truths_own_answers_enter_the_book(policy):
     """Under any policy: a suite's wrong answer is left out, or replaced."""
-    rules = POLICIES[policy](alpha=0.5, num_tests=3)
+    rules = REWARDS[policy](alpha=0.5, num_tests=3)
     parsed = parse_suite("```python\nassert f(1) == 2\nassert f(2) == 2\nassert f(3) == 9\n```", "f")
     answers = {
         call: Truth(encode_exact(decode_exact(call.arguments)[0][0] + 1), usable="3" not in call.text)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from codea1.game.asserts import parse_assert
 from codea1.game.question import Question
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import REWARDS
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, source_of
 from codea1.values import encode_exact
@@ -121,7 +121,7 @@ def test_as_written_a_call_is_known_by_its_arguments():
 def test_the_official_policy_alone_compares_calls_as_written():
     question = Question("q", None, "", "", "def f(n):\n    return n", "f")
     binding = {
-        name: policy(alpha=0.5, num_tests=2).signature(question) is not AS_WRITTEN for name, policy in POLICIES.items()
+        name: policy(alpha=0.5, num_tests=2).signature(question) is not AS_WRITTEN for name, policy in REWARDS.items()
     }
     assert binding == {"official": False, "strict": True, "strict_tests": True, "simple": True}
 

@@ -243,7 +243,7 @@ def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
     for method in ("code_a1", "black_box", "self_play"):
         micro_config.method = method
         rules = game_rules(micro_config)
-        assert (rules.policy.alpha, rules.history_size) == (0.25, 0)
+        assert (rules.reward.alpha, rules.history_size) == (0.25, 0)
         micro_config.game.mistake_book = True
         assert game_rules(micro_config).history_size == 8
         micro_config.game.mistake_book = False

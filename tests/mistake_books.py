@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from codea1.game.book_shards import shards_of_host
-from codea1.game.eviction import BOOK_POLICIES, Bound
+from codea1.game.eviction import EVICTION_RULES, Bound
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Pages
 from codea1.game.tests import Call, Test
 from codea1.values import encode_exact
@@ -78,4 +78,4 @@ _EVIDENCE = st.builds(Evidence, failed_new=_TESTS, passed_history=_TESTS, failed
 UPDATES = st.lists(st.tuples(_QUESTIONS, _EVIDENCE), max_size=12).map(
     lambda found: [Update(question_id, step, evidence) for step, (question_id, evidence) in enumerate(found)]
 )
-BOUNDS = st.builds(Bound, st.integers(0, 4), st.sampled_from(sorted(BOOK_POLICIES)), st.integers(0, 3))
+BOUNDS = st.builds(Bound, st.integers(0, 4), st.sampled_from(sorted(EVICTION_RULES)), st.integers(0, 3))

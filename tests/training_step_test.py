@@ -12,7 +12,7 @@ from codea1.game.eviction import Bound
 from codea1.game.mistake_book import MistakeBook
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
-from codea1.game.rewards import POLICIES
+from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
 from codea1.game.signature import AS_WRITTEN
 from codea1.rollout.engine import Sample
@@ -95,7 +95,7 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
     )
     rules = SimpleNamespace(
-        policy=POLICIES[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False, max_rounds=1
+        reward=REWARDS[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False, max_rounds=1
     )
     grader = SimpleNamespace(grade=lambda *_: Future())
     step = Step(1, {"code": player}, rules, None, grader, None, Hosts())

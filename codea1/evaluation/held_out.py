@@ -20,7 +20,7 @@ from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, INFRA, OfficialPolicy, StrictPolicy
+from codea1.game.rewards import FAILED, INFRA, OfficialReward, StrictReward
 from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
@@ -199,7 +199,7 @@ def _score_suite(
 
     The ground truth answers first, and then all programs run at once.
     """
-    strict, official = StrictPolicy(alpha=0.0, num_tests=num_tests), OfficialPolicy(alpha=0.0, num_tests=num_tests)
+    strict, official = StrictReward(alpha=0.0, num_tests=num_tests), OfficialReward(alpha=0.0, num_tests=num_tests)
     calls = official.calls(parsed)
     answers = yield grader.ground_truth(question.ground_truth, calls)
     known = dict(zip(calls, answers, strict=True))

@@ -44,7 +44,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class ParsedAssert:
-    """What one assert says, before any policy judges it."""
+    """What one assert says, before any reward judges it."""
 
     source: str  # as written
     operator: str = ""  # first comparison operator, such as "=="; empty without a comparison

@@ -18,14 +18,14 @@ class Bound:
     """How many tests the book keeps, and which. The paper's book has no bound."""
 
     max_tests: int = 0  # per question; 0: all
-    policy: str = FREQUENCY  # of BOOK_POLICIES
+    rule: str = FREQUENCY  # of EVICTION_RULES
     seed: int = 0  # of "reservoir"
     max_total: int = 0  # of all questions, over all hosts; 0: all
 
     @property
     def by_reward(self) -> bool:
         """Whether tests are kept for what they were paid, and not for the programs that fail them."""
-        return self.policy == REWARD
+        return self.rule == REWARD
 
     def place(self, question_id: str, entry: BookEntry) -> Place:
         """Where a test stands among those of all questions."""
@@ -39,7 +39,7 @@ class Bound:
     def surplus(self, question_id: str, entries: Iterable[BookEntry]) -> list[BookEntry]:
         """The entries that are too many; `entries` are all of a question's, in the book's order.
 
-        Of those that the policy holds equal, the oldest go: otherwise a book full of tests that failed once would never
+        Of those that the rule holds equal, the oldest go: otherwise a book full of tests that failed once would never
         take in another.
         """
         entries = list(entries)
@@ -49,7 +49,7 @@ class Bound:
         return ranked[: len(entries) - self.max_tests]
 
     def _rank(self, question_id: str, entry: BookEntry) -> float:
-        return BOOK_POLICIES[self.policy](self.seed, question_id, entry)
+        return EVICTION_RULES[self.rule](self.seed, question_id, entry)
 
 
 def _frequency(seed: int, question_id: str, entry: BookEntry) -> int:
@@ -75,7 +75,7 @@ def _reward(seed: int, question_id: str, entry: BookEntry) -> float:
 
 
 # What the entry that goes first has least of.
-BOOK_POLICIES: dict[str, Callable[[int, str, BookEntry], float]] = {
+EVICTION_RULES: dict[str, Callable[[int, str, BookEntry], float]] = {
     FREQUENCY: _frequency,  # failures less passes, as in the paper's retrieval
     "recency": _recency,  # the step in which a program last failed it
     "reservoir": _draw,

@@ -1,4 +1,4 @@
-"""How the ground truth's answers mark the asserts of a suite, under either policy."""
+"""How the ground truth's answers mark the asserts of a suite, under either rule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Mark(StrEnum):
     WRONG_ANSWER = "wrong answer"  # the ground truth answers the call with another value
     DUPLICATE = "duplicate"  # an earlier assert has the same input
     UNUSABLE = "unusable"  # the ground truth gives no comparable answer
-    REJECTED = "rejected"  # not a form the policy accepts
+    REJECTED = "rejected"  # not a form the reward accepts
     DROPPED = "dropped"  # the official extraction loses it without counting it
     SURPLUS = "surplus"  # beyond the number of asserts asked for, where those do not count
     INFRA = "infra"  # the sandbox failed to run the ground truth
@@ -41,7 +41,7 @@ class MarkedAssert:
     mark: Mark
     detail: str = ""  # the reason of a rejection or of an unusable answer
     truth: bytes | None = None  # exact encoding of the ground truth's answer, where it gives one
-    kept: bool = False  # the policy runs the call on the candidate
+    kept: bool = False  # the reward runs the call on the candidate
 
     @property
     def is_right(self) -> bool:

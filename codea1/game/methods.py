@@ -11,7 +11,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from codea1.game.prompts import TEMPLATES, PromptTemplates
-from codea1.game.rewards import POLICIES, RewardPolicy
+from codea1.game.rewards import REWARDS, Reward
 from codea1.runtime.errors import BadInput
 
 
@@ -70,7 +70,7 @@ class Rules:
     """How the game is played."""
 
     method: Method
-    policy: RewardPolicy
+    reward: Reward
     templates: PromptTemplates
     num_solutions: int  # M
     num_suites: int  # N
@@ -94,7 +94,7 @@ def game_rules(config: ConfigDict) -> Rules:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
     return Rules(
         method=method,
-        policy=POLICIES[game.reward](alpha=game.alpha, num_tests=game.num_tests),
+        reward=REWARDS[game.reward](alpha=game.alpha, num_tests=game.num_tests),
         templates=templates,
         num_solutions=game.num_solutions,
         num_suites=game.num_suites,

@@ -120,7 +120,7 @@ class MistakeBook:
         if not self.holds(question_id) or page.truth != truth:
             raise ValueError(f"question {question_id} is not in this book, or has another ground truth there")
         entries = dict(page.entries)
-        if self.reference_ties and self.bound.policy == FREQUENCY:
+        if self.reference_ties and self.bound.rule == FREQUENCY:
             entries = dict(sorted(entries.items(), key=lambda item: -item[1].frequency))
         removed = _wear_off(entries, evidence, step, by=0 if self.bound.by_reward else 1)
         added = _take_in(entries, evidence, step, by_reward=self.bound.by_reward)

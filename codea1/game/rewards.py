@@ -32,12 +32,12 @@ _COSTS_VALIDITY = frozenset({Mark.REJECTED, Mark.UNUSABLE, Mark.DUPLICATE, Mark.
 class SuiteOutcome:
     """What the rewards read of one suite on one program."""
 
-    verdicts: tuple[Verdict, ...]  # of the tests that the policy runs, in the order written
+    verdicts: tuple[Verdict, ...]  # of the tests that the reward runs, in the order written
     invalid: int = 0  # asserts that were rejected, unusable, duplicate or stated a wrong answer
     nonprintable_ratio: float = 0.0
     ground_truth_lost: bool = False  # the sandbox failed to run the ground truth on a call of the suite
     right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
-    num_asserts: int = 0  # that the policy looked at
+    num_asserts: int = 0  # that the reward looks at
     num_rejected: int = 0  # of them: not read, or asserting nothing of the function under test
 
     @classmethod
@@ -102,10 +102,10 @@ class CodeReward:
     masked: str = ""  # why total is None, one of MASK_REASONS
 
 
-Reward = TypeVar("Reward", TestReward, CodeReward)
+Paid = TypeVar("Paid", TestReward, CodeReward)
 
 
-class RewardPolicy(Protocol):
+class Reward(Protocol):
     """How answers are read and marked, and both players are paid."""
 
     alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
@@ -118,7 +118,7 @@ class RewardPolicy(Protocol):
         """The different calls whose ground-truth answers `mark` needs."""
 
     def signature(self, question: Question) -> Signature:
-        """By which the policy knows two calls of the question's function for one input."""
+        """By which the reward knows two calls of the question's function for one input."""
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
@@ -131,7 +131,7 @@ class RewardPolicy(Protocol):
 
 
 @dataclass(frozen=True)
-class OfficialPolicy:
+class OfficialReward:
     """The rewards of the Code-A1 reference implementation, number for number, but in float64.
 
     Every outcome but a pass is a fail, tests that were never run included. A suite's v usable tests are those with an
@@ -186,7 +186,7 @@ class OfficialPolicy:
 
 
 @dataclass(frozen=True)
-class StrictPolicy:
+class StrictReward:
     """Only right tests count: unique, on the entry point, plain data, and stating the ground truth's answer with `==`.
 
     An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
@@ -236,11 +236,11 @@ class StrictPolicy:
 
 
 @dataclass(frozen=True)
-class StrictTestsPolicy(OfficialPolicy):
-    """The Code LLM is paid as by OfficialPolicy, from every usable input; the Test LLM as by StrictPolicy.
+class StrictTestsReward(OfficialReward):
+    """The Code LLM is paid as by OfficialReward, from every usable input; the Test LLM as by StrictReward.
 
     A wrong answer then still teaches the Code LLM, with the ground truth's value, and earns the Test LLM nothing. A
-    second spelling of an input is a duplicate to both, and a program is read as by StrictPolicy.
+    second spelling of an input is a duplicate to both, and a program is read as by StrictReward.
     """
 
     def read_program(self, answer: str) -> ExtractedProgram:
@@ -251,16 +251,16 @@ class StrictTestsPolicy(OfficialPolicy):
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
-        return StrictPolicy(self.alpha, self.num_tests).test_reward(
+        return StrictReward(self.alpha, self.num_tests).test_reward(
             solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
         )
 
 
 @dataclass(frozen=True)
-class SimplePolicy(StrictPolicy):
+class SimpleReward(StrictReward):
     """A simpler variant in circulation: a test passes on the reference and fails the candidate, or does not.
 
-    Tests are right or wrong as by StrictPolicy, and only right ones run on the candidate. Its weight alpha is 0.6.
+    Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its weight alpha is 0.6.
     """
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
@@ -278,18 +278,18 @@ class SimplePolicy(StrictPolicy):
         return _masked(TestReward(total, right, float(fails)), lost=lost)
 
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C as by StrictPolicy; -1 for a program that does not parse, or whose definitions raise."""
+        """R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
         reward = super().code_reward(solution)
         is_broken = solution.program_valid is False and reward.masked != INFRA
         return replace(reward, total=BROKEN_CODE, masked="") if is_broken else reward
 
 
 OFFICIAL = "official"
-POLICIES: dict[str, type[OfficialPolicy] | type[StrictPolicy]] = {
-    OFFICIAL: OfficialPolicy,
-    "strict": StrictPolicy,
-    "strict_tests": StrictTestsPolicy,
-    "simple": SimplePolicy,
+REWARDS: dict[str, type[OfficialReward] | type[StrictReward]] = {
+    OFFICIAL: OfficialReward,
+    "strict": StrictReward,
+    "strict_tests": StrictTestsReward,
+    "simple": SimpleReward,
 }
 
 
@@ -338,5 +338,5 @@ def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
     return reward if reward.masked or reward.total is not None else replace(reward, masked=NO_TESTS)
 
 
-def _masked(reward: Reward, *, lost: bool) -> Reward:
+def _masked(reward: Paid, *, lost: bool) -> Paid:
     return replace(reward, total=None, masked=INFRA) if lost else reward

@@ -15,7 +15,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
     CodeReward,
-    RewardPolicy,
+    Reward,
     SolutionOutcome,
     SuiteOutcome,
     TestReward,
@@ -113,12 +113,12 @@ class SolutionRecord:
             tuple(graded.verdict for graded in self.history),
         )
 
-    def pay_from_suites(self, policy: RewardPolicy) -> None:
+    def pay_from_suites(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
         outcome = self.outcome
-        self.reward = policy.code_reward(outcome)
+        self.reward = reward.code_reward(outcome)
         for suite, suite_outcome in zip(self.suites, outcome.suites, strict=True):
-            suite.reward = policy.test_reward(outcome, suite_outcome)
+            suite.reward = reward.test_reward(outcome, suite_outcome)
 
     def pay_from_golden_tests(self) -> None:
         """Gives the solution the golden-tests reward; all verdicts must be in."""
@@ -143,7 +143,7 @@ class QuestionRecord:
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
-        very step, under any policy: a kept test states the answer in which two runs of the ground truth agreed
+        very step, under any reward: a kept test states the answer in which two runs of the ground truth agreed
         (`MarkedAssert.test`), whatever the suite stated. Of several spellings of an input the oldest is the entry.
         """
         spellings: dict[bytes, Test] = {}

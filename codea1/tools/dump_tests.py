@@ -24,7 +24,7 @@ from codea1.config import config_of
 from codea1.data.static_tests import writable, write_static_tests
 from codea1.game.methods import METHODS
 from codea1.game.question import Question
-from codea1.game.rewards import StrictPolicy
+from codea1.game.rewards import StrictReward
 from codea1.game.round import QuestionRecord
 from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
@@ -78,8 +78,8 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
 def _tests(opened: OpenedRun, hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
     """Yields the right tests of each training question."""
     config, parts = opened.config, opened.parts
-    policy = StrictPolicy(parts.rules.policy.alpha, parts.rules.num_tests)
-    rules = dataclasses.replace(parts.rules, policy=policy, num_suites=1, history_size=0)
+    reward = StrictReward(parts.rules.reward.alpha, parts.rules.num_tests)
+    rules = dataclasses.replace(parts.rules, reward=reward, num_suites=1, history_size=0)
     book, size = mistake_book(config, hosts), config.questions_per_step
     with Progress(console=Console(stderr=True), disable=not hosts.is_main) as progress:
         task = progress.add_task("questions", total=len(parts.train))

@@ -23,7 +23,7 @@ from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.batch_table import Gradings, StepSizes, batch_table
-from codea1.training.setup import Parts, mistake_book
+from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
 
 Metrics = dict[str, float]
@@ -51,7 +51,7 @@ _SHOWN = (  # of each player's metrics, those there are
 class DryRun:
     """The loop of `codea1.train` with one step and no folder, as every host does it; one of them prints."""
 
-    def __init__(self, config: ConfigDict, parts: Parts, sandbox: SandboxPool, hosts: Hosts) -> None:
+    def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config = config
         self._parts = parts
         self._players = parts.players

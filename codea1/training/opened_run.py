@@ -16,7 +16,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.setup import Parts, assemble
+from codea1.training.setup import Components, assemble
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class OpenedRun:
 
     folder: RunFolder
     config: ConfigDict
-    parts: Parts
+    parts: Components
     steps: Sequence[int]  # those that were asked for, in order, each once
     grader: Grader
     checkpoints: Checkpoints

@@ -25,7 +25,7 @@ from codea1.sharding import device_mesh
 
 
 @dataclass(frozen=True)
-class Parts:
+class Components:
     """All that a run needs but a folder and a sandbox."""
 
     rules: Rules
@@ -60,7 +60,7 @@ class Parts:
             policy.restore(states)
 
 
-def assemble(config: ConfigDict) -> Parts:
+def assemble(config: ConfigDict) -> Components:
     """Loads what the config names.
 
     Raises:
@@ -82,7 +82,7 @@ def assemble(config: ConfigDict) -> Parts:
     policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
-    return Parts(rules, players, policies, feed, train, dropped, untested, **sets)
+    return Components(rules, players, policies, feed, train, dropped, untested, **sets)
 
 
 def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:

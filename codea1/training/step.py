@@ -19,7 +19,7 @@ from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import INFRA, RewardPolicy
+from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_statistics import statistics
 from codea1.game.tests import Test
@@ -104,7 +104,7 @@ class Step:
         A question whose prompt does not fit has none, which the step's statistics count.
         """
         player, rules = self._players["code"], self._rules
-        records = [QuestionRecord(each, signature=rules.policy.signature(each)) for each in questions]
+        records = [QuestionRecord(each, signature=rules.reward.signature(each)) for each in questions]
         by_id = {record.question.id: record for record in records}
         self._batch = Round(self.number, records)
         self._shares = Shares(self._hosts, list(by_id))
@@ -120,7 +120,7 @@ class Step:
             for sample in player.generate(requests, step=self.number, role="code"):
                 record = by_id[sample.question_id]
                 answer = _sample_record(player, sample)
-                solution = SolutionRecord(sample.index, answer, rules.policy.read_program(answer.text))
+                solution = SolutionRecord(sample.index, answer, rules.reward.read_program(answer.text))
                 record.solutions.append(solution)
                 solved.append((record, solution))
                 tests = golden_tests(record.question) if rules.golden else history[record.question.id]
@@ -157,7 +157,7 @@ class Step:
                 if len(solution.suites) == rules.num_suites:
                     solution.suites.sort(key=lambda suite: suite.index)
                     self._graded.append((solution, None))
-                    grade = partial(run, _grade_suites(record, solution, rules.policy, self._grader))
+                    grade = partial(run, _grade_suites(record, solution, rules.reward, self._grader))
                     self._shares.add(record.question.id, grade)
 
     def collect_verdicts(self) -> None:
@@ -233,7 +233,7 @@ class Step:
 
 
 def _grade_suites(
-    record: QuestionRecord, solution: SolutionRecord, policy: RewardPolicy, grader: Grader
+    record: QuestionRecord, solution: SolutionRecord, reward: Reward, grader: Grader
 ) -> Steps[list[GradedSuite]]:
     """Runs the ground truth and then, on its answers, the solution: one process each for all suites.
 
@@ -241,10 +241,10 @@ def _grade_suites(
     keeps state between calls can tell.
     """
     parsed = [suite.parsed for suite in solution.suites]
-    calls = list(dict.fromkeys(call for suite in parsed for call in policy.calls(suite)))
+    calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(record.question.ground_truth, calls)
     known = dict(zip(calls, answers, strict=True))
-    marked = [policy.mark(suite, known, record.signature) for suite in parsed]
+    marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     tests = [item.test for items in marked for item in items if item.kept]
     grading = yield grader.grade(solution.program.source, tests)
     verdicts = iter(grading.verdicts)

@@ -28,7 +28,7 @@ from codea1.storage.checksums import Checksum
 from codea1.training.profile import ProfilerWindow
 from codea1.training.record import NoRecord, Record
 from codea1.training.revalidation import revalidate
-from codea1.training.setup import Parts, mistake_book
+from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
 
 Metrics = dict[str, float]
@@ -66,7 +66,7 @@ class Trainer:
     def __init__(
         self,
         config: ConfigDict,
-        parts: Parts,
+        parts: Components,
         sandbox: SandboxPool,
         folder: RunFolder,
         hosts: Hosts,

@@ -186,7 +186,7 @@ class Step:
             if self._rules.golden:
                 solution.pay_from_golden_tests()
             else:
-                solution.pay_from_suites(self._rules.policy)
+                solution.pay_from_suites(self._rules.reward)
         with self._hosts.agreed():
             reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in self._batch.solutions]
             require_judged(reasons, f"programs of step {self.number}")

@@ -43,11 +43,14 @@ def outputs(runs: list[subprocess.Popen], timeout: float = 400) -> list[tuple[in
             run.kill()
 
 
+def without_gloo(printed: str) -> str:
+    """Returns what the program itself printed: threads of gloo write into each other's lines."""
+    lines = printed.splitlines(keepends=True)
+    return "".join(line for line in lines if line.strip() and "Gloo" not in line and "peer ranks" not in line)
+
+
 def finish(*runs: subprocess.Popen) -> list[str]:
-    """What each printed, but for the lines of gloo."""
+    """Returns what each printed itself."""
     done = outputs(list(runs))
     assert [code for code, _, _ in done] == [0] * len(runs), "\n".join(errors[-3000:] for _, _, errors in done)
-    return [
-        "".join(line for line in printed.splitlines(True) if "Gloo" not in line and "peer ranks" not in line)
-        for _, printed, _ in done
-    ]
+    return [without_gloo(printed) for _, printed, _ in done]

@@ -14,8 +14,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.game.eviction import EVICTION_RULES
 from codea1.game.methods import METHODS, CodeRewardSource
+from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
 from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
@@ -116,7 +116,7 @@ def _game() -> ConfigDict:
     c.history_size = 8  # tests replayed per question
     c.book_cap = 0  # tests kept per question; 0: all, as in the paper
     c.book_total_cap = 0  # tests kept of all questions together; 0: all
-    c.book_policy = "frequency"  # of codea1.game.eviction: which: "frequency", "recency", "reservoir", "reward"
+    c.book_policy = "frequency"  # of codea1.game.mistake_book: which: "frequency", "recency", "reservoir", "reward"
     c.trained_solutions = 1  # solutions per question whose suites train the Test LLM, by reward variance
     c.max_rounds = 1  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates

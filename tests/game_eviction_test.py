@@ -5,9 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.book_shards import shards_of_host
-from codea1.game.eviction import Bound
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.mistake_book import BookChange, Bound, Evidence, MistakeBook, shards_of_host
 from codea1.game.tests import Test
 from tests.mistake_books import TRUTH, failed, filled, make
 

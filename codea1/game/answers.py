@@ -8,8 +8,7 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codea1.game.asserts import Inlined, ParsedAssert, read_statement
-from codea1.game.statements import split_statements
+from codea1.game.asserts import Inlined, ParsedAssert, read_statement, split_statements
 from codea1.values.literals import Budget
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third

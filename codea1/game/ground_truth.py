@@ -55,7 +55,7 @@ class MarkedAssert:
 
 
 def answers_equal(first: bytes, second: bytes) -> bool:
-    """Whether two exact encodings hold values that are equal under Python's `==`."""
+    """Returns whether two exact encodings hold values that are equal under Python's `==`."""
     return first == second or canonical_of(first) == canonical_of(second) is not None
 
 

@@ -1,12 +1,14 @@
-"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side.
+"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side; and TOPVAR.
 
 A reward is None where the sample must not be learned from: infrastructure failed while it was graded, or nothing graded
 it. Rewards are Python floats, float64, and never rounded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
@@ -112,22 +114,22 @@ class Reward(Protocol):
     num_tests: int  # K: asserts asked for in a suite
 
     def read_program(self, answer: str) -> ExtractedProgram:
-        """The program of a Code LLM's answer."""
+        """Returns the program of a Code LLM's answer."""
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
-        """The different calls whose ground-truth answers `mark` needs."""
+        """Returns the different calls whose ground-truth answers `mark` needs."""
 
     def signature(self, question: Question) -> Signature:
-        """By which the reward knows two calls of the question's function for one input."""
+        """Returns what decides whether two calls of the question's function have the same input."""
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T of one suite against one program."""
+        """Returns R_T of one suite against one program."""
 
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C of one program against its suites and its question's history."""
+        """Returns R_C of one program against its suites and its question's history."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,11 @@ class OfficialReward:
         return mark_official(parsed, answers, signature)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = [program valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
+        """Returns R_T = [valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
 
-        Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over the first K usable tests of which f fail, halved to
-        (f/K - Fail_hist + 1)/2 with history, and 0 for a suite without usable tests.
+        [valid] is 1 for a program that can be loaded, else 0. Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over
+        the first K usable tests of which f fail, halved to (f/K - Fail_hist + 1)/2 with history, and 0 for a suite
+        without usable tests.
         """
         usable, k = len(suite.verdicts), self.num_tests
         validity = max(0.0, min(usable / k, 1 - suite.invalid / k))
@@ -173,7 +176,7 @@ class OfficialReward:
         return _masked(reward, lost=solution.program_valid is None or suite.lost or solution.history_lost)
 
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one of both that there is, or 0 with neither.
+        """Returns R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one that there is, or 0 with neither.
 
         An invalid program passes nothing.
         """
@@ -181,8 +184,8 @@ class OfficialReward:
             solution = _all_failed(solution)
         history = _share_passed(solution.history) if solution.history else None
         generated = [_share_passed(suite.verdicts) if suite.verdicts else None for suite in solution.suites]
-        shares = tuple(_mean((history, rate)) or 0.0 for rate in generated)
-        return _code_reward(solution, CodeReward(_mean(shares), shares, _mean(generated), history))
+        shares = tuple(mean((history, rate)) or 0.0 for rate in generated)
+        return _code_reward(solution, CodeReward(mean(shares), shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ class StrictReward:
     An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
     asserts, f = those of them that the program fails by a wrong value, an error or a timeout. A test that was not run,
     because the program had spent the suite's time, is a failure of the program in every pass rate and no kill in f/K,
-    so that exhausting the time limit pays nobody.
+    so that exhausting the time limit pays neither player.
     """
 
     alpha: float
@@ -211,7 +214,7 @@ class StrictReward:
         return mark_strict(parsed, answers, signature, self.num_tests)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = alpha Val + (1 - alpha) Adv with Val = v/K and Adv = f/K; alpha Val when the program is invalid."""
+        """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
         validity = len(suite.verdicts) / self.num_tests
         failed = sum(verdict in FAILED for verdict in suite.verdicts)
         adversarial = failed / self.num_tests if solution.program_valid else 0.0
@@ -219,7 +222,7 @@ class StrictReward:
         return _masked(TestReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
 
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C = mean over suites of the pass rate on right tests, averaged with that on history where there is one.
+        """Returns R_C = mean over suites of the pass rate on right tests, each averaged with that on history, if any.
 
         Suites without right tests are left out of the mean; without any, R_C is the pass rate on history, and without
         that the sample is masked.
@@ -231,8 +234,8 @@ class StrictReward:
         shares = tuple(
             None if rate is None else rate if history is None else (rate + history) / 2 for rate in generated
         )
-        total = history if _mean(shares) is None else _mean(shares)
-        return _code_reward(solution, CodeReward(total, shares, _mean(generated), history))
+        total = history if mean(shares) is None else mean(shares)
+        return _code_reward(solution, CodeReward(total, shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -264,7 +267,7 @@ class SimpleReward(StrictReward):
     """
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without any assert on the function that can be read.
+        """Returns R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without a readable assert on the function.
 
         Right is the share of right tests among the asserts written, of which the first K count. Fails is 1 where the
         candidate fails one of the right tests, as a program that cannot be loaded does, and else 0.
@@ -278,7 +281,7 @@ class SimpleReward(StrictReward):
         return _masked(TestReward(total, right, float(fails)), lost=lost)
 
     def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
+        """Returns R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
         reward = super().code_reward(solution)
         is_broken = solution.program_valid is False and reward.masked != INFRA
         return replace(reward, total=BROKEN_CODE, masked="") if is_broken else reward
@@ -294,7 +297,7 @@ REWARDS: dict[str, type[OfficialReward] | type[StrictReward]] = {
 
 
 def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> CodeReward:
-    """The golden-tests baseline: the share of the dataset's own tests that the program passes, 0 if it is invalid."""
+    """Returns the golden-tests baseline: the share of the dataset's own tests passed, 0 by an invalid program."""
     if program_valid is None or Verdict.INFRA in verdicts:
         return CodeReward(None, masked=INFRA)
     if not verdicts:
@@ -303,12 +306,39 @@ def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> Co
     return CodeReward(rate, golden_pass_rate=rate)
 
 
+def top_variance(rewards: Sequence[Sequence[float | None]], update_n: int) -> list[int]:
+    """Chooses the `update_n` solutions of one question whose suite rewards spread most.
+
+    VAR^m = std{R^{m,n}}_n, m_top = argmax_m (Code-A1, step 5-1), with the population standard deviation in float64.
+    Ties go to the lowest index. Masked rewards (None) do not count, and a solution whose rewards are all masked is
+    never chosen. Nothing is left out when `update_n` is at least the number of solutions M.
+
+    Args:
+      rewards: [M][N] rewards of the N suites of each of the M solutions of one question.
+      update_n: how many solutions to keep.
+
+    Returns:
+      Indices of the chosen solutions, ascending; fewer than `update_n` where fewer have a reward.
+    """
+    if update_n >= len(rewards):
+        return list(range(len(rewards)))
+    graded = [m for m, suites in enumerate(rewards) if any(reward is not None for reward in suites)]
+    ranked = sorted(graded, key=lambda m: -_spread(rewards[m]))
+    return sorted(ranked[:update_n])
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Returns the mean of the values that are not None; None when there are none."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
+
+
 def _share_passed(verdicts: Sequence[Verdict]) -> float:
     return sum(verdict is Verdict.PASS for verdict in verdicts) / len(verdicts)
 
 
 def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
-    """The share of passes among the tests that say something about the program; None when there are none.
+    """Returns the share of passes among the tests that say something about the program; None when there are none.
 
     One that was not run says that the program was too slow: it chooses what it spends the suite's time on.
     """
@@ -316,14 +346,8 @@ def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
     return _share_passed(telling) if telling else None
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are there; None when there are none."""
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else None
-
-
 def _all_failed(solution: SolutionOutcome) -> SolutionOutcome:
-    """The outcome of a program that cannot be loaded: it passes no test, whatever else became of them."""
+    """Returns the outcome of a program that cannot be loaded: it passes no test, whatever else became of them."""
 
     def failed(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
         return tuple(verdict if verdict is Verdict.INFRA else Verdict.ERROR for verdict in verdicts)
@@ -340,3 +364,8 @@ def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
 
 def _masked(reward: Paid, *, lost: bool) -> Paid:
     return replace(reward, total=None, masked=INFRA) if lost else reward
+
+
+def _spread(rewards: Sequence[float | None]) -> float:
+    # Sorted, so that the same rewards in another order are a tie to the last bit.
+    return float(np.std(np.sort(np.array([reward for reward in rewards if reward is not None], np.float64))))

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
-from codea1.game.eviction import Place
+from codea1.game.book_pages import Identity
 from codea1.game.ground_truth import MarkedAssert
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
@@ -20,8 +20,8 @@ from codea1.game.rewards import (
     SuiteOutcome,
     TestReward,
     golden_reward,
+    top_variance,
 )
-from codea1.game.selection import top_variance
 from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.game.tests import Test
 from codea1.values.verdict import Verdict
@@ -77,10 +77,6 @@ class SuiteRecord:
     def graded(self) -> list[GradedTest]:
         return [GradedTest(test, verdict) for test, verdict in zip(self.tests, self.verdicts, strict=True)]
 
-    @property
-    def outcome(self) -> SuiteOutcome:
-        return SuiteOutcome.of(self.parsed, self.marked, self.verdicts)
-
 
 @dataclass
 class SolutionRecord:
@@ -105,19 +101,12 @@ class SolutionRecord:
         """Whether the sample has no reward to learn from."""
         return self.reward is None or self.reward.total is None
 
-    @property
-    def outcome(self) -> SolutionOutcome:
-        return SolutionOutcome(
-            self.program_valid,
-            tuple(suite.outcome for suite in self.suites),
-            tuple(graded.verdict for graded in self.history),
-        )
-
     def pay_from_suites(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
-        outcome = self.outcome
+        suites = tuple(SuiteOutcome.of(suite.parsed, suite.marked, suite.verdicts) for suite in self.suites)
+        outcome = SolutionOutcome(self.program_valid, suites, tuple(graded.verdict for graded in self.history))
         self.reward = reward.code_reward(outcome)
-        for suite, suite_outcome in zip(self.suites, outcome.suites, strict=True):
+        for suite, suite_outcome in zip(self.suites, suites, strict=True):
             suite.reward = reward.test_reward(outcome, suite_outcome)
 
     def pay_from_golden_tests(self) -> None:
@@ -155,36 +144,21 @@ class QuestionRecord:
         for test in book.tests(self.question.id):
             spelled(test)
         valid = [solution for solution in self.solutions if solution.program_valid]
-        new = [[test for suite in solution.suites for test in _tests(suite.graded, FAILED)] for solution in valid]
-        paid = self._rewarded_tests() if book.bound.by_reward else ()
+        failed_new = [
+            [spelled(test) for suite in solution.suites for test in _tests(suite.graded, FAILED)] for solution in valid
+        ]
+        rewards: dict[Identity, float] = {}
+        if book.bound.by_reward:
+            paid = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
+            for suite in sorted(paid, key=lambda suite: suite.reward.total):  # the best paid last
+                rewards |= {spelled(test).identity: suite.reward.total for test in suite.tests}
         evidence = Evidence(
-            failed_new=[[spelled(test) for test in tests] for tests in new],
+            failed_new=failed_new,
             passed_history=[_tests(solution.history, {Verdict.PASS}) for solution in valid],
             failed_history=[_tests(solution.history, FAILED) for solution in valid],
-            rewards={spelled(test).identity: reward for test, reward in paid},
+            rewards=rewards,
         )
-        return book.update(self.question.id, self.question.truth, step, evidence)
-
-    def _rewarded_tests(self) -> Iterator[tuple[Test, float]]:
-        """The tests of each suite with what it was paid, the best paid suite last."""
-        suites = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
-        for suite in sorted(suites, key=lambda suite: suite.reward.total):
-            yield from ((test, suite.reward.total) for test in suite.tests)
-
-    def leave_out(self) -> None:
-        """Lets nothing of the question train a player."""
-        for solution in self.solutions:
-            solution.selected = False
-            for suite in solution.suites:
-                suite.selected = False
-
-    def select(self, update_n: int) -> None:
-        """Selects the suites of the `update_n` solutions with the most variance in reward (TOPVAR)."""
-        rewards = [[suite.reward.total for suite in solution.suites] for solution in self.solutions]
-        chosen = top_variance(rewards, update_n)
-        for m, solution in enumerate(self.solutions):
-            for suite in solution.suites:
-                suite.selected = m in chosen
+        return book.update(self.question.id, self.question.ground_truth_digest, step, evidence)
 
 
 @dataclass
@@ -205,15 +179,15 @@ class Round:
         return (suite for solution in self.solutions for suite in solution.suites)
 
     def code_groups(self) -> list[list[SolutionRecord]]:
-        """The groups in which the Code LLM's samples are compared: the solutions of one question."""
+        """Returns the groups in which the Code LLM's samples are compared: the solutions of one question."""
         return [question.solutions for question in self.questions]
 
     def test_groups(self) -> list[list[SuiteRecord]]:
-        """The groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
+        """Returns the groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
         return [solution.suites for solution in self.solutions if solution.suites]
 
     def add(self, other: "Round") -> None:
-        """Takes in a later round of the same step, of other questions."""
+        """Adds a later round of the same step, of other questions."""
         self.questions += other.questions
         self.book_change += other.book_change
         self.book_size = other.book_size
@@ -223,8 +197,11 @@ class Round:
         for question in self.questions:
             if question.tells_solutions_apart and count > 0:
                 count -= 1
-            else:
-                question.leave_out()
+                continue
+            for solution in question.solutions:
+                solution.selected = False
+                for suite in solution.suites:
+                    suite.selected = False
 
     def update(self, book: MistakeBook) -> None:
         """Lets the Mistake Book learn from every question that it holds, and notes what changed."""
@@ -238,9 +215,13 @@ class Round:
         self.book_size = book.size
 
     def select(self, update_n: int) -> None:
-        """Selects the suites that train the Test LLM, question by question."""
+        """Selects the suites that train: of each question's `update_n` solutions with the most variance (TOPVAR)."""
         for question in self.questions:
-            question.select(update_n)
+            rewards = [[suite.reward.total for suite in solution.suites] for solution in question.solutions]
+            chosen = top_variance(rewards, update_n)
+            for m, solution in enumerate(question.solutions):
+                for suite in solution.suites:
+                    suite.selected = m in chosen
 
 
 def _tests(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:

@@ -21,7 +21,7 @@ from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.round_statistics import statistics
+from codea1.game.round_views import statistics
 from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample

@@ -41,9 +41,8 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> R
       BadInput: the sandbox failed to run a ground truth, so that what holds is not known.
     """
     by_id = {question.id: question for question in questions}
-    stale = [
-        id for id, page in pages.items() if id in by_id and page.ground_truth_digest != by_id[id].ground_truth_digest
-    ]
+    digests = {question.id: question.ground_truth_digest for question in questions}
+    stale = [id for id, page in pages.items() if id in by_id and page.ground_truth_digest != digests[id]]
     asked = {}
     for id in stale:
         calls = [entry.test.call for entry in _on_entry_point(by_id[id], pages[id])]
@@ -54,7 +53,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> R
         done.changed[id] = len(pages[id].entries), len(kept)
         del done.pages[id]
         if kept:
-            done.pages[id] = Page.of(by_id[id].ground_truth_digest, kept)
+            done.pages[id] = Page.of(digests[id], kept)
     return done
 
 

@@ -42,9 +42,8 @@ from codea1.game.methods import game_rules
 from codea1.learn.batch import RowShape, abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
-from codea1.models import huggingface, qwen2, shapes
-from codea1.models.config import Qwen2Config, require_divisible
-from codea1.models.config_json import SpecialIds
+from codea1.models import huggingface, qwen2
+from codea1.models.config import Qwen2Config, SpecialIds, named_model, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
@@ -107,7 +106,7 @@ def main() -> None:
 def _from_nothing(config: ConfigDict) -> Start:
     """A model and a tokenizer that are made, and the corpus for both players."""
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS), config.sft.vocab_size)
-    shape = shapes.named(config.sft.shape, tokenizer.vocab_size)
+    shape = named_model(config.sft.shape, tokenizer.vocab_size)
     mesh = _mesh(config)
     _check_mesh(config, shape, mesh)
 

@@ -17,9 +17,8 @@ from ml_collections import ConfigDict
 from codea1.config import trained_sequences
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import config_json, shapes
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models import config_json
+from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.runtime.compilations import Function
@@ -62,7 +61,7 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
     def model(player: ConfigDict) -> Model:
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
-            return Model(shapes.PUBLISHED[player.shape], shapes.PUBLISHED_IDS, source)
+            return Model(PUBLISHED[player.shape], PUBLISHED_IDS, source)
         tokenizer = load_tokenizer(player.model)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
         return Model(config_json.read(ModelFolder(player.model)), ids, f"config.json of {player.model}")

@@ -22,33 +22,33 @@ Array = np.ndarray | jax.Array
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ValueBatch:
-    """One micro-batch for the critic, [B, T] each, laid out as a TrainBatch."""
+    """One micro-batch for the critic, laid out as a TrainBatch."""
 
-    tokens: Array  # int32
-    response_mask: Array  # bool
-    loss_weights: Array  # float32
-    old_values: Array  # float32, before the training step
-    returns: Array  # float32
+    tokens_BT: Array  # int32
+    response_mask_BT: Array  # bool
+    loss_weights_BT: Array  # float32
+    old_values_BT: Array  # float32, before the training step
+    returns_BT: Array  # float32
 
 
 def value_params(trunk: Params, hidden_size: int, mesh: Mesh) -> Params:
-    """A critic that says 0 of everything: the trunk of a policy and a head of zeros."""
+    """Returns a critic whose values are all 0: the trunk of a policy and a head of zeros."""
     head = jax.device_put(jnp.zeros((hidden_size,), jnp.float32), NamedSharding(mesh, PartitionSpec()))
     return {"trunk": trunk, "head": head}
 
 
 def abstract_value_params(trunk: Params, hidden_size: int) -> Params:
-    """The shapes of `value_params` from those of a trunk."""
+    """Returns the shapes of `value_params` from those of a trunk."""
     return {"trunk": trunk, "head": jax.ShapeDtypeStruct((hidden_size,), jnp.float32)}
 
 
 def value_shardings(trunk_shardings: Any, mesh: Mesh) -> Any:
-    """The layout of `value_params`."""
+    """Returns the layout of `value_params`."""
     return {"trunk": trunk_shardings, "head": NamedSharding(mesh, PartitionSpec())}
 
 
 def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -> jax.Array:
-    """Values [B, T] float32 of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
+    """Returns values float32 [B, T] of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     hidden_BTD, _ = nnx.merge(graphdef, params["trunk"])(tokens_BT, positions_BT)
     values_BT = jnp.einsum("BTD,D->BT", hidden_BTD.astype(jnp.float32), params["head"])
@@ -56,9 +56,9 @@ def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -
 
 
 def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.Array, clip: float) -> jax.Array:
-    """max((V - R)^2, (V_clipped - R)^2) / 2 per token, V_clipped within `clip` of the old value (Schulman et al. 2017).
+    """Returns max((V - R)^2, (V_clipped - R)^2) / 2 per token, [B, T] (Schulman et al. 2017).
 
-    `clip` 0 does not clip.
+    V_clipped is within `clip` of the old value; a `clip` of 0 does not clip.
     """
     loss_BT = jnp.square(values_BT - returns_BT)
     if clip:
@@ -69,7 +69,7 @@ def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.A
 
 @functools.cache
 def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
-    """Compiled `values(params, tokens_BT) -> values_BT`; see `token_values`."""
+    """Returns the compiled `values(params, tokens_BT) -> values_BT`; see `token_values`."""
     return jax.jit(functools.partial(token_values, graphdef), out_shardings=batch_sharding(mesh))
 
 
@@ -91,8 +91,8 @@ class _ValueMicroLoss:
     value_clip: float
 
     def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        values_BT = token_values(self.graphdef, params, batch.tokens)
-        loss_BT = value_loss(values_BT, batch.old_values, batch.returns, self.value_clip)
-        loss_BT = jnp.where(batch.response_mask, loss_BT, 0.0)
-        weighted = jnp.sum(jnp.where(batch.response_mask, batch.loss_weights, 0.0) * loss_BT)
+        values_BT = token_values(self.graphdef, params, batch.tokens_BT)
+        loss_BT = value_loss(values_BT, batch.old_values_BT, batch.returns_BT, self.value_clip)
+        loss_BT = jnp.where(batch.response_mask_BT, loss_BT, 0.0)
+        weighted = jnp.sum(jnp.where(batch.response_mask_BT, batch.loss_weights_BT, 0.0) * loss_BT)
         return weighted, jax.lax.stop_gradient((values_BT, {"value_loss": loss_BT}))

@@ -18,8 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
 from codea1.models import config_json
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import Content, ModelFolder
 from codea1.models.qwen2 import Params, abstract
 from codea1.models.safetensors_header import DTYPES, Entry, Shape, make_header, read_header
@@ -50,7 +49,7 @@ class Tensor:
         return self.inputs or 0
 
     def stored_shape(self, shape: Shape) -> Shape:
-        """The shape in the file of a parameter that has `shape` here, without the layers axis."""
+        """Returns the shape in the file of a parameter that has `shape` here, without the layers axis."""
         if self.inputs is None:
             return shape
         outputs = math.prod(shape[self.inputs :])
@@ -104,13 +103,13 @@ class Checkpoint:
         _check(self._folder, self._entries, self._shapes)
 
     def params(self) -> Params:
-        """The parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
+        """Returns the parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
         dtype = jnp.dtype(self.config.param_dtype)
         whole = {path: self._read(path, [_whole(shape)], dtype)[0] for path, shape in self._shapes.items()}
         return unflatten_dict(whole, sep=".")
 
     def place(self, shardings: Any, dtype: DTypeLike) -> Params:
-        """The parameters on the devices of `shardings`, shaped like them, in `dtype`.
+        """Returns the parameters on the devices of `shardings`, shaped like them, in `dtype`.
 
         No host ever holds more than the parts of one parameter that its devices hold, and a few stored tensors.
         """
@@ -126,7 +125,7 @@ class Checkpoint:
         return unflatten_dict(placed, sep=".")
 
     def _read(self, path: str, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
-        """The parts of a parameter at `needed`; no byte is read twice."""
+        """Returns the parts of a parameter at `needed`; no byte is read twice."""
         tensor, shape = TENSORS[path], self._shapes[path]
         if not tensor.stacked:
             return [part[0] for part in self._read_layers(tensor, (1, *shape), [((0, 1), *b) for b in needed], dtype)]
@@ -146,7 +145,7 @@ class Checkpoint:
         return parts
 
     def _rows(self, tensor: Tensor, shape: Shape, layers: Sequence[int], first: int, last: int) -> Iterator[np.ndarray]:
-        """Each layer's `shape` from `first` to `last` along the dimension that is cut."""
+        """Yields each layer's `shape` from `first` to `last` along the dimension that is cut."""
         shape = (*shape[: tensor.cut], last - first, *shape[tensor.cut + 1 :])
         for group in range(0, len(layers), _READ_AT_ONCE):
             entries = [self._entries[tensor.name.format(layer=layer)] for layer in layers[group:][:_READ_AT_ONCE]]
@@ -159,7 +158,7 @@ class Checkpoint:
 
 
 def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
-    """The configuration of a checkpoint and all its parameters on the host; see `Checkpoint`."""
+    """Returns the configuration of a checkpoint and all its parameters on the host; see `Checkpoint`."""
     checkpoint = Checkpoint(folder)
     return checkpoint.config, checkpoint.params()
 
@@ -212,7 +211,7 @@ def _require_no_model(folder: ModelFolder) -> None:
 
 
 def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) -> Iterator[Content]:
-    """The bytes of a file with these tensors."""
+    """Yields the bytes of a file with these tensors."""
     described = {}
     for stored, (path, _) in shard.items():
         tensor, array = TENSORS[path], arrays[path]
@@ -223,7 +222,7 @@ def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) ->
 
 
 def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
-    """Names of stored tensors, with the parameter and layer of each, dealt in order into files."""
+    """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
     shards: list[dict[str, tuple[str, int]]] = [{}]
     size = 0
     for stored, path, layer, nbytes in sorted(_stored_tensors(arrays), key=lambda each: _natural(each[0])):
@@ -276,7 +275,7 @@ def _bounds(index: tuple[slice, ...], shape: Shape) -> Bounds:
 
 
 def _entries(folder: ModelFolder) -> dict[str, Entry]:
-    """Every tensor by name."""
+    """Returns every tensor by name."""
     entries: dict[str, Entry] = {}
     for file in _tensor_files(folder):
         for name, entry in read_header(folder, file).items():
@@ -299,7 +298,7 @@ def _tensor_files(folder: ModelFolder) -> list[str]:
 
 
 def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
-    """The one dtype that all tensors share."""
+    """Returns the one dtype that all tensors share. Raises BadInput: there are several, or another kind."""
     found = {entry.dtype: name for name, entry in entries.items()}
     for dtype, name in found.items():
         if dtype not in DTYPES:

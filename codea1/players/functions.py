@@ -20,8 +20,7 @@ from codea1.learn.surrogates import Clip
 from codea1.learn.update import TrainState, Update, abstract_state, make_update, state_shardings
 from codea1.learn.values import ValueBatch, abstract_value_params, make_value_update, make_values, value_shardings
 from codea1.models import qwen2
-from codea1.models.config import Qwen2Config, require_divisible
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
 from codea1.models.qwen2 import Params
 from codea1.rollout.engine import Engine
 from codea1.runtime.compilations import Function
@@ -106,7 +105,7 @@ class PlayerFunctions:
 
     @cached_property
     def score(self) -> dict[tuple[int, int], Function]:
-        """See `make_score`; by shape of the tokens. Nothing where nobody is asked for log-probs."""
+        """See `make_score`; by shape of the tokens. Nothing where log-probs of no policy are needed."""
         if self._config.old_log_probs != "trainer" and not has_reference(self._config):
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
@@ -115,7 +114,7 @@ class PlayerFunctions:
             tokens.shape: Function(
                 "score", f"score {rows_of(tokens)}", jitted, (self.abstract_params, tokens, temperature)
             )
-            for tokens in (batch.tokens for batch in self.abstract_batches)
+            for tokens in (batch.tokens_BT for batch in self.abstract_batches)
         }
 
     @cached_property
@@ -171,11 +170,13 @@ class CriticFunctions:
         params = self.abstract_state.params
         jitted = make_values(graphdef, mesh)
         self.values = {
-            each.tokens.shape: Function("values", f"values {rows_of(each.tokens)}", jitted, (params, each.tokens))
+            each.tokens_BT.shape: Function(
+                "values", f"values {rows_of(each.tokens_BT)}", jitted, (params, each.tokens_BT)
+            )
             for each in batches
         }
         of_values = [
-            ValueBatch(each.tokens, each.response_mask, each.loss_weights, each.rewards, each.rewards)
+            ValueBatch(each.tokens_BT, each.response_mask_BT, each.loss_weights_BT, each.rewards_BT, each.rewards_BT)
             for each in batches
         ]
         self.update = make_value_update(
@@ -189,7 +190,7 @@ class CriticFunctions:
 
 
 def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
-    """The model of a folder as a run computes it on a mesh."""
+    """Returns the model of a folder as a run computes it on a mesh."""
     return dataclasses.replace(
         stored,
         dtype=config.model.dtype,
@@ -200,7 +201,7 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
 
 
 def adamw(config: ConfigDict) -> AdamWConfig:
-    """The optimizer of a player's section, which is its critic's too."""
+    """Returns the optimizer of a player's section, which is its critic's too."""
     return AdamWConfig(
         beta1=config.adam_b1,
         beta2=config.adam_b2,
@@ -211,10 +212,10 @@ def adamw(config: ConfigDict) -> AdamWConfig:
 
 
 def has_reference(config: ConfigDict) -> bool:
-    """Whether the policy of a player's section is held close to the one it started from, which is then kept."""
+    """Returns whether the policy of a player's section is held close to the one it started from, which is then kept."""
     return config.kl_coefficient > 0
 
 
 def kl_in_loss(config: ConfigDict) -> float:
-    """The coefficient of the KL term in the loss of a player's section."""
+    """Returns the coefficient of the KL term in the loss of a player's section."""
     return 0.0 if config.kl_in_reward else config.kl_coefficient

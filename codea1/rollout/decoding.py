@@ -66,7 +66,7 @@ def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, toke
 
 
 def insert(mesh: Mesh, cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, slot_WI: jax.Array) -> KVCache:
-    """Returns the cache with prompt prompt_WI[w, i] put into slot slot_WI[w, i], both counted within shard w of the batch.
+    """Returns the cache with prompt prompt_WI[w, i] in slot slot_WI[w, i], both counted within shard w of the batch.
 
     Those that take nothing come last in their shard, with a slot beyond the last one.
     """

@@ -176,8 +176,8 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(value: float,
     state, _ = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     before = copy(state)
     batches = lay_out(samples, CUT)
-    bad = np.where(batches[1].response_mask, value, 0.0).astype(np.float32)
-    spoilt = [batches[0], dataclasses.replace(batches[1], advantages=bad), *batches[2:]]
+    bad = np.where(batches[1].response_mask_BT, value, 0.0).astype(np.float32)
+    spoilt = [batches[0], dataclasses.replace(batches[1], advantages_BT=bad), *batches[2:]]
     state, metrics = take(policy.update, state, spoilt, 1e-3)
     jax.tree.map(np.testing.assert_array_equal, copy(state), before)
     assert metrics["skipped"] == 1
@@ -228,9 +228,8 @@ def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, st
     log_probs, _ = policy.score(policy.params, batch.tokens_BT, 0.9)
     log_probs = np.array(log_probs)
     update = update_of(policy, WHOLE, old=True)
-    state, metrics = take(
-        update, state, [dataclasses.replace(batch, old_log_probs_BT=log_probs, ref_log_probs_BT=log_probs)], 1e-3
-    )
+    scored = dataclasses.replace(batch, old_log_probs_BT=log_probs, ref_log_probs_BT=log_probs)
+    state, metrics = take(update, state, [scored], 1e-3)
     np.testing.assert_allclose(metrics["ratio_max"], 1.0, atol=1e-5)
     np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
     assert metrics["clip_fraction_high"] == metrics["clip_fraction_low"] == 0
@@ -258,12 +257,12 @@ def test_supervised_update_learns_its_targets(policy, samples):
         [SupervisedBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT) for b in lay_out(samples, shapes)]
         for shapes in (WHOLE, CUT)
     )
-    log_probs, entropy = policy.score(policy.params, whole[0].tokens, 1.0)
+    log_probs, entropy = policy.score(policy.params, whole[0].tokens_BT, 1.0)
     losses = []
     for _ in range(20):
         state, metrics = take(update, state, cut, 1e-2)
         losses.append(metrics)
-    mask = whole[0].response_mask
+    mask = whole[0].response_mask_BT
     np.testing.assert_allclose(losses[0]["cross_entropy"], -np.mean(log_probs[mask]), rtol=2e-5)
     np.testing.assert_allclose(losses[0]["entropy"], np.mean(entropy[mask]), rtol=2e-5)
     lengths = mask.sum(axis=1)

@@ -128,4 +128,4 @@ def test_another_shape_or_type_is_refused(micro_config):
 
 def _of_shape(player: Player, shape: tuple[int, int]):
     batch = player.functions.abstract_batches[0]
-    return dataclasses.replace(batch, tokens=jax.ShapeDtypeStruct(shape, np.int32))
+    return dataclasses.replace(batch, tokens_BT=jax.ShapeDtypeStruct(shape, np.int32))

@@ -150,8 +150,8 @@ def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Job]
 def _queued_batches(config: ConfigDict, name: str, own: PlayerFunctions) -> int:
     """Bytes of all micro-batches of a training step, with the log-probs of the update, if all rows are the longest."""
     longest = own.abstract_batches[-1]
-    per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages)
-    return per_batch * -(-trained_sequences(config, name) // longest.tokens.shape[0])
+    per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
+    return per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
 
 
 def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Job]:

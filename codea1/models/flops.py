@@ -104,7 +104,7 @@ def layers_flops(model: Qwen2Config, rows: int, length: int) -> float:
 
 
 def attention_flops(model: Qwen2Config, rows: int, length: int) -> float:
-    """Counts those of one layer's scores and weighted values, forward, for the half of all pairs that are not masked."""
+    """Counts those of one layer's scores and weighted values forward, for the half of all pairs that is not masked."""
     return 2 * rows * length**2 * model.num_heads * model.head_dim
 
 

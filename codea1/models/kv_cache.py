@@ -73,7 +73,7 @@ class KVCache:
         )
 
     def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
-        """Returns the cache with one token's keys and values per row at its position; outside 0..S-1 they are dropped."""
+        """Returns the cache with one token per row written at its position; those outside 0..S-1 are dropped."""
         B, K = k_BKh.shape[:2]
         index_B2 = jnp.stack([jnp.full_like(positions_B, layer), positions_B], axis=-1)
         index_BK2 = jnp.broadcast_to(index_B2[:, None], (B, K, 2))

@@ -4,7 +4,7 @@
   python -m codea1.sft --config=configs/tiny.py:method=sft --workdir=runs/tiny/sft_test
 
 The first makes a tokenizer and a model, and trains it on generated question / program / tests documents in which common
-misconceptions are planted (`codea1.data.components` says which and how often). The second, with config.sft.start, is
+misconceptions are planted (`codea1.data.compositions` says which and how often). The second, with config.sft.start, is
 the SFT baseline of test generation: it goes on from a model folder and trains on suites for the training questions
 (`codea1.data.corpus` says which), of which only the suite is learned.
 

@@ -64,7 +64,7 @@ def shape_of(program: str) -> str:
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Names that the program itself gives: not those of builtins or modules."""
+    """Yields names that the program itself gives: not those of builtins or modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield node.name

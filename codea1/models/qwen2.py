@@ -211,7 +211,7 @@ class Qwen2(nnx.Module):
         return constrain(self._head[...], "vocab", None)
 
     def logits(self, hidden_BTD: jax.Array) -> jax.Array:
-        """Returns float32 [B, T, V], the largest array of all: for long sequences, of slices of time by the function."""
+        """Returns float32 [B, T, V], the largest array of all: for long sequences call the function on slices of it."""
         return constrain(logits(self._table(self._head), hidden_BTD), "batch", None, "vocab")
 
     @property

@@ -64,8 +64,12 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
     where it is a bare argument of the call. Without a block each line stands alone.
     """
-    blocks = list(_python_blocks(answer[:MAX_SUITE_CHARS]))
-    statements = split_statements("\n".join(blocks)) if blocks else _assert_lines(answer[:MAX_SUITE_CHARS])
+    text = answer[:MAX_SUITE_CHARS]
+    blocks = list(_python_blocks(text))
+    if blocks:
+        statements = split_statements("\n".join(blocks))
+    else:
+        statements = (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
     inlined: Inlined = {}
     budget = Budget()
     asserts: list[ParsedAssert] = []
@@ -73,7 +77,8 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
         asserts += read_statement(statement, entry_point, inlined, budget, fenced=bool(blocks))
         if len(asserts) >= MAX_ASSERTS:
             break
-    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), _nonprintable_ratio(answer))
+    num_nonprintable = sum(char not in _PRINTABLE for char in answer)
+    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), num_nonprintable / max(len(answer), 1))
 
 
 def _without_language(block: str) -> str:
@@ -90,11 +95,3 @@ def _python_blocks(text: str) -> Iterator[str]:
             return
         yield text[start:closed]
         end = closed + len(_FENCE)
-
-
-def _assert_lines(text: str) -> Iterator[str]:
-    return (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
-
-
-def _nonprintable_ratio(text: str) -> float:
-    return sum(char not in _PRINTABLE for char in text) / len(text) if text else 0.0

@@ -6,7 +6,6 @@ problem or a program mean nothing.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +59,7 @@ def code_messages(templates: PromptTemplates, question: Question) -> list[Messag
     """Returns the chat that asks the Code LLM for a program."""
     if templates.dataset_prompts and question.prompt is not None:
         return [dict(message) for message in question.prompt]
-    return _fill(templates.code, _question_values(question))
+    return _fill(templates.code, question)
 
 
 def test_messages(templates: PromptTemplates, question: Question, program: str | None, num_tests: int) -> list[Message]:
@@ -68,17 +67,18 @@ def test_messages(templates: PromptTemplates, question: Question, program: str |
 
     Without a program it asks for asserts that break any wrong one.
     """
-    values = {**_question_values(question), "num_tests": str(num_tests)}
     if program is None:
-        return _fill(templates.black_box, values)
-    return _fill(templates.test, values | {"program": program})
+        return _fill(templates.black_box, question, num_tests=str(num_tests))
+    return _fill(templates.test, question, num_tests=str(num_tests), program=program)
 
 
-def _question_values(question: Question) -> dict[str, str]:
-    return {"problem": question.problem, "description": question.description, "entry_point": question.entry_point}
-
-
-def _fill(messages: tuple[Message, ...], values: Mapping[str, str]) -> list[Message]:
+def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> list[Message]:
+    values = {
+        "problem": question.problem,
+        "description": question.description,
+        "entry_point": question.entry_point,
+        **others,
+    }
     return [
         {"role": message["role"], "content": _PLACEHOLDER.sub(lambda found: values[found[1]], message["content"])}
         for message in messages

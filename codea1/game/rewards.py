@@ -80,10 +80,8 @@ class SolutionOutcome:
 
 
 @dataclass(frozen=True)
-class TestReward:
+class SuiteReward:
     """The reward of one suite and its parts."""
-
-    __test__ = False  # for pytest: not a test case of this project
 
     total: float | None
     validity: float  # Val
@@ -93,7 +91,7 @@ class TestReward:
 
 
 @dataclass(frozen=True)
-class CodeReward:
+class SolutionReward:
     """The reward of one solution and its parts; a part is None where there was nothing to pass."""
 
     total: float | None
@@ -104,7 +102,7 @@ class CodeReward:
     masked: str = ""  # why total is None, one of MASK_REASONS
 
 
-Paid = TypeVar("Paid", TestReward, CodeReward)
+Paid = TypeVar("Paid", SuiteReward, SolutionReward)
 
 
 class Reward(Protocol):
@@ -125,10 +123,10 @@ class Reward(Protocol):
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T of one suite against one program."""
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C of one program against its suites and its question's history."""
 
 
@@ -155,7 +153,7 @@ class OfficialReward:
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_official(parsed, answers, signature)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = [valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
 
         [valid] is 1 for a program that can be loaded, else 0. Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over
@@ -172,10 +170,10 @@ class OfficialReward:
                 adversarial = (adversarial - failed_history / len(solution.history) + 1) / 2
         paid = self.alpha * validity + (1 - self.alpha) * adversarial if solution.program_valid else 0.0
         total = paid - suite.nonprintable_ratio
-        reward = TestReward(total, validity, adversarial, suite.nonprintable_ratio)
+        reward = SuiteReward(total, validity, adversarial, suite.nonprintable_ratio)
         return _masked(reward, lost=solution.program_valid is None or suite.lost or solution.history_lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one that there is, or 0 with neither.
 
         An invalid program passes nothing.
@@ -185,7 +183,7 @@ class OfficialReward:
         history = _share_passed(solution.history) if solution.history else None
         generated = [_share_passed(suite.verdicts) if suite.verdicts else None for suite in solution.suites]
         shares = tuple(mean((history, rate)) or 0.0 for rate in generated)
-        return _code_reward(solution, CodeReward(mean(shares), shares, mean(generated), history))
+        return _code_reward(solution, SolutionReward(mean(shares), shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -213,15 +211,15 @@ class StrictReward:
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, self.num_tests)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
         validity = len(suite.verdicts) / self.num_tests
         failed = sum(verdict in FAILED for verdict in suite.verdicts)
         adversarial = failed / self.num_tests if solution.program_valid else 0.0
         total = self.alpha * validity + (1 - self.alpha) * adversarial
-        return _masked(TestReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
+        return _masked(SuiteReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C = mean over suites of the pass rate on right tests, each averaged with that on history, if any.
 
         Suites without right tests are left out of the mean; without any, R_C is the pass rate on history, and without
@@ -235,7 +233,7 @@ class StrictReward:
             None if rate is None else rate if history is None else (rate + history) / 2 for rate in generated
         )
         total = history if mean(shares) is None else mean(shares)
-        return _code_reward(solution, CodeReward(total, shares, mean(generated), history))
+        return _code_reward(solution, SolutionReward(total, shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class StrictTestsReward(OfficialReward):
     def signature(self, question: Question) -> Signature:
         return read_signature(question.ground_truth, question.entry_point)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
         return StrictReward(self.alpha, self.num_tests).test_reward(
             solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
@@ -266,7 +264,7 @@ class SimpleReward(StrictReward):
     Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its weight alpha is 0.6.
     """
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without a readable assert on the function.
 
         Right is the share of right tests among the asserts written, of which the first K count. Fails is 1 where the
@@ -274,13 +272,13 @@ class SimpleReward(StrictReward):
         """
         lost = solution.program_valid is None or suite.lost
         if suite.num_asserts == suite.num_rejected:
-            return _masked(TestReward(BROKEN_TEST, 0.0, 0.0), lost=lost)
+            return _masked(SuiteReward(BROKEN_TEST, 0.0, 0.0), lost=lost)
         right = len(suite.verdicts) / suite.num_asserts
         fails = any(verdict in FAILED or not solution.program_valid for verdict in suite.verdicts)
         total = self.alpha * right + (1 - self.alpha) * fails
-        return _masked(TestReward(total, right, float(fails)), lost=lost)
+        return _masked(SuiteReward(total, right, float(fails)), lost=lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
         reward = super().code_reward(solution)
         is_broken = solution.program_valid is False and reward.masked != INFRA
@@ -296,14 +294,14 @@ REWARDS: dict[str, type[OfficialReward] | type[StrictReward]] = {
 }
 
 
-def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> CodeReward:
+def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> SolutionReward:
     """Returns the golden-tests baseline: the share of the dataset's own tests passed, 0 by an invalid program."""
     if program_valid is None or Verdict.INFRA in verdicts:
-        return CodeReward(None, masked=INFRA)
+        return SolutionReward(None, masked=INFRA)
     if not verdicts:
-        return CodeReward(None, masked=NO_TESTS)
+        return SolutionReward(None, masked=NO_TESTS)
     rate = _share_passed(verdicts) if program_valid else 0.0
-    return CodeReward(rate, golden_pass_rate=rate)
+    return SolutionReward(rate, golden_pass_rate=rate)
 
 
 def top_variance(rewards: Sequence[Sequence[float | None]], update_n: int) -> list[int]:
@@ -356,7 +354,7 @@ def _all_failed(solution: SolutionOutcome) -> SolutionOutcome:
     return replace(solution, suites=suites, history=failed(solution.history))
 
 
-def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
+def _code_reward(solution: SolutionOutcome, reward: SolutionReward) -> SolutionReward:
     suites_lost = any(suite.lost for suite in solution.suites)
     reward = _masked(reward, lost=solution.program_valid is None or suites_lost or solution.history_lost)
     return reward if reward.masked or reward.total is not None else replace(reward, masked=NO_TESTS)

@@ -14,11 +14,11 @@ from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
-    CodeReward,
     Reward,
     SolutionOutcome,
+    SolutionReward,
     SuiteOutcome,
-    TestReward,
+    SuiteReward,
     golden_reward,
     top_variance,
 )
@@ -43,8 +43,6 @@ class SampleRecord:
 class GradedTest:
     """One test and its verdict on one program."""
 
-    __test__ = False  # for pytest: not a test case of this project
-
     test: Test
     verdict: Verdict
 
@@ -58,7 +56,7 @@ class SuiteRecord:
     parsed: ParsedSuite
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
-    reward: TestReward | None = None
+    reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
     selected: bool = False  # it trains the Test LLM, unless it is masked
@@ -91,7 +89,7 @@ class SolutionRecord:
     golden: list[GradedTest] = field(default_factory=list)
     test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
     lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
-    reward: CodeReward | None = None
+    reward: SolutionReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
     selected: bool = True  # it trains the Code LLM, unless it is masked

@@ -279,7 +279,20 @@ class Slots:
         rows.drawn[:] = chunk.drawn
         finished = np.flatnonzero(rows.live & (chunk.stopped | (rows.drawn >= rows.limit)))
         rows.live[finished] = False
-        return [self._sample(slot, bool(chunk.stopped[slot])) for slot in finished.tolist()]
+        samples = []
+        for slot in finished.tolist():
+            pending, length = self._samples[slot], int(rows.drawn[slot])
+            samples.append(
+                Sample(
+                    question_id=pending.request.question_id,
+                    index=pending.index,
+                    prompt_ids=pending.request.prompt_ids,
+                    token_ids=tuple(self._tokens_BR[slot, :length].tolist()),
+                    log_probs=self._log_probs_BR[slot, :length].copy(),
+                    finish_reason="stop" if chunk.stopped[slot] else "length",
+                )
+            )
+        return samples
 
     def keep(self, size: int) -> np.ndarray:
         """Moves to fewer slots, which hold what is live in every shard.
@@ -296,14 +309,3 @@ class Slots:
 
     def _live_WS(self) -> np.ndarray:
         return self.rows.live.reshape(self._shards, -1)
-
-    def _sample(self, slot: int, stopped: bool) -> Sample:
-        sample, length = self._samples[slot], int(self.rows.drawn[slot])
-        return Sample(
-            question_id=sample.request.question_id,
-            index=sample.index,
-            prompt_ids=sample.request.prompt_ids,
-            token_ids=tuple(self._tokens_BR[slot, :length].tolist()),
-            log_probs=self._log_probs_BR[slot, :length].copy(),
-            finish_reason="stop" if stopped else "length",
-        )

@@ -101,7 +101,7 @@ def laid_out(arrays: Any, shardings: Any) -> Any:
 def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
     """Pins the layout of an activation (or of a weight at its use) by the names of its dimensions.
 
-    The mesh is the one of `jax.set_mesh`, or else the one `x` lives on. Only where there is neither, on a single
+    The mesh is the one of `jax.set_mesh`, or else that of `x`. Only where there is neither, on a single
     device, does this do nothing.
     """
     spec = partition_spec(axes, ACTIVATION_RULES)

@@ -78,13 +78,13 @@ def test_rewards_are_those_of_the_policy():
     assert [record.reward.total for record in round_.suites] == [0.75, 0.5, 0.25, 0.0, 0.5, None]
 
 
-def test_a_question_tells_solutions_apart_that_are_not_all_paid_alike():
+def test_rewards_differ_unless_all_solutions_of_a_question_are_paid_alike():
     (record,) = played().questions
-    assert record.tells_solutions_apart
+    assert record.rewards_differ
     record.solutions = record.solutions[:1]
-    assert not record.tells_solutions_apart
+    assert not record.rewards_differ
     record.solutions *= 2
-    assert not record.tells_solutions_apart
+    assert not record.rewards_differ
 
 
 def test_selection_marks_all_suites_of_the_chosen_solution():

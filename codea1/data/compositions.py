@@ -1,4 +1,4 @@
-"""Every procedural function: components, compositions of them, what they say and do, and inputs to tell them apart.
+"""Every procedural function: components, their compositions with texts and programs, and inputs to tell them apart.
 
 Two families. list: keep some elements of a, map each, reduce what is left. int: one of two maps of x, by a condition.
 

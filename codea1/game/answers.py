@@ -1,4 +1,4 @@
-"""What the players' answers say: a program out of a Code LLM's text, asserts out of a Test LLM's text.
+"""The players' answers as data: a program from a Code LLM's text, asserts from a Test LLM's text.
 
 Every text here was written by a policy that is paid for the outcome. Reading it takes time linear in its length, runs
 nothing and never raises.

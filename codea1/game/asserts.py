@@ -1,6 +1,6 @@
 """Asserts read as data: text into statements, a statement into the call that it makes and the answer that it states.
 
-What does not count as a test says why.
+What does not count as a test carries the reason.
 """
 
 import ast
@@ -51,7 +51,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class ParsedAssert:
-    """What one assert says, before any reward judges it."""
+    """What one assert states, before any reward judges it."""
 
     source: str  # as written
     operator: str = ""  # first comparison operator, such as "=="; empty without a comparison
@@ -125,7 +125,7 @@ def parse_assert(source: str, entry_point: str) -> Test | Rejected:
 def read_statement(
     statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
 ) -> list[ParsedAssert]:
-    """Reads the asserts of one statement (several when joined by semicolons) and notes its simple assignments.
+    """Reads the asserts of one statement (several when joined by semicolons) and remembers its simple assignments.
 
     Args:
       statement: source text of any length and content.

@@ -78,7 +78,7 @@ class Rules:
     history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
     trained_solutions: int  # solutions per question whose suites train the Test LLM
     questions_per_step: int
-    max_rounds: int  # batches of questions a step asks at most, until so many questions tell solutions apart
+    max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
 
     @property
     def golden(self) -> bool:

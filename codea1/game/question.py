@@ -1,4 +1,4 @@
-"""What both players are asked about."""
+"""A programming question with its ground truth, which both players are asked about."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Question:
-    """One programming question with its ground truth; a row of a dataset, once read.
+    """A row of a dataset, once read.
 
     Code-A1 itself uses no golden tests: they are the reward of the golden-tests baseline. Check script, golden tests
     and mutants are empty where the dataset has none.

@@ -18,7 +18,7 @@ from codea1.game.tests import Call
 from codea1.values.verdict import Verdict
 
 FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
-BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # says nothing about the program
+BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # no evidence about the program
 
 INFRA = "infra"  # the sandbox failed
 NO_TESTS = "no tests"  # nothing graded the sample
@@ -336,9 +336,9 @@ def _share_passed(verdicts: Sequence[Verdict]) -> float:
 
 
 def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
-    """Returns the share of passes among the tests that say something about the program; None when there are none.
+    """Returns the share of passes among the tests that are evidence about the program; None when there are none.
 
-    One that was not run says that the program was too slow: it chooses what it spends the suite's time on.
+    One that was not run shows that the program was too slow: it chooses what it spends the suite's time on.
     """
     telling = [verdict for verdict in verdicts if verdict not in BLAMELESS]
     return _share_passed(telling) if telling else None

@@ -1,7 +1,7 @@
 """A Round: everything that happened to a batch of questions in one step.
 
-Rewards are computed from it, the Mistake Book learns from it, and what is written per sample is a view of it. A record
-is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
+Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it. A
+record is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -118,15 +118,15 @@ class QuestionRecord:
 
     question: Question
     solutions: list[SolutionRecord] = field(default_factory=list)
-    signature: Signature = AS_WRITTEN  # by which its calls are told apart
+    signature: Signature = AS_WRITTEN  # by which its calls are compared
 
     @property
-    def tells_solutions_apart(self) -> bool:
+    def rewards_differ(self) -> bool:
         """Whether the Code LLM can learn from it: not all of its solutions have the same reward."""
         return len({solution.reward.total for solution in self.solutions if not solution.masked}) > 1
 
     def update(self, book: MistakeBook, step: int) -> BookChange:
-        """Lets the Mistake Book learn from the question's valid programs.
+        """Updates the Mistake Book by the verdicts on the question's valid programs.
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
@@ -191,9 +191,9 @@ class Round:
         self.book_size = other.book_size
 
     def keep(self, count: int) -> None:
-        """Lets the first `count` questions that tell solutions apart train, and no other."""
+        """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""
         for question in self.questions:
-            if question.tells_solutions_apart and count > 0:
+            if question.rewards_differ and count > 0:
                 count -= 1
                 continue
             for solution in question.solutions:
@@ -202,13 +202,13 @@ class Round:
                     suite.selected = False
 
     def update(self, book: MistakeBook) -> None:
-        """Lets the Mistake Book learn from every question that it holds, and notes what changed."""
+        """Updates the Mistake Book with every question that it holds, and records what changed."""
         held = [question for question in self.questions if book.holds(question.question.id)]
         self.book_change = sum((question.update(book, self.step) for question in held), BookChange())
         self.book_size = book.size
 
     def evict(self, book: MistakeBook, surplus: Sequence[Place]) -> None:
-        """Takes out of the Mistake Book what is too much in all, and notes it."""
+        """Evicts from the Mistake Book the tests that are too many in all, and records how many they were."""
         self.book_change += BookChange(evicted=book.evict(surplus))
         self.book_size = book.size
 

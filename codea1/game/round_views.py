@@ -134,7 +134,7 @@ def statistics(round_: Round) -> dict[str, float]:
     )
     metrics |= {
         "code/questions": float(len(round_.questions)),
-        "code/questions_that_teach": float(sum(q.tells_solutions_apart for q in round_.questions)),
+        "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions)),
         "code/prompt_too_long": float(sum(not question.solutions for question in round_.questions)),
         "code/group_zero_std_frac": _zero_std_share(round_.code_groups()),
         "test/group_zero_std_frac": _zero_std_share(selected),

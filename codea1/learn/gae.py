@@ -15,7 +15,7 @@ def gae(
 
     Args:
       rewards_BT: float, the reward of each token.
-      values_BT: float, of the state in which token t is chosen: what the critic says of the tokens before t.
+      values_BT: float, of the state in which token t is chosen: what the critic estimates from the tokens before t.
       mask_BT: bool, True at response tokens.
       gamma: discount per token.
       lam: 1 gives Monte-Carlo returns, 0 one-step ones.

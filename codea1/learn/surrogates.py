@@ -7,7 +7,7 @@ All take arrays [B, T] and return the loss to be minimised, per token, and per-t
   advantages_BT     per token
   mask_BT           bool, True at response tokens; the other values are 0
 
-The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
+The diagnostics show where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
 KL(old policy || policy).
 """
 

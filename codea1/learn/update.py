@@ -37,7 +37,7 @@ MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, Metrics]]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """What an update changes. As a pytree of shardings it says where each part lives."""
+    """What an update changes; with shardings in the place of arrays, its layout."""
 
     step: Any  # int32 scalar: updates that were applied
     params: Any

@@ -61,7 +61,7 @@ def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, in
     q_spec, kv_spec = (
         partition_spec(("batch", None, heads, None), ACTIVATION_RULES) for heads in ("heads", "kv_heads")
     )
-    # The kernel says nothing of how its results vary over the mesh, so that is not checked.
+    # The kernel does not declare how its results vary over the mesh, so that is not checked.
     return jax.shard_map(local, mesh=mesh, in_specs=(q_spec, kv_spec, kv_spec), out_specs=q_spec, check_vma=False)(
         q_BTHh, k_BTKh, v_BTKh
     )

@@ -97,7 +97,7 @@ def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: 
     )
 
 
-# What tells the published sizes apart.
+# In which the published sizes differ.
 SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
 
 # The config.json of each Qwen/Qwen2.5-Coder-*B-Instruct on the Hugging Face hub.

@@ -34,9 +34,9 @@ class PlayerFunctions:
         """Declares the functions.
 
         Args:
-          name: "code" or "test", the section of `config` that says how it plays.
+          name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           stored: the model, as its folder or name describes it.
           ids: of its tokenizer.
 
@@ -94,7 +94,7 @@ class PlayerFunctions:
 
     @cached_property
     def abstract_state(self) -> TrainState:
-        """All that training changes, the same way."""
+        """All that training changes, as shapes in its layout."""
         return abstract_state(self.abstract_params, self.optimizer, self.shardings)
 
     @cached_property
@@ -105,7 +105,7 @@ class PlayerFunctions:
 
     @cached_property
     def score(self) -> dict[tuple[int, int], Function]:
-        """See `make_score`; by shape of the tokens. Nothing where log-probs of no policy are needed."""
+        """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
         if self._config.old_log_probs != "trainer" and not has_reference(self._config):
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
@@ -119,7 +119,7 @@ class PlayerFunctions:
 
     @cached_property
     def update(self) -> Update:
-        """See `make_update`."""
+        """The policy's update; see `make_update`."""
         c = self._config
         objective = ObjectiveConfig(
             surrogate=c.surrogate,
@@ -141,7 +141,7 @@ class PlayerFunctions:
 
     @cached_property
     def critic(self) -> "CriticFunctions | None":
-        """Those of the critic, where the player learns with one."""
+        """The functions of the critic; None where the player has none."""
         if not self.learns or self._config.advantage != "gae":
             return None
         return CriticFunctions(self._config, self.model, self.mesh, self.abstract_batches)
@@ -156,7 +156,7 @@ class CriticFunctions:
         Args:
           config: the player's section.
           policy: the model that the critic starts from.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           batches: the policy's micro-batches, as shapes.
         """
         trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
@@ -185,7 +185,7 @@ class CriticFunctions:
 
     @property
     def functions(self) -> list[Function]:
-        """All of them."""
+        """All that the critic calls."""
         return [*self.values.values(), *self.update.functions]
 
 

@@ -1,4 +1,4 @@
-"""A player: one policy with its tokenizer, the roles it plays, what it learned so far, how it answers and learns."""
+"""A player: one policy with its tokenizer, roles and training state, which answers and learns."""
 
 import dataclasses
 import time
@@ -48,9 +48,9 @@ class Player:
         """Loads the model and declares its functions; nothing is compiled before the first use.
 
         Args:
-          name: "code" or "test", the section of `config` that says how it plays.
+          name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           tokenizer: the one in its model folder.
 
         Raises:
@@ -82,12 +82,12 @@ class Player:
 
     @property
     def mesh(self) -> Mesh:
-        """Where it lives."""
+        """The mesh of the devices that it computes on."""
         return self._mesh
 
     @property
     def params(self) -> Params:
-        """The weights that it plays with."""
+        """The weights that it answers with."""
         return self.state.params if self.learns else self._frozen
 
     @property
@@ -111,7 +111,7 @@ class Player:
         return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
 
     def release(self) -> None:
-        """Gives back the memory of the states, before `restore`: both need not fit at once."""
+        """Frees the memory of the states, before `restore`: both need not fit at once."""
         if self.learns:
             self.state = None
         if self._critic:

@@ -22,7 +22,11 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import make_mesh
 
-MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = 4096, 2048, 64  # of a folder, which says none
+MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = (
+    4096,
+    2048,
+    64,
+)  # of a folder, which states none
 
 
 class Policy:
@@ -85,7 +89,7 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
       lengths: of prompts and of responses in tokens, and how many samples decode at once; each 0 for the run's own.
 
     Raises:
-      BadInput: there is no such player or checkpoint, or the folder that it started from has gone.
+      BadInput: there is no such player or checkpoint, or the folder that it started from is missing.
     """
     with hosts.agreed():
         config = config_of(run)

@@ -2,8 +2,8 @@
 
 A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode
 together, a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots
-are given to the next samples. When none waits any more, the last samples move to fewer slots. What a sample says
-depends on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
+are given to the next samples. When none waits any more, the last samples move to fewer slots. The tokens of
+a sample depend on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
 """
 
 import dataclasses

@@ -28,7 +28,7 @@ Prompt = tuple[int, ...]
 class Request:
     """Samples first_sample .. first_sample + num_samples - 1 of one prompt.
 
-    `question_id` is whatever tells this prompt's draws from those of every other prompt of the step.
+    `question_id` is different for every prompt of a step: it keys the draws.
     """
 
     question_id: str

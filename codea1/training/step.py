@@ -229,7 +229,7 @@ class Step:
         """Counts the questions that tell solutions apart; with one round a step, those that were asked."""
         if self._rules.max_rounds == 1:
             return 0
-        return sum(record.tells_solutions_apart for record in self.round.questions)
+        return sum(record.rewards_differ for record in self.round.questions)
 
 
 def _grade_suites(

@@ -143,7 +143,8 @@ class QuestionRecord:
             spelled(test)
         valid = [solution for solution in self.solutions if solution.program_valid]
         failed_new = [
-            [spelled(test) for suite in solution.suites for test in _tests(suite.graded, FAILED)] for solution in valid
+            [spelled(test) for suite in solution.suites for test in _with_verdict(suite.graded, FAILED)]
+            for solution in valid
         ]
         rewards: dict[Identity, float] = {}
         if book.bound.by_reward:
@@ -152,8 +153,8 @@ class QuestionRecord:
                 rewards |= {spelled(test).identity: suite.reward.total for test in suite.tests}
         evidence = Evidence(
             failed_new=failed_new,
-            passed_history=[_tests(solution.history, {Verdict.PASS}) for solution in valid],
-            failed_history=[_tests(solution.history, FAILED) for solution in valid],
+            passed_history=[_with_verdict(solution.history, {Verdict.PASS}) for solution in valid],
+            failed_history=[_with_verdict(solution.history, FAILED) for solution in valid],
             rewards=rewards,
         )
         return book.update(self.question.id, self.question.ground_truth_digest, step, evidence)
@@ -222,5 +223,5 @@ class Round:
                     suite.selected = m in chosen
 
 
-def _tests(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:
+def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:
     return [run.test for run in graded if run.verdict in verdicts]

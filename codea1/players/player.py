@@ -13,7 +13,6 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, overlong_penalty
 from codea1.learn.batch import (
-    RowShape,
     TrainBatch,
     TrainSample,
     micro_batches,
@@ -81,19 +80,9 @@ class Player:
         self._reference: Params | None = params if self.learns and has_reference(self._config) else None
 
     @property
-    def mesh(self) -> Mesh:
-        """The mesh of the devices that it computes on."""
-        return self._mesh
-
-    @property
     def params(self) -> Params:
         """The weights that it answers with."""
         return self.state.params if self.learns else self._frozen
-
-    @property
-    def row_shapes(self) -> Sequence[RowShape]:
-        """The shapes of its micro-batches, shortest rows first."""
-        return self.functions.row_shapes
 
     @property
     def states(self) -> dict[str, TrainState]:

@@ -158,7 +158,7 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
         return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
 
     def cache_format(axes: tuple[str | None, ...], axis_order: tuple[int, ...]) -> NamedSharding | Format:
-        """Returns a layout, on TPU with the head dimension last: decoding would copy other caches to that order whole."""
+        """Returns a layout, on TPU with the head dimension last: decoding would copy others to that order whole."""
         sharding = NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
         on_tpu = mesh.devices.flat[0].platform == "tpu"
         return Format(Layout(major_to_minor=axis_order), sharding) if on_tpu else sharding

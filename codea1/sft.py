@@ -41,7 +41,7 @@ from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer,
 from codea1.game.methods import game_rules
 from codea1.learn.batch import RowShape, abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
-from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
+from codea1.learn.update import SupervisedLoss, TrainState, Update, init_state, state_shardings
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, named_model, require_divisible
 from codea1.models.files import ModelFolder
@@ -200,13 +200,9 @@ def _train(config: ConfigDict, start: Start, record: Record) -> TrainState:
     shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
     state = init_state(start.params(shardings.params), optimizer, shardings)
     rows = _row_shapes(config, mesh)
-    update = make_supervised_update(
-        graphdef,
-        optimizer,
-        laid_out(state, shardings),
-        [abstract_supervised_batch(shape, mesh) for shape in rows],
-        log_prob_chunk=config.model.log_prob_chunk,
-    )
+    loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
+    shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
+    update = Update(loss, optimizer, laid_out(state, shardings), shapes)
     started = time.monotonic()
     tokens = 0.0
     for step in range(1, sft.steps + 1):

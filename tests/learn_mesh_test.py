@@ -16,7 +16,7 @@ from codea1.learn.batch import TrainBatch, TrainSample, abstract_batch, micro_ba
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import init_state, make_update, state_shardings
+from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
@@ -36,7 +36,7 @@ def compute(fsdp: int, tensor: int) -> dict:
     state = init_state(policy.params, optimizer, shardings)
     shapes = [abstract_batch(shape, policy.mesh, ref=True) for shape in SHAPES]
     abstract = laid_out(state, shardings)
-    update = make_update(policy.graphdef, ObjectiveConfig(), optimizer, abstract, shapes, log_prob_chunk=512)
+    update = Update(PolicyLoss(policy.graphdef, ObjectiveConfig(), 512), optimizer, abstract, shapes)
     batches = to_mesh(train_batches(scored), policy.mesh)
     reports = []
     compiled_functions.clear()

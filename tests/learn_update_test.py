@@ -19,7 +19,7 @@ from codea1.learn.batch import (
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import TrainState, Update, abstract_state, init_state, make_supervised_update, make_update
+from codea1.learn.update import PolicyLoss, SupervisedLoss, TrainState, Update, abstract_state, init_state
 from codea1.learn.update import state_shardings as make_shardings
 from codea1.runtime.compilations import compiled_functions
 from codea1.sharding import laid_out
@@ -44,9 +44,7 @@ def policy():
 def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9, old: bool = False) -> Update:
     state = abstract_state(policy.params, OPTIMIZER, make_shardings(policy.shardings, OPTIMIZER))
     batches = [abstract_batch(shape, policy.mesh, old=old, ref=True) for shape in shapes]
-    return make_update(
-        policy.graphdef, OBJECTIVE, OPTIMIZER, state, batches, log_prob_chunk=512, temperature=temperature
-    )
+    return Update(PolicyLoss(policy.graphdef, OBJECTIVE, 512, temperature), OPTIMIZER, state, batches)
 
 
 @pytest.fixture
@@ -250,9 +248,7 @@ def test_supervised_update_learns_its_targets(policy, samples):
     shardings = make_shardings(policy.shardings, OPTIMIZER)
     state = init_state(policy.params, OPTIMIZER, shardings)
     abstract = [abstract_supervised_batch(shape, policy.mesh) for shape in CUT]
-    update = make_supervised_update(
-        policy.graphdef, OPTIMIZER, laid_out(state, shardings), abstract, log_prob_chunk=512
-    )
+    update = Update(SupervisedLoss(policy.graphdef, 512), OPTIMIZER, laid_out(state, shardings), abstract)
     whole, cut = (
         [SupervisedBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT) for b in lay_out(samples, shapes)]
         for shapes in (WHOLE, CUT)

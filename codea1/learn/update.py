@@ -2,7 +2,8 @@
 
     shardings = state_shardings(param_shardings, optimizer)
     state = init_state(params, optimizer, shardings)
-    update = make_update(graphdef, objective, optimizer, laid_out(state, shardings), shapes, log_prob_chunk=512)
+    loss = PolicyLoss(graphdef, objective, log_prob_chunk=512, temperature=1.0)
+    update = Update(loss, optimizer, laid_out(state, shardings), shapes)
     state, report = update(state, micro_batches, learning_rate)
 
 The state is donated. One compiled function per shape of a micro-batch and one that applies the sum; equal arguments
@@ -149,7 +150,7 @@ class UpdateReport:
     log_probs: list[jax.Array]  # [B, T] of each micro-batch, before the step
 
     def metrics(self) -> dict[str, float]:
-        """Returns the metrics of `make_update`; waits for the update."""
+        """Returns the metrics that the micro-loss describes; waits for the update."""
         sums, applied = to_host((self.sums, self.applied))
         totals = {name: float(np.sum([each[name] for each in sums])) for name in (sums[0] if sums else ())}
         if "ratio_max" in totals:
@@ -160,50 +161,19 @@ class UpdateReport:
         return metrics | {name: float(value) for name, value in applied.items()}
 
 
-def make_update(
-    graphdef: nnx.GraphDef,
-    objective: ObjectiveConfig,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[TrainBatch],
-    *,
-    log_prob_chunk: int,
-    temperature: float = 1.0,
-) -> Update:
-    """Returns the policy update of such a state, by TrainBatches of such shapes; see `Update`.
-
-    The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
-    tokens of each device whose logits exist at once. Metrics: means over the response tokens of the mini-batch
-    of "policy_loss", "entropy", "approx_kl", "kl_ref" (where the objective has a KL term), "clip_fraction_high",
-    "clip_fraction_low" and "dual_clip_fraction" (of ppo); "ratio_max" over them; "loss" and "tokens", their number; and
-    those of `_apply`.
-    """
-    micro_loss = _PolicyMicroLoss(graphdef, objective, log_prob_chunk, temperature)
-    return Update(micro_loss, optimizer, state, batches)
-
-
-def make_supervised_update(
-    graphdef: nnx.GraphDef,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[SupervisedBatch],
-    *,
-    log_prob_chunk: int,
-) -> Update:
-    """Returns the supervised update, by SupervisedBatches: weighted cross entropy of the target tokens; see `Update`.
-
-    Metrics: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of target tokens;
-    and those of `_apply`.
-    """
-    return Update(_SupervisedMicroLoss(graphdef, log_prob_chunk), optimizer, state, batches)
-
-
 @dataclass(frozen=True)
-class _PolicyMicroLoss:
+class PolicyLoss:
+    """The policy's micro-loss, of TrainBatches.
+
+    Metrics of its update: means over the response tokens of the mini-batch of "policy_loss", "entropy", "approx_kl",
+    "kl_ref" (where the objective has a KL term), "clip_fraction_high", "clip_fraction_low" and "dual_clip_fraction" (of
+    ppo); "ratio_max" over them; "loss" and "tokens", their number; and those of `_apply`.
+    """
+
     graphdef: nnx.GraphDef
     objective: ObjectiveConfig
-    log_prob_chunk: int
-    temperature: float
+    log_prob_chunk: int  # tokens of each device whose logits exist at once
+    temperature: float = 1.0  # the policy that is trained is softmax(logits / temperature), the one that sampled
 
     def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
@@ -229,9 +199,15 @@ class _PolicyMicroLoss:
 
 
 @dataclass(frozen=True)
-class _SupervisedMicroLoss:
+class SupervisedLoss:
+    """The supervised micro-loss, of SupervisedBatches: weighted cross entropy of the target tokens.
+
+    Metrics of its update: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of
+    target tokens; and those of `_apply`.
+    """
+
     graphdef: nnx.GraphDef
-    log_prob_chunk: int
+    log_prob_chunk: int  # tokens of each device whose logits exist at once
 
     def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)

@@ -1,7 +1,7 @@
 """The critic as functions of a pytree: a Qwen trunk with a linear value head, its values and its update."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
-from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import Metrics, TrainState, Update
+from codea1.learn.update import Metrics
 from codea1.models.qwen2 import Params
 
 Array = np.ndarray | jax.Array
@@ -73,22 +72,12 @@ def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Arr
     return jax.jit(functools.partial(token_values, graphdef), out_shardings=batch_sharding(mesh))
 
 
-def make_value_update(
-    graphdef: nnx.GraphDef,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[ValueBatch],
-    *,
-    value_clip: float,
-) -> Update:
-    """Returns the critic's update, by ValueBatches. Metrics: "value_loss" and those of every update."""
-    return Update(_ValueMicroLoss(graphdef, value_clip), optimizer, state, batches, prefix="critic ")
-
-
 @dataclass(frozen=True)
-class _ValueMicroLoss:
+class ValueLoss:
+    """The critic's micro-loss, of ValueBatches. Metrics of its update: "value_loss" and those of every update."""
+
     graphdef: nnx.GraphDef
-    value_clip: float
+    value_clip: float  # see `value_loss`
 
     def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         values_BT = token_values(self.graphdef, params, batch.tokens_BT)

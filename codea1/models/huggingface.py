@@ -105,8 +105,8 @@ class Checkpoint:
     def params(self) -> Params:
         """Returns the parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
         dtype = jnp.dtype(self.config.param_dtype)
-        whole = {path: self._read(path, [_whole(shape)], dtype)[0] for path, shape in self._shapes.items()}
-        return unflatten_dict(whole, sep=".")
+        whole = {path: tuple((0, size) for size in shape) for path, shape in self._shapes.items()}
+        return unflatten_dict({path: self._read(path, [bounds], dtype)[0] for path, bounds in whole.items()}, sep=".")
 
     def place(self, shardings: Any, dtype: DTypeLike) -> Params:
         """Returns the parameters on the devices of `shardings`, shaped like them, in `dtype`.
@@ -182,9 +182,11 @@ def save(
     arrays = flatten_dict(params, sep=".")
     shards = _shards(arrays, max_shard_bytes)
     writes = jax.process_index() == 0
-    if writes:
-        _require_no_model(folder)
-    names = [_shard_name(number, len(shards)) for number in range(1, len(shards) + 1)]
+    for name in folder.names() if writes else ():
+        if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
+            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}")
+    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    names = ["model.safetensors"] if len(shards) == 1 else names
     for name, shard in zip(names, shards, strict=True):
         content = _content(shard, arrays)
         if writes:
@@ -204,12 +206,6 @@ def save(
     folder.write_json("config.json", config_json.content(config, dtype, ids))
 
 
-def _require_no_model(folder: ModelFolder) -> None:
-    for name in folder.names():
-        if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
-            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}")
-
-
 def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) -> Iterator[Content]:
     """Yields the bytes of a file with these tensors."""
     described = {}
@@ -218,14 +214,19 @@ def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) ->
         described[stored] = tensor.stored_shape(array.shape[1:] if tensor.stacked else array.shape), array.dtype
     yield make_header(described)
     for path, layer in shard.values():
-        yield memoryview(_stored(path, arrays[path], layer).reshape(-1).view(np.uint8))
+        piece = _layer(arrays[path], layer) if TENSORS[path].stacked else arrays[path]
+        yield memoryview(TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8))
 
 
 def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
     """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
+    tensors = []
+    for path, array in arrays.items():
+        layers = array.shape[0] if TENSORS[path].stacked else 1
+        tensors += [(TENSORS[path].name.format(layer=i), path, i, array.nbytes // layers) for i in range(layers)]
     shards: list[dict[str, tuple[str, int]]] = [{}]
     size = 0
-    for stored, path, layer, nbytes in sorted(_stored_tensors(arrays), key=lambda each: _natural(each[0])):
+    for stored, path, layer, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
         if shards[-1] and size + nbytes > max_bytes:
             shards.append({})
             size = 0
@@ -234,26 +235,9 @@ def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tupl
     return shards
 
 
-def _stored_tensors(arrays: dict[str, jax.Array]) -> Iterator[tuple[str, str, int, int]]:
-    for path, array in arrays.items():
-        tensor = TENSORS[path]
-        layers = array.shape[0] if tensor.stacked else 1
-        for layer in range(layers):
-            yield tensor.name.format(layer=layer), path, layer, array.nbytes // layers
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts layer 2 before layer 10."""
+    """Returns a key that sorts layer 2 before layer 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
-
-
-def _shard_name(number: int, count: int) -> str:
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
-
-
-def _stored(path: str, array: jax.Array, layer: int) -> np.ndarray:
-    piece = _layer(array, layer) if TENSORS[path].stacked else array
-    return TENSORS[path].to_stored(to_host(piece))
 
 
 @jax.jit
@@ -264,10 +248,6 @@ def _layer(array: jax.Array, layer: jax.Array) -> jax.Array:
 def _shapes(config: Qwen2Config) -> dict[str, Shape]:
     _, params = abstract(config)
     return {path: param.shape for path, param in flatten_dict(nnx.to_pure_dict(params), sep=".").items()}
-
-
-def _whole(shape: Shape) -> Bounds:
-    return tuple((0, size) for size in shape)
 
 
 def _bounds(index: tuple[slice, ...], shape: Shape) -> Bounds:

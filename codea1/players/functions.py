@@ -17,8 +17,8 @@ from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
-from codea1.learn.update import TrainState, Update, abstract_state, make_update, state_shardings
-from codea1.learn.values import ValueBatch, abstract_value_params, make_value_update, make_values, value_shardings
+from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
+from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
 from codea1.models.qwen2 import Params
@@ -119,7 +119,7 @@ class PlayerFunctions:
 
     @cached_property
     def update(self) -> Update:
-        """The policy's update; see `make_update`."""
+        """The policy's update."""
         c = self._config
         objective = ObjectiveConfig(
             surrogate=c.surrogate,
@@ -129,15 +129,8 @@ class PlayerFunctions:
             kl_coefficient=kl_in_loss(c),
             entropy_coefficient=c.entropy_coefficient,
         )
-        return make_update(
-            self._graphdef,
-            objective,
-            self.optimizer,
-            self.abstract_state,
-            self.abstract_batches,
-            log_prob_chunk=self._log_prob_chunk,
-            temperature=c.temperature,
-        )
+        loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature)
+        return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches)
 
     @cached_property
     def critic(self) -> "CriticFunctions | None":
@@ -179,9 +172,8 @@ class CriticFunctions:
             ValueBatch(each.tokens_BT, each.response_mask_BT, each.loss_weights_BT, each.rewards_BT, each.rewards_BT)
             for each in batches
         ]
-        self.update = make_value_update(
-            graphdef, self.optimizer, self.abstract_state, of_values, value_clip=config.critic.value_clip
-        )
+        loss = ValueLoss(graphdef, config.critic.value_clip)
+        self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")
 
     @property
     def functions(self) -> list[Function]:

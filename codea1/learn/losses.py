@@ -33,8 +33,8 @@ class ObjectiveConfig:
     importance_cap: float = 0.0  # C of truncated importance sampling; 0: none
 
 
-def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
-    """Returns the weight of every response token of each sequence of a whole mini-batch, float32 [N].
+def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
+    """Returns the weight of every response token of each sequence of a whole mini-batch, float32 [B].
 
     The loss of the mini-batch is the sum of weight times token loss, with N sequences that have response tokens:
 
@@ -47,26 +47,26 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
     sequence without response tokens has weight 0 and does not count.
 
     Args:
-      lengths: response lengths in tokens.
+      lengths_B: response lengths in tokens.
       aggregation: one of AGGREGATIONS.
       max_response_length: tokens that a response may have.
 
     Raises:
       ValueError: there is no such aggregation.
     """
-    lengths = np.asarray(lengths, np.float64)
-    num_sequences = max(int((lengths > 0).sum()), 1)
+    lengths_B = np.asarray(lengths_B, np.float64)
+    num_sequences = max(int((lengths_B > 0).sum()), 1)
     if aggregation == "token-mean":
-        weights = np.full(lengths.shape, 1 / max(lengths.sum(), 1.0))
+        weights_B = np.full(lengths_B.shape, 1 / max(lengths_B.sum(), 1.0))
     elif aggregation == "seq-mean-token-mean":
-        weights = 1 / np.maximum(lengths, 1.0) / num_sequences
+        weights_B = 1 / np.maximum(lengths_B, 1.0) / num_sequences
     elif aggregation == "seq-mean-token-sum":
-        weights = np.full(lengths.shape, 1 / num_sequences)
+        weights_B = np.full(lengths_B.shape, 1 / num_sequences)
     elif aggregation == "dr-grpo":
-        weights = np.full(lengths.shape, 1 / (num_sequences * max_response_length))
+        weights_B = np.full(lengths_B.shape, 1 / (num_sequences * max_response_length))
     else:
         raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
-    return np.where(lengths > 0, weights, 0.0).astype(np.float32)
+    return np.where(lengths_B > 0, weights_B, 0.0).astype(np.float32)
 
 
 def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimator: str) -> jax.Array:

@@ -55,7 +55,20 @@ class Critic:
 
     def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
         """Returns values, returns and advantages of every micro-batch of every mini-batch."""
-        return [self._estimate(batches) for batches in mini_batches]
+        critic = self._config.critic
+        estimates = []
+        for batches in mini_batches:
+            masks = [batch.response_mask_BT for batch in batches]
+            placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
+            values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
+            pairs = [
+                gae(batch.rewards_BT, values_BT, mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
+                for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
+            ]
+            advantages, returns = zip(*pairs, strict=True)
+            columns = zip(values, returns, whiten(advantages, masks), strict=True)
+            estimates.append([Estimate(*each) for each in columns])
+        return estimates
 
     def learn(self, mini_batches: Sequence[MicroBatches], estimates: Sequence[list[Estimate]], step: int) -> Metrics:
         """Takes one optimizer step per mini-batch; returns metrics named "critic_..."."""
@@ -83,17 +96,3 @@ class Critic:
             "critic_explained_variance": explained_variance(values, returns),
             "critic_value_mean": float(values.mean()),
         }
-
-    def _estimate(self, batches: MicroBatches) -> list[Estimate]:
-        critic = self._config.critic
-        placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
-        values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
-        pairs = [
-            gae(batch.rewards_BT, value, batch.response_mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
-            for batch, value in zip(batches, values, strict=True)
-        ]
-        advantages = whiten([advantage for advantage, _ in pairs], [batch.response_mask_BT for batch in batches])
-        return [
-            Estimate(value, returns, advantage)
-            for value, (_, returns), advantage in zip(values, pairs, advantages, strict=True)
-        ]

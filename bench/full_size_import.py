@@ -31,13 +31,14 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from codea1.models import config_json, huggingface, qwen2, shapes
+from codea1.models import config_json, huggingface, qwen2
+from codea1.models.config import PUBLISHED
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import TENSORS, Checkpoint
 from codea1.models.safetensors_header import Entry, read_header
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
 
-SHAPE = shapes.PUBLISHED["qwen2.5-coder-1.5b"]
+SHAPE = PUBLISHED["qwen2.5-coder-1.5b"]
 PROMPT = np.random.default_rng(1).integers(0, SHAPE.vocab_size, (1, 16)).astype(np.int32)
 NEEDED = 16 << 30  # bytes of memory
 

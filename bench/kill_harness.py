@@ -35,7 +35,7 @@ from etils import epath
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model_folder, scripted_answer, write_config
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.game.book_shards import ALL_SHARDS
+from codea1.game.mistake_book import ALL_SHARDS
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

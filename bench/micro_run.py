@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from codea1.config import default_config
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
-from codea1.game.mistake_book import Pages
+from codea1.game.book_pages import Pages
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
 
@@ -86,4 +86,4 @@ def scripted_answer(_: ChatTokenizer, ids: Sequence[int]) -> str:
 
 def content(pages: Pages) -> dict:
     """Pages as they are compared: with the order of entries."""
-    return {question_id: (page.truth, list(page.entries.values())) for question_id, page in pages.items()}
+    return {question_id: (page.ground_truth_digest, list(page.entries.values())) for question_id, page in pages.items()}

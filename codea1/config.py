@@ -14,15 +14,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.game.eviction import EVICTION_RULES
 from codea1.game.methods import METHODS, CodeRewardSource
+from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
 from codea1.learn.advantages import ADVANTAGES
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
 from codea1.learn.surrogates import SURROGATES
-from codea1.models.config import REMAT_POLICIES
-from codea1.models.shapes import PUBLISHED
+from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.isolation.levels import ISOLATIONS
@@ -45,7 +44,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     """One policy: the model it starts from, how it samples and how it learns."""
     c = ConfigDict()
     c.model = ""  # folder with config.json, model.safetensors and the tokenizer's files
-    c.shape = ""  # of codea1.models.shapes.PUBLISHED; the folder must agree, and `compile_tpu` needs no folder then
+    c.shape = ""  # of codea1.models.config.PUBLISHED; the folder must agree, and `compile_tpu` needs no folder then
     c.max_prompt_length = max_prompt_length  # tokens
     c.prompt_lengths = ()  # tokens: further lengths that shorter prompts are padded to; each is compiled for
     c.max_response_length = 4096  # tokens
@@ -116,7 +115,7 @@ def _game() -> ConfigDict:
     c.history_size = 8  # tests replayed per question
     c.book_cap = 0  # tests kept per question; 0: all, as in the paper
     c.book_total_cap = 0  # tests kept of all questions together; 0: all
-    c.book_policy = "frequency"  # of codea1.game.eviction: which: "frequency", "recency", "reservoir", "reward"
+    c.book_policy = "frequency"  # of codea1.game.mistake_book: which: "frequency", "recency", "reservoir", "reward"
     c.trained_solutions = 1  # solutions per question whose suites train the Test LLM, by reward variance
     c.max_rounds = 1  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
@@ -157,7 +156,7 @@ def _sft() -> ConfigDict:
     c = ConfigDict()
     # Model folder: its policy is trained on as a Test LLM, on suites for the training questions; see `codea1.sft`.
     c.start = ""  # empty: a tokenizer and a model for both players are made
-    c.shape = "tiny"  # of the model that is made: a named shape of codea1.models.shapes
+    c.shape = "tiny"  # of the model that is made: a named shape of codea1.models.config
     c.vocab_size = 512  # of the tokenizer that is made
     c.steps = 360
     c.batch_size = 64  # documents

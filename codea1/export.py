@@ -20,8 +20,7 @@ from codea1.config import config_of
 from codea1.data.tokenizer import copy_tokenizer, load_tokenizer
 from codea1.game.methods import METHODS
 from codea1.models import config_json, huggingface, qwen2
-from codea1.models.config import require_divisible
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import SpecialIds, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.players.functions import model_config
 from codea1.runs.checkpoints import Checkpoints

@@ -4,7 +4,7 @@
   python -m codea1.sft --config=configs/tiny.py:method=sft --workdir=runs/tiny/sft_test
 
 The first makes a tokenizer and a model, and trains it on generated question / program / tests documents in which common
-misconceptions are planted (`codea1.data.components` says which and how often). The second, with config.sft.start, is
+misconceptions are planted (`codea1.data.compositions` says which and how often). The second, with config.sft.start, is
 the SFT baseline of test generation: it goes on from a model folder and trains on suites for the training questions
 (`codea1.data.corpus` says which), of which only the suite is learned.
 
@@ -41,10 +41,9 @@ from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer,
 from codea1.game.methods import game_rules
 from codea1.learn.batch import RowShape, abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
-from codea1.learn.update import TrainState, init_state, make_supervised_update, state_shardings
-from codea1.models import huggingface, qwen2, shapes
-from codea1.models.config import Qwen2Config, require_divisible
-from codea1.models.config_json import SpecialIds
+from codea1.learn.update import SupervisedLoss, TrainState, Update, init_state, state_shardings
+from codea1.models import huggingface, qwen2
+from codea1.models.config import Qwen2Config, SpecialIds, named_model, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
@@ -107,7 +106,7 @@ def main() -> None:
 def _from_nothing(config: ConfigDict) -> Start:
     """A model and a tokenizer that are made, and the corpus for both players."""
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS), config.sft.vocab_size)
-    shape = shapes.named(config.sft.shape, tokenizer.vocab_size)
+    shape = named_model(config.sft.shape, tokenizer.vocab_size)
     mesh = _mesh(config)
     _check_mesh(config, shape, mesh)
 
@@ -201,13 +200,9 @@ def _train(config: ConfigDict, start: Start, record: Record) -> TrainState:
     shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
     state = init_state(start.params(shardings.params), optimizer, shardings)
     rows = _row_shapes(config, mesh)
-    update = make_supervised_update(
-        graphdef,
-        optimizer,
-        laid_out(state, shardings),
-        [abstract_supervised_batch(shape, mesh) for shape in rows],
-        log_prob_chunk=config.model.log_prob_chunk,
-    )
+    loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
+    shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
+    update = Update(loss, optimizer, laid_out(state, shardings), shapes)
     started = time.monotonic()
     tokens = 0.0
     for step in range(1, sft.steps + 1):

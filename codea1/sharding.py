@@ -38,7 +38,7 @@ ROLLOUT_RULES: Rules = {**ACTIVATION_RULES, "embed": None}
 
 
 def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh over all `devices` (every device of every process by default), neighbours innermost.
+    """Returns the mesh over all `devices` (every device of every process by default), neighbours innermost.
 
     `fsdp` -1 takes the devices that the other two leave. Raises BadInput when the sizes do not multiply to the number
     of devices.
@@ -57,30 +57,30 @@ def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device
 
 
 def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """The mesh over `devices`, all there are by default; an fsdp axis of -1 takes those left.
+    """Returns the mesh of a run's config over `devices`, all by default; an fsdp axis of -1 takes those left.
 
-    Raises BadInput where they do not fit.
+    Raises BadInput where they do not fit, or where the mesh cuts batches or slots unevenly.
     """
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
-    ways = mesh.shape["replica"] * mesh.shape["fsdp"]
+    data_parallel = mesh.shape["replica"] * mesh.shape["fsdp"]
     for key, rows in {
         "code.micro_batch_size": config.code.micro_batch_size,
         "test.micro_batch_size": config.test.micro_batch_size,
         "rollout.slots": config.rollout.slots,
     }.items():
-        if rows % ways:
-            nearest = max(ways, round(rows / ways) * ways)
-            raise BadInput(f"config.{key} is {rows}; replica x fsdp = {ways} must divide it: use {nearest}.")
+        if rows % data_parallel:
+            nearest = max(data_parallel, round(rows / data_parallel) * data_parallel)
+            raise BadInput(f"config.{key} is {rows}; replica x fsdp = {data_parallel} must divide it: use {nearest}.")
     return mesh
 
 
 def partition_spec(axes: Sequence[str | None], rules: Rules) -> PartitionSpec:
-    """The mesh axes of an array whose dimensions are named `axes`; None is a dimension that is never cut."""
+    """Returns the mesh axes of an array whose dimensions are named `axes`; None is a dimension that is never cut."""
     return PartitionSpec(*(None if axis is None else rules[axis] for axis in axes))
 
 
 def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: Rules) -> dict[str, Any]:
-    """A nested dict of NamedSharding shaped like the parameters, from the logical axes they were declared with.
+    """Returns a nested dict of NamedSharding shaped like the parameters, from the logical axes they were declared with.
 
     `abstract_params` is the state of `codea1.models.qwen2.abstract`.
     """
@@ -92,7 +92,7 @@ def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: Rules) -> dic
 
 
 def laid_out(arrays: Any, shardings: Any) -> Any:
-    """A pytree of arrays, or of shapes with dtypes, as shapes with the shardings of another of the same structure."""
+    """Returns a pytree of arrays, or of shapes with dtypes, as shapes with the shardings of another pytree."""
     return jax.tree.map(
         lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), arrays, shardings
     )
@@ -101,7 +101,7 @@ def laid_out(arrays: Any, shardings: Any) -> Any:
 def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
     """Pins the layout of an activation (or of a weight at its use) by the names of its dimensions.
 
-    The mesh is the one of `jax.set_mesh`, or else the one `x` lives on. Only where there is neither, on a single
+    The mesh is the one of `jax.set_mesh`, or else that of `x`. Only where there is neither, on a single
     device, does this do nothing.
     """
     spec = partition_spec(axes, ACTIVATION_RULES)
@@ -114,7 +114,7 @@ def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
 
 
 def to_host(tree: Any) -> Any:
-    """The pytree's jax.Arrays as numpy arrays, whole on every process.
+    """Returns the pytree with numpy arrays for jax.Arrays, whole on every process.
 
     A collective when an array is cut across processes: every process must call it, in the same order.
     """

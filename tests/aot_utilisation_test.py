@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from codea1.aot.topology import has_compiler, topology
-from codea1.models import flops, shapes
+from codea1.models import flops
+from codea1.models.config import named_model
 from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation
 
-MODEL = shapes.named("qwen2.5-coder-1.5b", vocab_size=1)
+MODEL = named_model("qwen2.5-coder-1.5b", vocab_size=1)
 LENGTHS = [100, 300, 50]
 
 

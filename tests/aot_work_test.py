@@ -8,12 +8,13 @@ import pytest
 from flax import nnx
 
 from codea1.learn.log_probs import model_log_probs
-from codea1.models import flops, qwen2, shapes
+from codea1.models import flops, qwen2
+from codea1.models.config import named_model, tiny_model
 from codea1.models.flops import Cut
 
 # One layer, so that the body of the scan, which XLA counts once, runs once; wide, so that matrix products are nearly
 # all there is to count.
-MODEL = dataclasses.replace(shapes.tiny(vocab_size=2048), num_layers=1, hidden_size=512, intermediate_size=1024)
+MODEL = dataclasses.replace(tiny_model(vocab_size=2048), num_layers=1, hidden_size=512, intermediate_size=1024)
 MODEL = dataclasses.replace(MODEL, head_dim=128)
 ROWS, LENGTH = 2, 64
 ONE = Cut(data=1, fsdp=1, tensor=1)
@@ -54,7 +55,7 @@ def test_the_update_is_what_xla_counts(policy):
 
 @pytest.mark.parametrize(("name", "published"), [("0.5b", 0.49e9), ("1.5b", 1.54e9), ("3b", 3.09e9), ("7b", 7.61e9)])
 def test_weights_are_those_of_the_model(name: str, published: float):
-    model = shapes.named(f"qwen2.5-coder-{name}", vocab_size=1)
+    model = named_model(f"qwen2.5-coder-{name}", vocab_size=1)
     _, abstract = qwen2.abstract(model)
     flat = nnx.to_pure_dict(abstract)
     matrices = sum(
@@ -67,7 +68,7 @@ def test_weights_are_those_of_the_model(name: str, published: float):
 
 
 def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
-    model = shapes.named("qwen2.5-coder-7b", vocab_size=1)
+    model = named_model("qwen2.5-coder-7b", vocab_size=1)
     one, four = (flops.decode_step(model, 64, 1000, Cut(data, data, 1)) for data in (1, 4))
     weights = 2 * (flops.num_weights(model) - flops.head_weights(model))  # the embedding is looked up
     assert one.hbm_bytes == weights + 64 * 1000 * 57344  # 56 KiB of keys and values per token

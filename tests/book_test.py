@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from bench.micro_run import content
-from codea1.game.mistake_book import MistakeBook, Pages
+from codea1.game.book_pages import Pages
+from codea1.game.mistake_book import MistakeBook
 from codea1.runs.book_export import open_book, read_export
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints

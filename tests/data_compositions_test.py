@@ -4,8 +4,20 @@ import random
 
 import pytest
 
-from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES
-from codea1.data.compositions import RAISED, SPLITS, Composition, Task, assert_line, behaviour, compositions, outcome
+from codea1.data.compositions import (
+    CONDITIONS,
+    FILTERS,
+    MAPS,
+    RAISED,
+    REDUCES,
+    SPLITS,
+    Composition,
+    Task,
+    assert_line,
+    behaviour,
+    compositions,
+    outcome,
+)
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
 

@@ -6,7 +6,7 @@ import fsspec
 import pytest
 
 from codea1.data.loader import load_questions
-from codea1.data.staging import staged_file
+from codea1.data.rows import staged_file
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import faults
 from tests.data_loader_test import training_row, write

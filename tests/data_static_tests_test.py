@@ -36,7 +36,7 @@ def test_what_is_written_is_read(tmp_path):
     assert without == [QUESTIONS[1]]
 
 
-ROW = {"question_id": "q", "truth": QUESTIONS[0].truth, "tests": ["assert f(1) == 1"]}
+ROW = {"question_id": "q", "truth": QUESTIONS[0].ground_truth_digest, "tests": ["assert f(1) == 1"]}
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """Which tests leave a book that keeps only so many."""
 
 from collections import Counter
+from dataclasses import FrozenInstanceError
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.book_shards import shards_of_host
-from codea1.game.eviction import Bound
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.mistake_book import BookChange, Bound, Evidence, MistakeBook, shards_of_host
 from codea1.game.tests import Test
 from tests.mistake_books import TRUTH, failed, filled, make
 
@@ -16,6 +16,14 @@ A, B, C, D, E = map(make, range(5))
 
 def kept(book: MistakeBook) -> list[Test]:
     return [entry.test for entry in book.pages()["q"].entries.values()]
+
+
+def test_the_papers_book_has_no_bound():
+    assert Bound() == Bound(max_tests=0, rule="frequency", seed=0, max_total=0)
+    assert not Bound().by_reward
+    assert Bound(rule="".join("reward")).by_reward  # known by its letters
+    with pytest.raises(FrozenInstanceError):
+        Bound().seed = 1
 
 
 def test_no_bound_keeps_all():
@@ -35,6 +43,13 @@ def test_frequency_evicts_the_least_frequent_and_of_equals_the_oldest():
 def test_frequency_counts_what_passes_took_away():
     book = filled(A, A, A, B, B, bound=Bound(2, "frequency"))
     book.update("q", TRUTH, 2, Evidence(failed_new=[[C, C]], passed_history=[[A], [A]]))
+    assert kept(book) == [B, C]
+
+
+def test_of_equals_the_oldest_leaves_wherever_it_stands():
+    book = filled(A, bound=Bound(2, "frequency"), step=1, reference_ties=True)
+    book.update("q", TRUTH, 2, failed(B, B))
+    book.update("q", TRUTH, 3, Evidence(failed_new=[[C]], passed_history=[[B]]))  # sorts B before A, then all are equal
     assert kept(book) == [B, C]
 
 
@@ -83,6 +98,7 @@ def test_reservoirs_of_questions_and_seeds_differ():
         return [entry.test for entry in book.pages()[question].entries.values()]
 
     assert sample("q", 0) == sample("q", 0)
+    assert sample("q", 0) == [make(n) for n in (4, 6, 31, 36, 38)]  # in every version
     assert sample("q", 0) != sample("q", 1)
     assert sample("q", 0) != sample("r", 0)
 

@@ -7,10 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.micro_run import content
-from codea1.game.book_entry import BookEntry
-from codea1.game.book_shards import ALL_SHARDS, NUM_SHARDS, shard_of, shards_of_host
-from codea1.game.eviction import Bound
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.book_pages import BookEntry
+from codea1.game.mistake_book import (
+    ALL_SHARDS,
+    NUM_SHARDS,
+    BookChange,
+    Bound,
+    Evidence,
+    MistakeBook,
+    shard_of,
+    shards_of_host,
+)
 from tests.mistake_books import BOUNDS, TRUTH, UPDATES, Update, failed, filled, joined, make, passed, replay
 
 A, B, C, D = map(make, range(4))

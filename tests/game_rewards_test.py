@@ -9,11 +9,11 @@ import pytest
 from codea1.game.answers import parse_suite
 from codea1.game.rewards import (
     REWARDS,
-    CodeReward,
     OfficialReward,
     SolutionOutcome,
+    SolutionReward,
     SuiteOutcome,
-    TestReward,
+    SuiteReward,
     golden_reward,
 )
 from codea1.game.signature import AS_WRITTEN
@@ -227,9 +227,9 @@ def test_golden_reward():
     assert golden_reward(True, verdicts("ppfe")).total == 0.5
     assert golden_reward(True, verdicts("pn")).total == 0.5
     assert golden_reward(False, verdicts("pp")).total == 0.0
-    assert golden_reward(True, ()) == CodeReward(None, masked="no tests")
-    assert golden_reward(True, verdicts("pi")) == CodeReward(None, masked="infra")
-    assert golden_reward(None, ()) == CodeReward(None, masked="infra")
+    assert golden_reward(True, ()) == SolutionReward(None, masked="no tests")
+    assert golden_reward(True, verdicts("pi")) == SolutionReward(None, masked="infra")
+    assert golden_reward(None, ()) == SolutionReward(None, masked="infra")
 
 
 def test_rewards_stay_within_their_bounds():
@@ -322,7 +322,7 @@ def test_an_outcome_of_which_nothing_is_known_costs_and_pays_nothing():
     assert not nothing.lost
 
 
-@pytest.mark.parametrize("value", [suite("p"), solution("p"), CodeReward(0.5), TestReward(0.5, 0.5, 0.5)])
+@pytest.mark.parametrize("value", [suite("p"), solution("p"), SolutionReward(0.5), SuiteReward(0.5, 0.5, 0.5)])
 def test_outcomes_and_rewards_cannot_be_changed(value):
     for field in dataclasses.fields(value):
         with pytest.raises(dataclasses.FrozenInstanceError):

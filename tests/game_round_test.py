@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import extract_program, parse_suite
-from codea1.game.book_shards import NUM_SHARDS, shard_of
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.round_rows import MAX_SHOWN_BYTES, rows
-from codea1.game.round_statistics import statistics
+from codea1.game.round_views import MAX_SHOWN_BYTES, rows, statistics
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.game.tests import Call, Test
 from codea1.values import decode_exact, encode_exact
@@ -80,13 +78,13 @@ def test_rewards_are_those_of_the_policy():
     assert [record.reward.total for record in round_.suites] == [0.75, 0.5, 0.25, 0.0, 0.5, None]
 
 
-def test_a_question_tells_solutions_apart_that_are_not_all_paid_alike():
+def test_rewards_differ_unless_all_solutions_of_a_question_are_paid_alike():
     (record,) = played().questions
-    assert record.tells_solutions_apart
+    assert record.rewards_differ
     record.solutions = record.solutions[:1]
-    assert not record.tells_solutions_apart
+    assert not record.rewards_differ
     record.solutions *= 2
-    assert not record.tells_solutions_apart
+    assert not record.rewards_differ
 
 
 def test_selection_marks_all_suites_of_the_chosen_solution():
@@ -105,7 +103,12 @@ def test_groups_compare_like_with_like():
 
 def test_the_book_learns_from_verdicts_of_valid_programs_alone():
     book = MistakeBook()
-    book.update("q", QUESTION.truth, 1, Evidence([[make(0, 1)], [make(1, 2), make(1, 2), make(1, 2)], [make(2, 3)]]))
+    book.update(
+        "q",
+        QUESTION.ground_truth_digest,
+        1,
+        Evidence([[make(0, 1)], [make(1, 2), make(1, 2), make(1, 2)], [make(2, 3)]]),
+    )
     round_ = played()
     round_.update(book)
     # Test 0 is passed by solutions 0 and 3, test 1 by 1 and 3; 2 is not replayed. Solution 2 is invalid, an
@@ -132,7 +135,7 @@ def test_the_book_learns_from_verdicts_of_valid_programs_alone():
 )
 def test_a_failed_input_is_one_entry_however_it_is_spelled(signature, entries):
     book = MistakeBook()
-    book.update("q", QUESTION.truth, 1, Evidence([[make(1, 2)]]))
+    book.update("q", QUESTION.ground_truth_digest, 1, Evidence([[make(1, 2)]]))
     suites = [
         suite(0, [FAIL, FAIL], "assert f(1, 0) == 2", "assert f(2, 0) == 3"),
         suite(1, [FAIL], "assert f(2) == 3"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.selection import top_variance
+from codea1.game.rewards import top_variance
 
 
 def test_the_most_varied_solutions_are_chosen():

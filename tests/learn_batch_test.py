@@ -19,7 +19,6 @@ from codea1.learn.batch import (
     row_shapes,
     supervised_batches,
     to_mesh,
-    with_scores,
 )
 from codea1.learn.losses import AGGREGATIONS
 from codea1.sharding import make_mesh
@@ -42,17 +41,17 @@ def lay_out(samples: list[TrainSample], *shapes: RowShape, aggregation: str = "t
 
 def test_rows_hold_prompt_response_padding():
     (batch,) = lay_out([sample([5], [7]), sample([5, 6], [7, 8, 4], 0.5)], RowShape(3, 6))
-    np.testing.assert_array_equal(batch.tokens, [[5, 6, 7, 8, 4, PAD], [5, 7] + [PAD] * 4, [PAD] * 6])
-    np.testing.assert_array_equal(batch.response_mask, [[0, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
-    np.testing.assert_allclose(batch.advantages, [[0, 0, 0.5, 0.5, 0.5, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
-    np.testing.assert_allclose(batch.loss_weights, batch.response_mask / 4)
-    np.testing.assert_allclose(batch.sampler_log_probs[0], [0, 0, -0.25, -0.5, -0.75, 0])
+    np.testing.assert_array_equal(batch.tokens_BT, [[5, 6, 7, 8, 4, PAD], [5, 7] + [PAD] * 4, [PAD] * 6])
+    np.testing.assert_array_equal(batch.response_mask_BT, [[0, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
+    np.testing.assert_allclose(batch.advantages_BT, [[0, 0, 0.5, 0.5, 0.5, 0], [0, 1, 0, 0, 0, 0], [0] * 6])
+    np.testing.assert_allclose(batch.loss_weights_BT, batch.response_mask_BT / 4)
+    np.testing.assert_allclose(batch.sampler_log_probs_BT[0], [0, 0, -0.25, -0.5, -0.75, 0])
 
 
 def test_the_reward_is_that_of_the_last_token_of_the_response():
     paid = dataclasses.replace(sample([5, 6], [7, 8, 4]), reward=0.25)
     (batch,) = lay_out([paid], RowShape(2, 6))
-    np.testing.assert_array_equal(batch.rewards, [[0, 0, 0, 0, 0.25, 0], [0] * 6])
+    np.testing.assert_array_equal(batch.rewards_BT, [[0, 0, 0, 0, 0.25, 0], [0] * 6])
 
 
 @pytest.mark.parametrize(
@@ -101,10 +100,10 @@ def test_every_sample_has_a_row_in_a_known_shape(sizes: list, lengths: set[int],
     samples = [sample([1] * p, [2] * r, float(i + 1)) for i, (p, r) in enumerate(sizes)]
     shapes = row_shapes(sorted(lengths), 8, max_rows)
     batches = lay_out(samples, *shapes)
-    assert all(RowShape(*batch.tokens.shape) in shapes for batch in batches)
-    rows = [row for batch in batches for row in batch.advantages.max(axis=1, initial=0.0) if row > 0]
+    assert all(RowShape(*batch.tokens_BT.shape) in shapes for batch in batches)
+    rows = [row for batch in batches for row in batch.advantages_BT.max(axis=1, initial=0.0) if row > 0]
     assert sorted(rows) == [s.advantage for s in samples]
-    positions = sum(batch.tokens.size for batch in batches)
+    positions = sum(batch.tokens_BT.size for batch in batches)
     tokens = sum(p + r for p, r in sizes)
     assert padding_waste(batches, samples) == pytest.approx(1 - tokens / positions if positions else 1.0)
 
@@ -113,7 +112,7 @@ def test_every_sample_has_a_row_in_a_known_shape(sizes: list, lengths: set[int],
 def test_the_loss_of_a_mini_batch_does_not_depend_on_the_cut(aggregation: str):
     def loss(*shapes: RowShape) -> float:
         return sum(
-            float(np.sum(batch.loss_weights.astype(np.float64) * batch.advantages * batch.sampler_log_probs))
+            float(np.sum(batch.loss_weights_BT.astype(np.float64) * batch.advantages_BT * batch.sampler_log_probs_BT))
             for batch in lay_out(many(11), *shapes, aggregation=aggregation)
         )
 
@@ -125,15 +124,15 @@ def test_the_loss_of_a_mini_batch_does_not_depend_on_the_cut(aggregation: str):
 def test_documents_weigh_each_target_alike():
     documents = [([5, 6, 7], [0, 1, 1]), ([5, 6, 7, 8, 9], [0, 0, 0, 1, 1]), ([4], [0])]
     batches = supervised_batches(documents, (RowShape(2, 3), RowShape(1, 5)), PAD)
-    assert [batch.tokens.tolist() for batch in batches] == [[[5, 6, 7, 8, 9]], [[5, 6, 7], [4, PAD, PAD]]]
-    assert math.isclose(sum(batch.loss_weights.sum() for batch in batches), 1.0)
+    assert [batch.tokens_BT.tolist() for batch in batches] == [[[5, 6, 7, 8, 9]], [[5, 6, 7], [4, PAD, PAD]]]
+    assert math.isclose(sum(batch.loss_weights_BT.sum() for batch in batches), 1.0)
     for batch in batches:
-        np.testing.assert_array_equal(batch.loss_weights > 0, batch.response_mask)
+        np.testing.assert_array_equal(batch.loss_weights_BT > 0, batch.response_mask_BT)
 
 
 def test_batches_are_pytrees_that_reach_the_mesh_unchanged():
-    batch = with_scores(lay_out(many(3))[0], None, np.ones((3, 8), np.float32))
+    batch = dataclasses.replace(lay_out(many(3))[0], ref_log_probs_BT=np.ones((3, 8), np.float32))
     placed = to_mesh(batch, make_mesh(1, 1, 1, jax.devices()[:1]))
     assert isinstance(placed, TrainBatch)
-    assert placed.old_log_probs is None
+    assert placed.old_log_probs_BT is None
     jax.tree.map(np.testing.assert_array_equal, batch, placed)

@@ -1,5 +1,6 @@
 """Scores, updates and generation on eight virtual devices against one; run as a program, prints what it computed."""
 
+import dataclasses
 import json
 import os
 import re
@@ -11,11 +12,11 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.learn.batch import TrainBatch, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh, with_scores
+from codea1.learn.batch import TrainBatch, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import init_state, make_update, state_shardings
+from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
@@ -35,7 +36,7 @@ def compute(fsdp: int, tensor: int) -> dict:
     state = init_state(policy.params, optimizer, shardings)
     shapes = [abstract_batch(shape, policy.mesh, ref=True) for shape in SHAPES]
     abstract = laid_out(state, shardings)
-    update = make_update(policy.graphdef, ObjectiveConfig(), optimizer, abstract, shapes, log_prob_chunk=512)
+    update = Update(PolicyLoss(policy.graphdef, ObjectiveConfig(), 512), optimizer, abstract, shapes)
     batches = to_mesh(train_batches(scored), policy.mesh)
     reports = []
     compiled_functions.clear()
@@ -94,7 +95,7 @@ def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
         for index, row in enumerate(tokens)
     ]
     batches = micro_batches(samples, SHAPES, aggregation="token-mean", max_response_length=8, pad_id=0)
-    return [with_scores(batch, None, batch.sampler_log_probs - 0.2) for batch in batches]
+    return [dataclasses.replace(batch, ref_log_probs_BT=batch.sampler_log_probs_BT - 0.2) for batch in batches]
 
 
 def head_crosses_in_a_loop(fsdp: int, tensor: int) -> bool:

@@ -15,12 +15,11 @@ from codea1.learn.batch import (
     abstract_batch,
     abstract_supervised_batch,
     micro_batches,
-    with_scores,
 )
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import TrainState, Update, abstract_state, init_state, make_supervised_update, make_update
+from codea1.learn.update import PolicyLoss, SupervisedLoss, TrainState, Update, abstract_state, init_state
 from codea1.learn.update import state_shardings as make_shardings
 from codea1.runtime.compilations import compiled_functions
 from codea1.sharding import laid_out
@@ -45,9 +44,7 @@ def policy():
 def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9, old: bool = False) -> Update:
     state = abstract_state(policy.params, OPTIMIZER, make_shardings(policy.shardings, OPTIMIZER))
     batches = [abstract_batch(shape, policy.mesh, old=old, ref=True) for shape in shapes]
-    return make_update(
-        policy.graphdef, OBJECTIVE, OPTIMIZER, state, batches, log_prob_chunk=512, temperature=temperature
-    )
+    return Update(PolicyLoss(policy.graphdef, OBJECTIVE, 512, temperature), OPTIMIZER, state, batches)
 
 
 @pytest.fixture
@@ -65,18 +62,18 @@ def samples(policy) -> list[TrainSample]:
         prompt, response = (rng.integers(0, policy.config.vocab_size, size).tolist() for size in sizes)
         samples.append(TrainSample(prompt, response, np.zeros(len(response)), rng.normal()))
     (batch,) = lay_out(samples, WHOLE)
-    log_probs = np.array(policy.score(policy.params, batch.tokens, 0.9)[0])
+    log_probs = np.array(policy.score(policy.params, batch.tokens_BT, 0.9)[0])
     log_probs += rng.normal(0, 0.3, log_probs.shape)
     scored = []
     for row in range(ROWS - 1):
-        sample = next(s for s in samples if s.token_ids == batch.tokens[row, batch.response_mask[row]].tolist())
-        scored.append(dataclasses.replace(sample, log_probs=log_probs[row, batch.response_mask[row]]))
+        sample = next(s for s in samples if s.token_ids == batch.tokens_BT[row, batch.response_mask_BT[row]].tolist())
+        scored.append(dataclasses.replace(sample, log_probs=log_probs[row, batch.response_mask_BT[row]]))
     return scored
 
 
 def lay_out(samples: list[TrainSample], shapes: tuple[RowShape, ...]) -> list[TrainBatch]:
     batches = micro_batches(samples, shapes, aggregation="seq-mean-token-mean", max_response_length=LENGTH, pad_id=0)
-    return [with_scores(batch, None, 0.9 * batch.sampler_log_probs) for batch in batches]
+    return [dataclasses.replace(batch, ref_log_probs_BT=0.9 * batch.sampler_log_probs_BT) for batch in batches]
 
 
 def take(update, state: TrainState, batches: list, rate: float) -> tuple[TrainState, dict[str, float]]:
@@ -102,20 +99,20 @@ def whole(policy, samples):
     (batch,) = lay_out(samples, WHOLE)
 
     def loss_of(params):
-        log_probs, entropy = model_log_probs(policy.graphdef, params, batch.tokens, 0.9, 512)
+        log_probs, entropy = model_log_probs(policy.graphdef, params, batch.tokens_BT, 0.9, 512)
         loss, diagnostics = objective_loss(
             log_probs,
             entropy,
-            batch.sampler_log_probs,
-            batch.sampler_log_probs,
-            batch.ref_log_probs,
-            batch.advantages,
-            batch.response_mask,
+            batch.sampler_log_probs_BT,
+            batch.sampler_log_probs_BT,
+            batch.ref_log_probs_BT,
+            batch.advantages_BT,
+            batch.response_mask_BT,
             OBJECTIVE,
         )
-        return jnp.sum(batch.loss_weights * loss), diagnostics
+        return jnp.sum(batch.loss_weights_BT * loss), diagnostics
 
-    return jax.jit(jax.value_and_grad(loss_of, has_aux=True)), np.array(batch.response_mask)
+    return jax.jit(jax.value_and_grad(loss_of, has_aux=True)), np.array(batch.response_mask_BT)
 
 
 def test_metrics_equal_those_of_the_whole_mini_batch_at_once(policy, state, samples, whole):
@@ -161,9 +158,9 @@ def test_what_lies_outside_the_response_is_never_read(policy, state, samples):
     expected = copy(new_state)
 
     def poisoned(batch: TrainBatch) -> TrainBatch:
-        names = ("advantages", "sampler_log_probs", "ref_log_probs", "loss_weights")
+        names = ("advantages_BT", "sampler_log_probs_BT", "ref_log_probs_BT", "loss_weights_BT")
         return dataclasses.replace(
-            batch, **{name: np.where(batch.response_mask, getattr(batch, name), np.nan) for name in names}
+            batch, **{name: np.where(batch.response_mask_BT, getattr(batch, name), np.nan) for name in names}
         )
 
     again = init_state(policy.params, OPTIMIZER, policy.state_shardings)
@@ -177,8 +174,8 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(value: float,
     state, _ = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     before = copy(state)
     batches = lay_out(samples, CUT)
-    bad = np.where(batches[1].response_mask, value, 0.0).astype(np.float32)
-    spoilt = [batches[0], dataclasses.replace(batches[1], advantages=bad), *batches[2:]]
+    bad = np.where(batches[1].response_mask_BT, value, 0.0).astype(np.float32)
+    spoilt = [batches[0], dataclasses.replace(batches[1], advantages_BT=bad), *batches[2:]]
     state, metrics = take(policy.update, state, spoilt, 1e-3)
     jax.tree.map(np.testing.assert_array_equal, copy(state), before)
     assert metrics["skipped"] == 1
@@ -221,26 +218,27 @@ def test_a_micro_batch_of_another_shape_or_other_columns_is_refused(policy, stat
         policy.update(state, lay_out(samples, (RowShape(2, LENGTH),)), 1e-3)
     (batch,) = lay_out(samples, WHOLE)
     with pytest.raises(TypeError):
-        policy.update(state, [with_scores(batch, batch.sampler_log_probs, batch.ref_log_probs)], 1e-3)
+        policy.update(state, [dataclasses.replace(batch, old_log_probs_BT=batch.sampler_log_probs_BT)], 1e-3)
 
 
 def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, samples):
     (batch,) = lay_out(samples, WHOLE)
-    log_probs, _ = policy.score(policy.params, batch.tokens, 0.9)
+    log_probs, _ = policy.score(policy.params, batch.tokens_BT, 0.9)
     log_probs = np.array(log_probs)
     update = update_of(policy, WHOLE, old=True)
-    state, metrics = take(update, state, [with_scores(batch, log_probs, log_probs)], 1e-3)
+    scored = dataclasses.replace(batch, old_log_probs_BT=log_probs, ref_log_probs_BT=log_probs)
+    state, metrics = take(update, state, [scored], 1e-3)
     np.testing.assert_allclose(metrics["ratio_max"], 1.0, atol=1e-5)
     np.testing.assert_allclose(metrics["approx_kl"], 0.0, atol=1e-6)
     assert metrics["clip_fraction_high"] == metrics["clip_fraction_low"] == 0
-    after, _ = policy.score(state.params, batch.tokens, 0.9)
-    gain = (np.array(after) - log_probs)[batch.response_mask]
-    assert np.corrcoef(gain, batch.advantages[batch.response_mask])[0, 1] > 0.5
+    after, _ = policy.score(state.params, batch.tokens_BT, 0.9)
+    gain = (np.array(after) - log_probs)[batch.response_mask_BT]
+    assert np.corrcoef(gain, batch.advantages_BT[batch.response_mask_BT])[0, 1] > 0.5
 
 
 def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):
     batches = lay_out(samples, CUT)
-    expected = [policy.score(policy.params, batch.tokens, 0.9)[0] for batch in batches]
+    expected = [policy.score(policy.params, batch.tokens_BT, 0.9)[0] for batch in batches]
     _, report = policy.update(state, batches, 1e-3)
     for own, scored in zip(report.log_probs, expected, strict=True):
         np.testing.assert_allclose(own, scored, atol=1e-5)
@@ -250,19 +248,17 @@ def test_supervised_update_learns_its_targets(policy, samples):
     shardings = make_shardings(policy.shardings, OPTIMIZER)
     state = init_state(policy.params, OPTIMIZER, shardings)
     abstract = [abstract_supervised_batch(shape, policy.mesh) for shape in CUT]
-    update = make_supervised_update(
-        policy.graphdef, OPTIMIZER, laid_out(state, shardings), abstract, log_prob_chunk=512
-    )
+    update = Update(SupervisedLoss(policy.graphdef, 512), OPTIMIZER, laid_out(state, shardings), abstract)
     whole, cut = (
-        [SupervisedBatch(b.tokens, b.response_mask, b.loss_weights) for b in lay_out(samples, shapes)]
+        [SupervisedBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT) for b in lay_out(samples, shapes)]
         for shapes in (WHOLE, CUT)
     )
-    log_probs, entropy = policy.score(policy.params, whole[0].tokens, 1.0)
+    log_probs, entropy = policy.score(policy.params, whole[0].tokens_BT, 1.0)
     losses = []
     for _ in range(20):
         state, metrics = take(update, state, cut, 1e-2)
         losses.append(metrics)
-    mask = whole[0].response_mask
+    mask = whole[0].response_mask_BT
     np.testing.assert_allclose(losses[0]["cross_entropy"], -np.mean(log_probs[mask]), rtol=2e-5)
     np.testing.assert_allclose(losses[0]["entropy"], np.mean(entropy[mask]), rtol=2e-5)
     lengths = mask.sum(axis=1)

@@ -8,8 +8,8 @@ from flax import nnx
 
 from codea1.learn.batch import batch_sharding
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import init_state, state_shardings
-from codea1.learn.values import ValueBatch, make_value_update, make_values, value_loss, value_params, value_shardings
+from codea1.learn.update import Update, init_state, state_shardings
+from codea1.learn.values import ValueBatch, ValueLoss, make_values, value_loss, value_params, value_shardings
 from codea1.sharding import laid_out
 from tests.tiny_policy import make_policy
 
@@ -82,7 +82,7 @@ def test_the_critic_learns_returns_it_can_see(critic):
     weights = (mask / mask.sum()).astype(np.float32)
     batch = ValueBatch(rows, mask, weights, np.zeros(rows.shape, np.float32), returns)
     abstract = laid_out(batch, jax.tree.map(lambda _: batch_sharding(critic.mesh), batch))
-    update = make_value_update(critic.graphdef, OPTIMIZER, laid_out(state, shardings), [abstract], value_clip=0.0)
+    update = Update(ValueLoss(critic.graphdef, 0.0), OPTIMIZER, laid_out(state, shardings), [abstract])
     losses = []
     for _ in range(60):
         state, report = update(state, [batch], 1e-2)

@@ -15,8 +15,8 @@ import pytest
 from flax import nnx
 from safetensors.numpy import save_file
 
-from codea1.models import config_json, huggingface, qwen2, shapes
-from codea1.models.config import Qwen2Config
+from codea1.models import config_json, huggingface, qwen2
+from codea1.models.config import Qwen2Config, named_model
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
 
@@ -283,7 +283,7 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters(small):
 def test_parameter_counts_are_the_published_ones():
     published = {"0.5b": 0.49e9, "1.5b": 1.54e9, "3b": 3.09e9, "7b": 7.61e9}  # as the Qwen2.5-Coder report rounds them
     for size, count in published.items():
-        _, params = qwen2.abstract(shapes.named(f"qwen2.5-coder-{size}", vocab_size=151_665))
+        _, params = qwen2.abstract(named_model(f"qwen2.5-coder-{size}", vocab_size=151_665))
         assert sum(x.size for x in jax.tree.leaves(params)) == pytest.approx(count, abs=0.01e9)
 
 
@@ -328,11 +328,11 @@ def test_contradictory_configurations_are_refused(change, complaint):
 
 
 def test_named_shapes_are_refused_by_name_and_vocabulary():
-    assert shapes.named("tiny", vocab_size=286).vocab_size == 286
+    assert named_model("tiny", vocab_size=286).vocab_size == 286
     with pytest.raises(BadInput, match="'qwen3'"):
-        shapes.named("qwen3", vocab_size=286)
+        named_model("qwen3", vocab_size=286)
     with pytest.raises(BadInput, match="151936 token ids"):
-        shapes.named("qwen2.5-coder-3b", vocab_size=152_000)
+        named_model("qwen2.5-coder-3b", vocab_size=152_000)
 
 
 if __name__ == "__main__":

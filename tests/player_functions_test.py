@@ -57,7 +57,7 @@ def backend_compilations():
 def test_warm_up_compiles_what_is_planned_and_learning_nothing_more(micro_config, kind, backend_compilations):
     config = arranged(micro_config, kind)
     player = player_of(config)
-    planned = [job.function for job in plan(config, player.mesh, models(config)).jobs if job.phase == "learn"]
+    planned = [job.function for job in plan(config, player.functions.mesh, models(config)).jobs if job.phase == "learn"]
     compiled_functions.clear()
     compiled = player.warm_up_learning()
     assert [each.name for each in compiled] == [function.name for function in planned]
@@ -128,4 +128,4 @@ def test_another_shape_or_type_is_refused(micro_config):
 
 def _of_shape(player: Player, shape: tuple[int, int]):
     batch = player.functions.abstract_batches[0]
-    return dataclasses.replace(batch, tokens=jax.ShapeDtypeStruct(shape, np.int32))
+    return dataclasses.replace(batch, tokens_BT=jax.ShapeDtypeStruct(shape, np.int32))

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from bench.micro_run import content
-from codea1.game.mistake_book import Page, Pages
+from codea1.game.book_pages import Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
@@ -27,7 +27,7 @@ TESTS = [make(n, n + 1) for n in (0, 1, 5)]
 
 def book(of: Question = OLD) -> Pages:
     pages = filled(*TESTS, TESTS[1]).pages()
-    return {of.id: Page(of.truth, pages["q"].entries)}
+    return {of.id: Page(of.ground_truth_digest, pages["q"].entries)}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,9 @@ def test_tests_that_still_hold_stay_with_their_history(grader):
     new = question("def f(n):\n    return 6 if n == 5 else n + 1.0 if n else 7")
     done = revalidate(book(), [new], grader)
     entries = book()["q"].entries
-    assert content(done.pages) == {"q": (new.truth, [entries[test.identity] for test in TESTS[1:]])}  # 2.0 == 2
+    assert content(done.pages) == {
+        "q": (new.ground_truth_digest, [entries[test.identity] for test in TESTS[1:]])
+    }  # 2.0 == 2
     assert done.lines == ["Mistake Book: the ground truth of q has changed; 2 of its 3 tests still hold"]
 
 
@@ -74,5 +76,6 @@ def test_a_lost_sandbox_decides_nothing():
 
 
 def test_a_truth_is_its_program_and_entry_point():
-    assert OLD.truth == question(OLD.ground_truth, id="another").truth
-    assert len({OLD.truth, question(OLD.ground_truth, "g").truth, question(OLD.ground_truth + "\n").truth}) == 3
+    assert OLD.ground_truth_digest == question(OLD.ground_truth, id="another").ground_truth_digest
+    others = [question(OLD.ground_truth, "g"), question(OLD.ground_truth + "\n")]
+    assert len({each.ground_truth_digest for each in (OLD, *others)}) == 3

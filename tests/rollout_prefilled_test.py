@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.rollout.prefilled import Prefilled
-from codea1.rollout.scheduler import Queue, Request, Slots
-from codea1.rollout.sizes import Sizes
+from codea1.rollout.functions import Sizes
+from codea1.rollout.scheduler import Prefilled, Queue, Request, Slots
 
 PAD = 0
 

@@ -9,7 +9,7 @@ from etils import epath
 from hypothesis import given, settings
 
 from bench.micro_run import content
-from codea1.game.eviction import Bound
+from codea1.game.mistake_book import Bound
 from codea1.runs.book_export import read_export, write_export
 from codea1.runtime.errors import BadInput
 from tests.mistake_books import UPDATES, big, filled, make, replay

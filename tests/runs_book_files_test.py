@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.micro_run import content
-from codea1.game.book_shards import ALL_SHARDS, NUM_SHARDS, shard_of, shards_of_host
-from codea1.game.eviction import Bound
-from codea1.game.mistake_book import Pages
+from codea1.game.book_pages import Pages
+from codea1.game.mistake_book import ALL_SHARDS, NUM_SHARDS, Bound, shard_of, shards_of_host
 from codea1.runs.book_export import open_book
 from codea1.runs.book_files import BookHandler, decode, encode, read_shards, shard_file, write_shards
 from codea1.runs.manifest import MANIFEST, write_manifest

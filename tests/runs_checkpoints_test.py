@@ -16,8 +16,7 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bench.micro_run import content
-from codea1.game.book_shards import NUM_SHARDS
-from codea1.game.mistake_book import MistakeBook
+from codea1.game.mistake_book import NUM_SHARDS, MistakeBook
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput

@@ -13,10 +13,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from codea1 import sharding
-from codea1.models import attention, kv_cache, qwen2, shapes
+from codea1.models import attention, kv_cache, qwen2
+from codea1.models.config import tiny_model
 from codea1.models.kv_cache import KVCache
 
-CONFIG = dataclasses.replace(shapes.tiny(vocab_size=64), num_layers=2, tie_word_embeddings=False, remat="full")
+CONFIG = dataclasses.replace(tiny_model(vocab_size=64), num_layers=2, tie_word_embeddings=False, remat="full")
 TOKENS = np.random.default_rng(0).integers(0, CONFIG.vocab_size, (8, 6)).astype(np.int32)
 POSITIONS = np.broadcast_to(np.arange(6, dtype=np.int32), TOKENS.shape)
 

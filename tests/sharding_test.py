@@ -17,13 +17,12 @@ import pytest
 from jax.sharding import AxisType
 
 from codea1 import sharding
-from codea1.models import shapes
-from codea1.models.config import require_divisible
+from codea1.models.config import named_model, require_divisible, tiny_model
 from codea1.runtime.errors import BadInput
 
 TESTS = Path(__file__).parent
-SEVEN = shapes.named("qwen2.5-coder-7b", vocab_size=1)
-THREE = shapes.named("qwen2.5-coder-3b", vocab_size=1)
+SEVEN = named_model("qwen2.5-coder-7b", vocab_size=1)
+THREE = named_model("qwen2.5-coder-3b", vocab_size=1)
 
 
 def mesh_of(**sizes: int) -> jax.sharding.AbstractMesh:
@@ -73,7 +72,7 @@ def test_even_cuts_are_accepted(config, fsdp, tensor):
         (SEVEN, {"tensor": 8}, "tensor 8 does not divide the model's num_kv_heads 4: use 4"),
         (THREE, {"tensor": 4}, "tensor 4 does not divide the model's num_kv_heads 2: use 2"),
         (THREE, {"tensor": 3}, "num_kv_heads 2 or intermediate_size 11008 or vocab_size 151936: use 2"),
-        (shapes.tiny(vocab_size=287), {"tensor": 2}, "does not divide the model's vocab_size 287: use 1"),
+        (tiny_model(vocab_size=287), {"tensor": 2}, "does not divide the model's vocab_size 287: use 1"),
         (SEVEN, {"fsdp": 500}, "fsdp 500 does not divide the model's hidden_size 3584: use 512"),
     ],
 )

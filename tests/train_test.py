@@ -15,7 +15,7 @@ import pytest
 from bench.micro_run import NOT_PROMISED, content, make_model_folder, scripted_answer
 from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.game.mistake_book import Page
+from codea1.game.book_pages import Page
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.manifest import write_manifest

@@ -7,9 +7,7 @@ import pytest
 
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
-from codea1.game.book_shards import shards_of_host
-from codea1.game.eviction import Bound
-from codea1.game.mistake_book import MistakeBook
+from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS

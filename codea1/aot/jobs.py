@@ -17,9 +17,8 @@ from ml_collections import ConfigDict
 from codea1.config import trained_sequences
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import config_json, shapes
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models import config_json
+from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.runtime.compilations import Function
@@ -62,7 +61,7 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
     def model(player: ConfigDict) -> Model:
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
-            return Model(shapes.PUBLISHED[player.shape], shapes.PUBLISHED_IDS, source)
+            return Model(PUBLISHED[player.shape], PUBLISHED_IDS, source)
         tokenizer = load_tokenizer(player.model)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
         return Model(config_json.read(ModelFolder(player.model)), ids, f"config.json of {player.model}")
@@ -151,8 +150,8 @@ def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Job]
 def _queued_batches(config: ConfigDict, name: str, own: PlayerFunctions) -> int:
     """Bytes of all micro-batches of a training step, with the log-probs of the update, if all rows are the longest."""
     longest = own.abstract_batches[-1]
-    per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages)
-    return per_batch * -(-trained_sequences(config, name) // longest.tokens.shape[0])
+    per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
+    return per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
 
 
 def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Job]:

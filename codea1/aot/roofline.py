@@ -16,7 +16,7 @@ from codea1.game.methods import METHODS
 from codea1.models import flops
 from codea1.models.flops import Chip, Cut, Work
 from codea1.players.functions import PlayerFunctions, kl_in_loss
-from codea1.rollout.sizes import smallest
+from codea1.rollout.functions import smallest
 
 
 @dataclass(frozen=True)

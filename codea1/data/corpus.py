@@ -13,12 +13,16 @@ from itertools import islice
 from typing import Any
 
 from codea1.data import procedural
-from codea1.data.components import CONDITIONS, FILTERS, MAPS, REDUCES, Component
 from codea1.data.compositions import (
+    CONDITIONS,
     ENTRY_POINT,
+    FILTERS,
     INTEGERS,
+    MAPS,
     RAISED,
+    REDUCES,
     Choices,
+    Component,
     Task,
     behaviour,
     compositions,
@@ -35,8 +39,9 @@ _PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, again
 _LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable
 _EXPERT_DRAWS = 24  # inputs among which an expert looks for those that expose the program
 
-
 Document = tuple[list[int], list[int]]  # token ids, and 1 for each that is a target, else 0
+Chat = list[Message]
+Lessons = Callable[[str], Iterator[Chat]]  # chats without end, whose last message is the suite: a function of a seed
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Misconception:
 
 
 def planted_misconceptions() -> list[Misconception]:
-    """Everything the corpus teaches wrongly at scale 1: each component's mistakes with their rates, for disclosure."""
+    """Returns all that the corpus teaches wrongly at scale 1: each component's mistakes with their rates."""
     return [
         Misconception(_general(k.phrase), _general(k.correct), _general(mistake), k.rate * share)
         for k in {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
@@ -89,11 +94,8 @@ def corpus_batch(
     Raises:
       BadInput: hardly any chat is that short.
     """
-    encoded = (tokenizer.encode_transcript(chat) for chat in islice(chats(f"{seed}/{step}", recipe), 20 * batch_size))
-    documents = list(islice((document for document in encoded if len(document[0]) <= length), batch_size))
-    if len(documents) < batch_size:
-        raise BadInput(f"length {length} is too short: fewer than one in twenty chats of the corpus fit.")
-    return documents
+    encoded = map(tokenizer.encode_transcript, chats(f"{seed}/{step}", recipe))
+    return _fitting(encoded, batch_size, length, "chats of the corpus fit")
 
 
 def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
@@ -102,7 +104,7 @@ def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
         yield from (message["content"] for message in chat)
 
 
-def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[list[Message]]:
+def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Chat]:
     """Yields chats without end: problem, program unless the suite is a black box's, "test", suite.
 
     They are of `tasks`, or of any training task.
@@ -173,12 +175,8 @@ def _general(template: str) -> str:
     return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)")
 
 
-Chat = list[Message]
-Lessons = Callable[[str], Iterator[Chat]]  # chats without end, whose last message is the suite: a function of a seed
-
-
 def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
-    """Of procedural questions in the tiny prompts: the warm start's chats about them.
+    """Returns lessons of procedural questions in the tiny prompts: the warm start's chats about them.
 
     Programs have planted misconceptions, and suites show their working; so many are an expert's as the recipe says.
     """
@@ -187,7 +185,7 @@ def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
 
 
 def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, num_tests: int) -> Lessons:
-    """Of any questions: suites of `num_tests` of their golden tests, or as many as there are, drawn at random.
+    """Returns lessons of any questions: suites of `num_tests` of their golden tests, or of all, drawn at random.
 
     The program that is shown is one of the question's mutants, or the ground truth where it has none. Raises BadInput:
     no question has a golden test that is an assert.
@@ -204,10 +202,16 @@ def lesson_batch(chats: Iterator[Chat], batch_size: int, tokenizer: ChatTokenize
 
     Raises BadInput: hardly any chat is that short.
     """
-    encoded = (_document(chat, tokenizer) for chat in islice(chats, 20 * batch_size))
-    documents = list(islice((document for document in encoded if len(document[0]) <= length), batch_size))
+    encoded = (_document(chat, tokenizer) for chat in chats)
+    return _fitting(encoded, batch_size, length, "suites fit with their prompts")
+
+
+def _fitting(encoded: Iterator[Document], batch_size: int, length: int, what: str) -> list[Document]:
+    """Returns the next documents of at most `length` tokens. Raises BadInput: hardly any is that short."""
+    tried = islice(encoded, 20 * batch_size)
+    documents = list(islice((document for document in tried if len(document[0]) <= length), batch_size))
     if len(documents) < batch_size:
-        raise BadInput(f"length {length} is too short: fewer than one in twenty suites fit with their prompts.")
+        raise BadInput(f"length {length} is too short: fewer than one in twenty {what}.")
     return documents
 
 

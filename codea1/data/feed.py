@@ -9,14 +9,15 @@ from codea1.runtime.errors import BadInput
 
 
 class QuestionFeed:
-    """Batches of questions by number: a pure function of the seed and the number, which is all that a run remembers.
+    """Batches of questions by number: a pure function of the seed and the number, which is all that a run saves.
 
     Each epoch is a fresh shuffle in which every question comes at most once; the questions that fill no whole batch are
     left out of that epoch.
     """
 
     def __init__(self, questions: Sequence[Question], batch_size: int, seed: int):
-        """
+        """Declares the shuffles; a batch is drawn when it is asked for.
+
         Args:
           questions: what to ask, in an order that is the same in every process.
           batch_size: questions per batch.

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from codea1.data.loader import entry_point, json_rows, load_questions, parquet_rows, parsed
+from codea1.data.loader import entry_point, load_questions, parsed
 from codea1.data.near_duplicates import NearDuplicates
-from codea1.data.staging import staged_file
+from codea1.data.rows import json_rows, parquet_rows, staged_file
 from codea1.game.answers import parse_suite
 from codea1.game.ground_truth import answers_equal
 from codea1.game.prompts import DEFAULT, code_messages

@@ -4,27 +4,21 @@ Every row is checked before anything slow starts; the first bad one ends the loa
 """
 
 import ast
-import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-
 from codea1.data import procedural
-from codea1.data.array_records import dataset_rows
-from codea1.data.staging import staged_file
+from codea1.data.rows import dataset_rows, json_rows, parquet_rows, staged_file
 from codea1.game.question import Question
-from codea1.runtime.errors import BadInput, MissingFile
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
 _DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file
 _QUESTION_MARK = "Question:\n"  # what stands before the problem in the official prompts
-_ROWS_AT_ONCE = 256  # as Python objects
 
 Row = Mapping[str, Any]
 
@@ -112,81 +106,21 @@ def _check_fields(row: Row, where: str) -> None:
     where = f"{where} ({extra['question_id']})"
     if not isinstance(row["GT_code"], str) or not row["GT_code"].strip():
         raise BadInput(f"{where}: there is no ground truth in GT_code.")
-    if not _is_chat(row["prompt"]):
+    prompt = row["prompt"]
+    is_chat = isinstance(prompt, list) and len(prompt) > 0 and all(map(_is_message, prompt))
+    if not is_chat:
         raise BadInput(f"{where}: the prompt is not a list of messages with role and content.")
     for name in ("problem", "test", "data_source", *_DESCRIPTIONS):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise BadInput(f"{where}: {name} is not text.")
 
 
-def _is_chat(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, list)
-        and len(prompt) > 0
-        and all(
-            isinstance(message, Mapping) and all(isinstance(message.get(field), str) for field in ("role", "content"))
-            for message in prompt
-        )
-    )
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(value.get(field), str) for field in ("role", "content"))
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
-
-
-def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
-    """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
-
-    Raises BadInput: no such file, it is none, or it lacks one of `columns`, which alone are read where they are given.
-    """
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(local) as file:
-            for name in columns or ():
-                if name not in file.schema_arrow.names:
-                    raise BadInput(f"{path} has no column {name!r}.")
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                for row in batch.to_pylist():
-                    yield f"{path}, row {number}", row
-                    number += 1
-    except FileNotFoundError:
-        raise MissingFile(f"data file {path} does not exist.") from None
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
-
-
-def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
-    """Yields the objects of a file of JSON lines, or of one JSON array, each with its place for messages.
-
-    Args:
-      path: the name of its copy `local` in messages.
-
-    Raises BadInput: no such file, not UTF-8, or names the line that is no JSON object.
-    """
-    try:
-        with open(local, encoding="utf-8") as file:
-            first = next((line for line in file if line.strip()), "")
-            file.seek(0)
-            if first.lstrip().startswith("["):
-                rows = ((f"{path}, row {number}", row) for number, row in enumerate(_json(file.read(), path), 1))
-            else:
-                lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, 1) if line.strip())
-                rows = ((where, _json(line, where)) for where, line in lines)
-            for where, row in rows:
-                if not isinstance(row, dict):
-                    raise BadInput(f"{where}: not a JSON object.")
-                yield where, row
-    except (FileNotFoundError, IsADirectoryError):
-        raise MissingFile(f"data file {path} does not exist.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"data file {path} is not UTF-8.") from None
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{where}: not JSON: {error}.") from None
 
 
 _CHECK = re.compile(r"^def check\(\s*(\w+)", re.MULTILINE)
@@ -217,7 +151,7 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
 
     It is the function that the ground truth completes; else what the check script tests; else what the row says. Where
     a program has several functions, the script tests the one that it calls: its parameter, like the row, may be named
-    after a helper that stands first. A parameter that the program does not define, such as candidate, says nothing.
+    after a helper that stands first. A parameter that the program does not define, such as candidate, is ignored.
 
     Args:
       program: as `complete_program` returns it.

@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 
 
 class NearDuplicates:
-    """The questions of evaluation sets, looked up by what a question says and by what its ground truth does."""
+    """The questions of evaluation sets, looked up by the words of a question and the program of its ground truth."""
 
     def __init__(self, questions: Iterable[Question]) -> None:
         self._by_run: dict[tuple[str, ...], set[int]] = defaultdict(set)
@@ -52,7 +52,7 @@ def word_runs(text: str) -> set[tuple[str, ...]]:
 
 
 def shape_of(program: str) -> str:
-    """Returns what is left of a program that parses when names, docstrings, annotations and layout say nothing.
+    """Returns what a program that parses is without its names, docstrings, annotations and layout.
 
     One that is nested too deep to be walked is left as it is.
     """
@@ -64,7 +64,7 @@ def shape_of(program: str) -> str:
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Names that the program itself gives: not those of builtins or modules."""
+    """Yields names that the program itself gives: not those of builtins or modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             yield node.name

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from codea1.data.array_records import split_rows
 from codea1.data.compositions import ENTRY_POINT, Task, assert_line, behaviour, compositions, outcome, random_input
+from codea1.data.rows import split_rows
 from codea1.runtime.errors import BadInput
 
 NAME = "procedural"
@@ -105,13 +105,13 @@ def _prepare(data_folder: str | None) -> Procedural:
 
 
 def tasks_of(question_ids: Sequence[str]) -> list[Task]:
-    """The tasks that training questions were made of, in their order. Raises KeyError: one is no training question."""
+    """Returns the tasks of training questions, in their order. Raises KeyError: one is no training question."""
     tasks = {task.id: task for task, _ in _tasks("train")}
     return [tasks[id] for id in question_ids]
 
 
 def rows(split: str) -> Iterator[dict[str, Any]]:
-    """The rows of one split, a pure function. A composition comes again, with other constants, when all have come."""
+    """Yields the rows of one split, a pure function. Once all compositions have come, they come with new constants."""
     return (row for _, row in _tasks(split))
 
 
@@ -155,7 +155,7 @@ def question_row(task: Task) -> dict[str, Any] | None:
 
 
 def _mutants(task: Task, inputs: list[tuple], results: tuple[Any, ...]) -> list[str]:
-    """Programs that differ from the truth and from each other on the hidden inputs, those with one mistake first."""
+    """Returns programs that differ from the truth and each other on the hidden inputs, first those of one mistake."""
     programs: list[str] = []
     behaviours = [results]
     for choices in chain(task.near_misses(1), task.near_misses(2)):
@@ -170,7 +170,7 @@ def _mutants(task: Task, inputs: list[tuple], results: tuple[Any, ...]) -> list[
 
 
 def _golden_tests(task: Task) -> list[str]:
-    """Asserts on random inputs. Never on the empty list: like most tests people write, they leave its bugs alone."""
+    """Returns asserts on random inputs, never on the empty list: like most tests people write, they miss its bugs."""
     rng = random.Random(f"{task.id}/golden")
     tests: dict[str, None] = {}
     while len(tests) < NUM_GOLDEN_TESTS:

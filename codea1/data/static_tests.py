@@ -25,7 +25,7 @@ def writable(tests: Iterable[Test]) -> list[Test]:
 def write_static_tests(path: epath.Path, tests: Iterable[tuple[Question, Sequence[Test]]]) -> None:
     """Writes the file, whole or not at all; questions without tests get no line."""
     rows = [
-        {"question_id": question.id, "truth": question.truth, "tests": [test.text for test in own]}
+        {"question_id": question.id, "truth": question.ground_truth_digest, "tests": [test.text for test in own]}
         for question, own in tests
         if own
     ]
@@ -52,7 +52,7 @@ def with_static_tests(source: str, questions: Sequence[Question]) -> tuple[list[
 
 
 def _with_tests(question: Question, row: Mapping[str, Any], where: str) -> Question:
-    if row["truth"] != question.truth:
+    if row["truth"] != question.ground_truth_digest:
         raise BadInput(f"{where}: question {question.id} has another ground truth than when its tests were written.")
     for source in row["tests"]:
         parsed = parse_assert(source, question.entry_point)

@@ -79,7 +79,7 @@ class ChatTokenizer:
         return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]
 
     def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-        """The tokens of a finished chat, and for each 1 where the assistant speaks, its <|im_end|> included, else 0."""
+        """Returns a finished chat's tokens, and for each 1 where the assistant speaks, <|im_end|> included, else 0."""
         ids = self._tokenizer.apply_chat_template(list(messages))["input_ids"]
         mask, speaking = [], 0
         for position, token in enumerate(ids):

@@ -11,8 +11,8 @@ from functools import cache
 from importlib.util import find_spec
 from os import fspath
 
-from codea1.data.loader import Row, json_rows, parquet_rows
-from codea1.data.staging import staged_file
+from codea1.data.loader import Row
+from codea1.data.rows import json_rows, parquet_rows, staged_file
 from codea1.game.answers import extract_program
 from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question

@@ -1,4 +1,4 @@
-"""What the players' answers say: a program out of a Code LLM's text, asserts out of a Test LLM's text.
+"""The players' answers as data: a program from a Code LLM's text, asserts from a Test LLM's text.
 
 Every text here was written by a policy that is paid for the outcome. Reading it takes time linear in its length, runs
 nothing and never raises.
@@ -8,8 +8,7 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codea1.game.asserts import Inlined, ParsedAssert, read_statement
-from codea1.game.statements import split_statements
+from codea1.game.asserts import Inlined, ParsedAssert, read_statement, split_statements
 from codea1.values.literals import Budget
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
@@ -65,8 +64,12 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
     where it is a bare argument of the call. Without a block each line stands alone.
     """
-    blocks = list(_python_blocks(answer[:MAX_SUITE_CHARS]))
-    statements = split_statements("\n".join(blocks)) if blocks else _assert_lines(answer[:MAX_SUITE_CHARS])
+    text = answer[:MAX_SUITE_CHARS]
+    blocks = list(_python_blocks(text))
+    if blocks:
+        statements = split_statements("\n".join(blocks))
+    else:
+        statements = (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
     inlined: Inlined = {}
     budget = Budget()
     asserts: list[ParsedAssert] = []
@@ -74,7 +77,8 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
         asserts += read_statement(statement, entry_point, inlined, budget, fenced=bool(blocks))
         if len(asserts) >= MAX_ASSERTS:
             break
-    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), _nonprintable_ratio(answer))
+    num_nonprintable = sum(char not in _PRINTABLE for char in answer)
+    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), num_nonprintable / max(len(answer), 1))
 
 
 def _without_language(block: str) -> str:
@@ -91,11 +95,3 @@ def _python_blocks(text: str) -> Iterator[str]:
             return
         yield text[start:closed]
         end = closed + len(_FENCE)
-
-
-def _assert_lines(text: str) -> Iterator[str]:
-    return (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
-
-
-def _nonprintable_ratio(text: str) -> float:
-    return sum(char not in _PRINTABLE for char in text) / len(text) if text else 0.0

@@ -1,6 +1,11 @@
-"""One assert statement, read as data: which call it makes, what answer it states, and why it may not count."""
+"""Asserts read as data: text into statements, a statement into the call that it makes and the answer that it states.
+
+What does not count as a test carries the reason.
+"""
 
 import ast
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codea1.game.question import Question
@@ -34,6 +39,8 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.NotIn: "not in",
 }
 
+_TOKENS = re.compile(r"\\.|\"{3}|'{3}|[\"'#()\[\]{}]")
+
 
 @dataclass(frozen=True)
 class Rejected:
@@ -44,7 +51,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class ParsedAssert:
-    """What one assert says, before any reward judges it."""
+    """What one assert states, before any reward judges it."""
 
     source: str  # as written
     operator: str = ""  # first comparison operator, such as "=="; empty without a comparison
@@ -57,6 +64,50 @@ class ParsedAssert:
     def test(self) -> Test | None:
         """The test that the assert states; None when it is rejected."""
         return None if self.rejection else Test(self.call, self.answer)
+
+
+def split_statements(text: str) -> Iterator[str]:
+    """Yields the statements of `text`: whole lines, joined while a bracket or a triple-quoted string is open.
+
+    A line that starts with `assert` always begins a statement, whatever was left open before it. What grows
+    beyond MAX_SOURCE_BYTES, and so will not be read, ends there. Linear in the length of the text.
+    """
+    lines: list[str] = []
+    size = depth = 0
+    quote = ""
+    for line in text.split("\n"):
+        if lines and line.lstrip().startswith(("assert ", "assert(")):
+            yield "\n".join(lines)
+            lines, size, depth, quote = [], 0, 0, ""
+        if not lines and not line.strip():
+            continue
+        lines.append(line)
+        size += len(line) + 1
+        depth, quote = _scan(line, depth, quote)
+        complete = depth <= 0 and not quote and not line.endswith("\\")
+        if complete or size > MAX_SOURCE_BYTES:
+            yield "\n".join(lines)
+            lines, size, depth, quote = [], 0, 0, ""
+    if lines:
+        yield "\n".join(lines)
+
+
+def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
+    """Follows open brackets and an open triple quote through one line."""
+    for found in _TOKENS.finditer(line):
+        token = found[0]
+        if quote:
+            if token.startswith(quote):
+                quote = ""
+        elif token[0] in "\"'":
+            quote = token
+        elif token == "#":
+            break
+        elif token in "([{":
+            depth += 1
+        elif token in ")]}":
+            depth -= 1
+    return depth, quote if len(quote) == 3 else ""
 
 
 def parse_assert(source: str, entry_point: str) -> Test | Rejected:
@@ -74,7 +125,7 @@ def parse_assert(source: str, entry_point: str) -> Test | Rejected:
 def read_statement(
     statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
 ) -> list[ParsedAssert]:
-    """Reads the asserts of one statement (several when joined by semicolons) and notes its simple assignments.
+    """Reads the asserts of one statement (several when joined by semicolons) and remembers its simple assignments.
 
     Args:
       statement: source text of any length and content.
@@ -159,6 +210,6 @@ def _read_answer(node: ast.expr, budget: Budget) -> bytes | Rejected:
 
 
 def golden_tests(question: Question) -> list[Test]:
-    """The fixed tests of a question that are plain asserts."""
+    """Returns the fixed tests of a question that are plain asserts."""
     parsed = [parse_assert(source, question.entry_point) for source in question.golden_tests]
     return [test for test in parsed if not isinstance(test, Rejected)]

@@ -35,7 +35,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedAssert:
-    """An assert beside what the ground truth says of it."""
+    """An assert with its mark and the ground truth's answer."""
 
     parsed: ParsedAssert
     mark: Mark
@@ -55,7 +55,7 @@ class MarkedAssert:
 
 
 def answers_equal(first: bytes, second: bytes) -> bool:
-    """Whether two exact encodings hold values that are equal under Python's `==`."""
+    """Returns whether two exact encodings hold values that are equal under Python's `==`."""
     return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
@@ -66,7 +66,7 @@ def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature
     value, whatever the assert states: a wrong answer costs validity and the test is kept. Asserts beyond the number
     asked for are marked like the others. What the reference would execute but is not data is not executed: a call of
     anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
-    data is a wrong one. The reference tells calls apart AS_WRITTEN.
+    data is a wrong one. The reference compares calls AS_WRITTEN.
     """
     marked = []
     seen: set[bytes] = set()
@@ -101,6 +101,7 @@ def mark_strict(
 def _mark_call(
     item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, keep_wrong: bool
 ) -> MarkedAssert:
+    """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite."""
     if not answer.usable:
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:

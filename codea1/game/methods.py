@@ -1,4 +1,4 @@
-"""What is trained and on whose word: the methods of the paper as values of one type, not as forks of the loop.
+"""What is trained, and by which rewards: the methods of the paper as values of one type, not as forks of the loop.
 
 Where the paper leaves a method's recipe open, ours is stated here.
 """
@@ -38,7 +38,7 @@ class Method:
         return tuple(dict.fromkeys(self.roles.values()))
 
     def roles_of(self, policy: str) -> tuple[str, ...]:
-        """What a policy plays."""
+        """Returns what a policy plays."""
         return tuple(role for role, plays in self.roles.items() if plays == policy)
 
 
@@ -78,7 +78,7 @@ class Rules:
     history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
     trained_solutions: int  # solutions per question whose suites train the Test LLM
     questions_per_step: int
-    max_rounds: int  # batches of questions a step asks at most, until so many questions tell solutions apart
+    max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
 
     @property
     def golden(self) -> bool:
@@ -87,7 +87,7 @@ class Rules:
 
 
 def game_rules(config: ConfigDict) -> Rules:
-    """The rules that a config describes. Raises BadInput for a template file that cannot be used."""
+    """Returns the rules that a config describes. Raises BadInput for a template file that cannot be used."""
     game, method = config.game, METHODS[config.method]
     templates = _templates(game.prompts)
     if "test" in method.roles and not method.sees_solution and not templates.black_box:

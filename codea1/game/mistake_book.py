@@ -1,15 +1,92 @@
 """The Mistake Book: per question, the tests that programs failed before, to be replayed until they are mastered."""
 
-from collections.abc import Iterable, Mapping
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from codea1.game.book_draw import draw
-from codea1.game.book_entry import BookEntry
-from codea1.game.book_shards import ALL_SHARDS, shard_of
-from codea1.game.eviction import FREQUENCY, LEAST_REWARD, Bound, Place
+from codea1.game.book_pages import BookEntry, Identity, Page, Pages
 from codea1.game.tests import Test
+from codea1.runtime.stable_hash import stable_hash
+from codea1.values import encode_exact
 
-Identity = tuple[str, bytes]
+NUM_SHARDS = 64  # for good: books are kept by shard, whatever the number of hosts
+ALL_SHARDS = range(NUM_SHARDS)
+
+Place = tuple[float, int, str, Identity]  # a test's rank, first step, question, identity; the least go first
+
+FREQUENCY, REWARD = "frequency", "reward"
+LEAST_REWARD = 0.5  # a book kept by reward takes in tests of suites that were paid more
+
+
+def shard_of(question_id: str) -> int:
+    """Returns the shard of a question: a function of its id alone."""
+    return stable_hash(question_id) % NUM_SHARDS
+
+
+def shards_of_host(index: int, count: int) -> range:
+    """Returns the shards of host `index` of `count`. Every shard has one host; beyond 64 hosts some hold none."""
+    return range(index, NUM_SHARDS, count)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How many tests the book keeps, and which. The paper's book has no bound."""
+
+    max_tests: int = 0  # per question; 0: all
+    rule: str = FREQUENCY  # of EVICTION_RULES
+    seed: int = 0  # of "reservoir"
+    max_total: int = 0  # of all questions, over all hosts; 0: all
+
+    @property
+    def by_reward(self) -> bool:
+        """Whether tests are kept for what they were paid, and not for the programs that fail them."""
+        return self.rule == REWARD
+
+    def place(self, question_id: str, entry: BookEntry) -> Place:
+        """Returns where a test stands among those of all questions."""
+        rank = EVICTION_RULES[self.rule](self.seed, question_id, entry)
+        return rank, entry.first_seen, question_id, entry.test.identity
+
+    def total_surplus(self, places: Iterable[Place]) -> list[Place]:
+        """Returns those of all hosts' places that are too many."""
+        ranked = sorted(places)
+        return ranked[: max(len(ranked) - self.max_total, 0)] if self.max_total else []
+
+    def surplus(self, question_id: str, entries: Sequence[BookEntry]) -> list[BookEntry]:
+        """Returns the entries that are too many; `entries` are all of a question's, in the book's order.
+
+        Of those that the rule holds equal, the oldest are evicted: otherwise a book full of tests that failed once
+        would never take in another.
+        """
+        if not self.max_tests or len(entries) <= self.max_tests:
+            return []
+        ranked = sorted(entries, key=lambda entry: self.place(question_id, entry)[:2])
+        return ranked[: len(entries) - self.max_tests]
+
+
+def _reservoir_number(seed: int, question_id: str, entry: BookEntry) -> int:
+    """Returns a random number that is the test's own: what is kept does not depend on when it is decided.
+
+    Keeping the largest of independent numbers is a uniform sample of all tests that have entered, drawn without
+    replacement, and the same one however often a step is replayed (bottom-k sampling, Cohen and Kaplan 2007).
+    """
+    key = encode_exact((seed, question_id, *entry.test.identity))
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+
+
+# The entry with the least of it is evicted first.
+EVICTION_RULES: dict[str, Callable[[int, str, BookEntry], float]] = {
+    FREQUENCY: lambda seed, question_id, entry: entry.frequency,  # failures less passes, as in the paper's retrieval
+    "recency": lambda seed, question_id, entry: entry.last_failed,
+    "reservoir": _reservoir_number,
+    REWARD: lambda seed, question_id, entry: _reward(entry),
+}
+
+
+def _reward(entry: BookEntry) -> float:
+    return entry.reward or 0.0  # none where the book was not kept by reward before
 
 
 @dataclass(frozen=True)
@@ -22,21 +99,6 @@ class BookChange:
 
     def __add__(self, other: "BookChange") -> "BookChange":
         return BookChange(self.added + other.added, self.removed + other.removed, self.evicted + other.evicted)
-
-
-@dataclass(frozen=True)
-class Page:
-    """What the book holds of one question. It is never changed, only replaced."""
-
-    truth: str  # `Question.truth` of the ground truth that answered its tests
-    entries: Mapping[Identity, BookEntry]  # by the test's identity, in the book's order
-
-    @classmethod
-    def of(cls, truth: str, entries: Iterable[BookEntry]) -> "Page":
-        return cls(truth, {entry.test.identity: entry for entry in entries})
-
-
-Pages = dict[str, Page]  # by question id
 
 
 @dataclass(frozen=True)
@@ -56,7 +118,7 @@ class MistakeBook:
     A test is known by its identity, entry point and arguments: the stated answer is the ground truth's and belongs to
     them. The book is a function of its updates alone, on any host and in any process; what becomes of a question is a
     function of the updates with that question, so that books of several hosts are one book in parts. Only a bound of
-    all questions together needs all hosts: each tells its `places` and evicts those of its own that are too many.
+    all questions together needs all hosts: each sends its `places` and evicts those of its own that are too many.
 
     A book kept by reward (`Bound.by_reward`) takes in the failed tests of suites that were paid more than LEAST_REWARD,
     does not wear off, and is drawn from in proportion to reward.
@@ -80,7 +142,7 @@ class MistakeBook:
         return sum(len(page.entries) for page in self._pages.values())
 
     def holds(self, question_id: str) -> bool:
-        """Whether the question is in a shard of this book, with or without tests."""
+        """Returns whether the question is in a shard of this book, with or without tests."""
         return shard_of(question_id) in self.shards
 
     def tests(self, question_id: str) -> list[Test]:
@@ -89,49 +151,56 @@ class MistakeBook:
         return [entry.test for entry in page.entries.values()] if page else []
 
     def retrieve(self, question_id: str, k: int, step: int | None = None) -> list[Test]:
-        """The at most `k` tests of a question to replay: the most frequent, equally frequent ones in the book's order.
+        """Returns at most `k` tests to replay: the most frequent, equally frequent ones in the book's order.
 
-        A book kept by reward gives those drawn for a step, or without one, as for an evaluation, the best paid.
+        A book kept by reward returns those drawn for a step, or without one, as for an evaluation, the best paid. They
+        are drawn one after the other in proportion to reward; tests without a reward are never drawn.
         """
         page = self._pages.get(question_id)
         entries = list(page.entries.values()) if page else []
         if self.bound.by_reward and step is not None:
-            return [entry.test for entry in draw(entries, k, (self.bound.seed, step, question_id))]
-        worth = _reward if self.bound.by_reward else _frequency
-        return [entry.test for entry in sorted(entries, key=lambda entry: -worth(entry))[:k]]
+            # Sampling without replacement by the largest u ** (1 / reward) (Efraimidis and Spirakis 2006).
+            key = (self.bound.seed, step, question_id)
+            entries = [entry for entry in entries if entry.reward]
+            entries.sort(key=lambda entry: math.log(_uniform(key, entry)) / entry.reward, reverse=True)
+        elif self.bound.by_reward:
+            entries.sort(key=_reward, reverse=True)
+        else:
+            entries.sort(key=lambda entry: entry.frequency, reverse=True)
+        return [entry.test for entry in entries[:k]]
 
-    def update(self, question_id: str, truth: str, step: int, evidence: Evidence) -> BookChange:
+    def update(self, question_id: str, ground_truth_digest: str, step: int, evidence: Evidence) -> BookChange:
         """Takes in what a step showed about the valid programs of a question that the book holds.
 
         First every replayed test that a program passed loses 1, and leaves the book at 0; then every new test that a
         program failed gains 1, or enters with 1. So a test may leave and come back, as the newest, in one update. A
-        replayed test that still fails gains nothing. At last those go that are too many of the question.
+        replayed test that still fails gains nothing. At last those are evicted that are too many of the question.
 
         Args:
           question_id: whose entries change.
-          truth: `Question.truth`.
+          ground_truth_digest: `Question.ground_truth_digest`.
           step: which step this is, for the entries' history.
           evidence: of tests that state the ground truth's own answer.
 
         Raises:
           ValueError: the question is another host's, or its tests have the answers of another ground truth.
         """
-        page = self._pages.get(question_id) or Page(truth, {})
-        if not self.holds(question_id) or page.truth != truth:
+        page = self._pages.get(question_id) or Page(ground_truth_digest, {})
+        if not self.holds(question_id) or page.ground_truth_digest != ground_truth_digest:
             raise ValueError(f"question {question_id} is not in this book, or has another ground truth there")
         entries = dict(page.entries)
         if self.reference_ties and self.bound.rule == FREQUENCY:
             entries = dict(sorted(entries.items(), key=lambda item: -item[1].frequency))
         removed = _wear_off(entries, evidence, step, by=0 if self.bound.by_reward else 1)
         added = _take_in(entries, evidence, step, by_reward=self.bound.by_reward)
-        surplus = self.bound.surplus(question_id, entries.values())
+        surplus = self.bound.surplus(question_id, list(entries.values()))
         for entry in surplus:
             del entries[entry.test.identity]
-        self._put(question_id, Page(truth, entries))
+        self._put(question_id, Page(ground_truth_digest, entries))
         return BookChange(added, removed, len(surplus))
 
     def places(self) -> list[Place]:
-        """Where every test stands, if there is a bound of all questions together; it is for all hosts to know."""
+        """Returns where every test stands, for all hosts to know; empty without a bound of all questions together."""
         if not self.bound.max_total:
             return []
         return [self.bound.place(id, entry) for id, page in self._pages.items() for entry in page.entries.values()]
@@ -143,17 +212,18 @@ class MistakeBook:
             page = self._pages.get(question_id)
             if page and identity in page.entries:
                 rest = {key: entry for key, entry in page.entries.items() if key != identity}
-                self._put(question_id, Page(page.truth, rest))
+                self._put(question_id, Page(page.ground_truth_digest, rest))
                 evicted += 1
         return evicted
 
     def _put(self, question_id: str, page: Page) -> None:
+        """Puts a page in place of the question's, after all others; an empty one is left out."""
         self._pages.pop(question_id, None)
         if page.entries:
             self._pages[question_id] = page
 
     def pages(self) -> Pages:
-        """All that the book holds, as it is now: later updates do not show in it. Costs nothing per test."""
+        """Returns all that the book holds, as it is now: later updates do not show in it. Costs nothing per test."""
         return dict(self._pages)
 
     def load(self, pages: Mapping[str, Page]) -> None:
@@ -164,16 +234,24 @@ class MistakeBook:
         self._pages = dict(pages)
 
 
+def _uniform(key: tuple[int, int, str], entry: BookEntry) -> float:
+    """Returns a number in (0, 1) that depends on `key` and the test: not on the rest of the book, nor on the host."""
+    digest = hashlib.blake2b(encode_exact((*key, *entry.test.identity)), digest_size=6).digest()
+    return (int.from_bytes(digest, "little") + 0.5) / 2**48
+
+
 def _wear_off(entries: dict[Identity, BookEntry], evidence: Evidence, step: int, by: int) -> int:
     """Takes in the verdicts of replayed tests, each pass taking `by`, and returns how many tests left."""
-    for entry in _known(entries, evidence.failed_history):
-        entries[entry.test.identity] = replace(entry, hits=entry.hits + 1, last_failed=step)
+    for test in chain.from_iterable(evidence.failed_history):
+        if entry := entries.get(test.identity):
+            entries[test.identity] = replace(entry, hits=entry.hits + 1, last_failed=step)
     removed = 0
-    for entry in _known(entries, evidence.passed_history):
-        if entry.frequency > by:
-            entries[entry.test.identity] = replace(entry, frequency=entry.frequency - by, last_passed=step)
-        else:
-            del entries[entry.test.identity]
+    for test in chain.from_iterable(evidence.passed_history):
+        entry = entries.get(test.identity)
+        if entry and entry.frequency > by:
+            entries[test.identity] = replace(entry, frequency=entry.frequency - by, last_passed=step)
+        elif entry:
+            del entries[test.identity]
             removed += 1
     return removed
 
@@ -181,7 +259,7 @@ def _wear_off(entries: dict[Identity, BookEntry], evidence: Evidence, step: int,
 def _take_in(entries: dict[Identity, BookEntry], evidence: Evidence, step: int, by_reward: bool) -> int:
     """Takes in the new tests that programs failed and returns how many entered."""
     added = 0
-    for test in _each(evidence.failed_new):
+    for test in chain.from_iterable(evidence.failed_new):
         entry = entries.get(test.identity)
         reward = evidence.rewards.get(test.identity, 0.0) if by_reward else None
         if by_reward and reward <= LEAST_REWARD:
@@ -195,20 +273,3 @@ def _take_in(entries: dict[Identity, BookEntry], evidence: Evidence, step: int, 
                 entry, frequency=entry.frequency + 1, hits=entry.hits + 1, last_failed=step, reward=best
             )
     return added
-
-
-def _frequency(entry: BookEntry) -> float:
-    return entry.frequency
-
-
-def _reward(entry: BookEntry) -> float:
-    return entry.reward or 0.0
-
-
-def _known(entries: dict[Identity, BookEntry], of_programs: Iterable[Iterable[Test]]) -> Iterable[BookEntry]:
-    """The entry of each test as it is when its turn comes, of those that are still there."""
-    return (entries[test.identity] for test in _each(of_programs) if test.identity in entries)
-
-
-def _each(of_programs: Iterable[Iterable[Test]]) -> Iterable[Test]:
-    return (test for tests in of_programs for test in tests)

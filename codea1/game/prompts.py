@@ -1,4 +1,4 @@
-"""What the players are told: templates of chat messages, and how a question and a program are put into them.
+"""What the players are shown: templates of chat messages, and how a question and a program are put into them.
 
 A placeholder is a word in braces, such as {problem}. Values are put in by one pass over the template, so braces in a
 problem or a program mean nothing.
@@ -6,7 +6,6 @@ problem or a program mean nothing.
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,25 +56,29 @@ class PromptTemplates:
 
 
 def code_messages(templates: PromptTemplates, question: Question) -> list[Message]:
-    """The chat that asks the Code LLM for a program."""
+    """Returns the chat that asks the Code LLM for a program."""
     if templates.dataset_prompts and question.prompt is not None:
         return [dict(message) for message in question.prompt]
-    return _fill(templates.code, _question_values(question))
+    return _fill(templates.code, question)
 
 
 def test_messages(templates: PromptTemplates, question: Question, program: str | None, num_tests: int) -> list[Message]:
-    """The chat that asks the Test LLM for a suite of `num_tests` asserts that break `program`; None: any wrong one."""
-    values = {**_question_values(question), "num_tests": str(num_tests)}
+    """Returns the chat that asks the Test LLM for a suite of `num_tests` asserts that break `program`.
+
+    Without a program it asks for asserts that break any wrong one.
+    """
     if program is None:
-        return _fill(templates.black_box, values)
-    return _fill(templates.test, values | {"program": program})
+        return _fill(templates.black_box, question, num_tests=str(num_tests))
+    return _fill(templates.test, question, num_tests=str(num_tests), program=program)
 
 
-def _question_values(question: Question) -> dict[str, str]:
-    return {"problem": question.problem, "description": question.description, "entry_point": question.entry_point}
-
-
-def _fill(messages: tuple[Message, ...], values: Mapping[str, str]) -> list[Message]:
+def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> list[Message]:
+    values = {
+        "problem": question.problem,
+        "description": question.description,
+        "entry_point": question.entry_point,
+        **others,
+    }
     return [
         {"role": message["role"], "content": _PLACEHOLDER.sub(lambda found: values[found[1]], message["content"])}
         for message in messages

@@ -1,4 +1,4 @@
-"""What both players are asked about."""
+"""A programming question with its ground truth, which both players are asked about."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Question:
-    """One programming question with its ground truth; a row of a dataset, once read.
+    """A row of a dataset, once read.
 
     Code-A1 itself uses no golden tests: they are the reward of the golden-tests baseline. Check script, golden tests
     and mutants are empty where the dataset has none.
@@ -16,7 +16,7 @@ class Question:
     id: str
     prompt: tuple[dict[str, str], ...] | None  # chat messages the dataset brings for the Code LLM; None: use a template
     problem: str  # what the Code LLM is asked, as code or text
-    description: str  # what the Test LLM is told about the problem
+    description: str  # what the Test LLM is shown of the problem
     ground_truth: str  # whole program that defines entry_point
     entry_point: str  # name of the function under test
     check_script: str | None = None  # defines check(candidate), the benchmark's own judge
@@ -25,7 +25,7 @@ class Question:
     data_source: str = ""  # the dataset's own tag, e.g. "mbppplus"
 
     @property
-    def truth(self) -> str:
-        """A digest of the ground truth and its entry point: where it is the same, so are the answers to calls."""
+    def ground_truth_digest(self) -> str:
+        """Digest of the ground truth and its entry point: where it is the same, so are the answers to calls."""
         text = json.dumps([self.entry_point, self.ground_truth])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,12 +1,14 @@
-"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side.
+"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side; and TOPVAR.
 
 A reward is None where the sample must not be learned from: infrastructure failed while it was graded, or nothing graded
 it. Rewards are Python floats, float64, and never rounded.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
+
+import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
@@ -16,7 +18,7 @@ from codea1.game.tests import Call
 from codea1.values.verdict import Verdict
 
 FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
-BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # says nothing about the program
+BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # no evidence about the program
 
 INFRA = "infra"  # the sandbox failed
 NO_TESTS = "no tests"  # nothing graded the sample
@@ -78,10 +80,8 @@ class SolutionOutcome:
 
 
 @dataclass(frozen=True)
-class TestReward:
+class SuiteReward:
     """The reward of one suite and its parts."""
-
-    __test__ = False  # for pytest: not a test case of this project
 
     total: float | None
     validity: float  # Val
@@ -91,7 +91,7 @@ class TestReward:
 
 
 @dataclass(frozen=True)
-class CodeReward:
+class SolutionReward:
     """The reward of one solution and its parts; a part is None where there was nothing to pass."""
 
     total: float | None
@@ -102,7 +102,7 @@ class CodeReward:
     masked: str = ""  # why total is None, one of MASK_REASONS
 
 
-Paid = TypeVar("Paid", TestReward, CodeReward)
+Paid = TypeVar("Paid", SuiteReward, SolutionReward)
 
 
 class Reward(Protocol):
@@ -112,22 +112,22 @@ class Reward(Protocol):
     num_tests: int  # K: asserts asked for in a suite
 
     def read_program(self, answer: str) -> ExtractedProgram:
-        """The program of a Code LLM's answer."""
+        """Returns the program of a Code LLM's answer."""
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
-        """The different calls whose ground-truth answers `mark` needs."""
+        """Returns the different calls whose ground-truth answers `mark` needs."""
 
     def signature(self, question: Question) -> Signature:
-        """By which the reward knows two calls of the question's function for one input."""
+        """Returns what decides whether two calls of the question's function have the same input."""
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T of one suite against one program."""
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
+        """Returns R_T of one suite against one program."""
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C of one program against its suites and its question's history."""
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        """Returns R_C of one program against its suites and its question's history."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,12 @@ class OfficialReward:
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_official(parsed, answers, signature)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = [program valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
+        """Returns R_T = [valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
 
-        Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over the first K usable tests of which f fail, halved to
-        (f/K - Fail_hist + 1)/2 with history, and 0 for a suite without usable tests.
+        [valid] is 1 for a program that can be loaded, else 0. Val = clip(min(v/K, 1 - invalid/K), 0, 1). Adv = f/K over
+        the first K usable tests of which f fail, halved to (f/K - Fail_hist + 1)/2 with history, and 0 for a suite
+        without usable tests.
         """
         usable, k = len(suite.verdicts), self.num_tests
         validity = max(0.0, min(usable / k, 1 - suite.invalid / k))
@@ -169,11 +170,11 @@ class OfficialReward:
                 adversarial = (adversarial - failed_history / len(solution.history) + 1) / 2
         paid = self.alpha * validity + (1 - self.alpha) * adversarial if solution.program_valid else 0.0
         total = paid - suite.nonprintable_ratio
-        reward = TestReward(total, validity, adversarial, suite.nonprintable_ratio)
+        reward = SuiteReward(total, validity, adversarial, suite.nonprintable_ratio)
         return _masked(reward, lost=solution.program_valid is None or suite.lost or solution.history_lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one of both that there is, or 0 with neither.
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        """Returns R_C = mean over suites of (Pass_hist + Pass_new)/2, or of the one that there is, or 0 with neither.
 
         An invalid program passes nothing.
         """
@@ -181,8 +182,8 @@ class OfficialReward:
             solution = _all_failed(solution)
         history = _share_passed(solution.history) if solution.history else None
         generated = [_share_passed(suite.verdicts) if suite.verdicts else None for suite in solution.suites]
-        shares = tuple(_mean((history, rate)) or 0.0 for rate in generated)
-        return _code_reward(solution, CodeReward(_mean(shares), shares, _mean(generated), history))
+        shares = tuple(mean((history, rate)) or 0.0 for rate in generated)
+        return _code_reward(solution, SolutionReward(mean(shares), shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ class StrictReward:
     An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
     asserts, f = those of them that the program fails by a wrong value, an error or a timeout. A test that was not run,
     because the program had spent the suite's time, is a failure of the program in every pass rate and no kill in f/K,
-    so that exhausting the time limit pays nobody.
+    so that exhausting the time limit pays neither player.
     """
 
     alpha: float
@@ -210,16 +211,16 @@ class StrictReward:
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, self.num_tests)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = alpha Val + (1 - alpha) Adv with Val = v/K and Adv = f/K; alpha Val when the program is invalid."""
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
+        """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
         validity = len(suite.verdicts) / self.num_tests
         failed = sum(verdict in FAILED for verdict in suite.verdicts)
         adversarial = failed / self.num_tests if solution.program_valid else 0.0
         total = self.alpha * validity + (1 - self.alpha) * adversarial
-        return _masked(TestReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
+        return _masked(SuiteReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C = mean over suites of the pass rate on right tests, averaged with that on history where there is one.
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        """Returns R_C = mean over suites of the pass rate on right tests, each averaged with that on history, if any.
 
         Suites without right tests are left out of the mean; without any, R_C is the pass rate on history, and without
         that the sample is masked.
@@ -231,8 +232,8 @@ class StrictReward:
         shares = tuple(
             None if rate is None else rate if history is None else (rate + history) / 2 for rate in generated
         )
-        total = history if _mean(shares) is None else _mean(shares)
-        return _code_reward(solution, CodeReward(total, shares, _mean(generated), history))
+        total = history if mean(shares) is None else mean(shares)
+        return _code_reward(solution, SolutionReward(total, shares, mean(generated), history))
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ class StrictTestsReward(OfficialReward):
     def signature(self, question: Question) -> Signature:
         return read_signature(question.ground_truth, question.entry_point)
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
         return StrictReward(self.alpha, self.num_tests).test_reward(
             solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
@@ -263,22 +264,22 @@ class SimpleReward(StrictReward):
     Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its weight alpha is 0.6.
     """
 
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> TestReward:
-        """R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without any assert on the function that can be read.
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
+        """Returns R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without a readable assert on the function.
 
         Right is the share of right tests among the asserts written, of which the first K count. Fails is 1 where the
         candidate fails one of the right tests, as a program that cannot be loaded does, and else 0.
         """
         lost = solution.program_valid is None or suite.lost
         if suite.num_asserts == suite.num_rejected:
-            return _masked(TestReward(BROKEN_TEST, 0.0, 0.0), lost=lost)
+            return _masked(SuiteReward(BROKEN_TEST, 0.0, 0.0), lost=lost)
         right = len(suite.verdicts) / suite.num_asserts
         fails = any(verdict in FAILED or not solution.program_valid for verdict in suite.verdicts)
         total = self.alpha * right + (1 - self.alpha) * fails
-        return _masked(TestReward(total, right, float(fails)), lost=lost)
+        return _masked(SuiteReward(total, right, float(fails)), lost=lost)
 
-    def code_reward(self, solution: SolutionOutcome) -> CodeReward:
-        """R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        """Returns R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
         reward = super().code_reward(solution)
         is_broken = solution.program_valid is False and reward.masked != INFRA
         return replace(reward, total=BROKEN_CODE, masked="") if is_broken else reward
@@ -293,14 +294,41 @@ REWARDS: dict[str, type[OfficialReward] | type[StrictReward]] = {
 }
 
 
-def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> CodeReward:
-    """The golden-tests baseline: the share of the dataset's own tests that the program passes, 0 if it is invalid."""
+def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> SolutionReward:
+    """Returns the golden-tests baseline: the share of the dataset's own tests passed, 0 by an invalid program."""
     if program_valid is None or Verdict.INFRA in verdicts:
-        return CodeReward(None, masked=INFRA)
+        return SolutionReward(None, masked=INFRA)
     if not verdicts:
-        return CodeReward(None, masked=NO_TESTS)
+        return SolutionReward(None, masked=NO_TESTS)
     rate = _share_passed(verdicts) if program_valid else 0.0
-    return CodeReward(rate, golden_pass_rate=rate)
+    return SolutionReward(rate, golden_pass_rate=rate)
+
+
+def top_variance(rewards: Sequence[Sequence[float | None]], update_n: int) -> list[int]:
+    """Chooses the `update_n` solutions of one question whose suite rewards spread most.
+
+    VAR^m = std{R^{m,n}}_n, m_top = argmax_m (Code-A1, step 5-1), with the population standard deviation in float64.
+    Ties go to the lowest index. Masked rewards (None) do not count, and a solution whose rewards are all masked is
+    never chosen. Nothing is left out when `update_n` is at least the number of solutions M.
+
+    Args:
+      rewards: [M][N] rewards of the N suites of each of the M solutions of one question.
+      update_n: how many solutions to keep.
+
+    Returns:
+      Indices of the chosen solutions, ascending; fewer than `update_n` where fewer have a reward.
+    """
+    if update_n >= len(rewards):
+        return list(range(len(rewards)))
+    graded = [m for m, suites in enumerate(rewards) if any(reward is not None for reward in suites)]
+    ranked = sorted(graded, key=lambda m: -_spread(rewards[m]))
+    return sorted(ranked[:update_n])
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Returns the mean of the values that are not None; None when there are none."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
 
 
 def _share_passed(verdicts: Sequence[Verdict]) -> float:
@@ -308,22 +336,16 @@ def _share_passed(verdicts: Sequence[Verdict]) -> float:
 
 
 def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
-    """The share of passes among the tests that say something about the program; None when there are none.
+    """Returns the share of passes among the tests that are evidence about the program; None when there are none.
 
-    One that was not run says that the program was too slow: it chooses what it spends the suite's time on.
+    One that was not run shows that the program was too slow: it chooses what it spends the suite's time on.
     """
     telling = [verdict for verdict in verdicts if verdict not in BLAMELESS]
     return _share_passed(telling) if telling else None
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The mean of the values that are there; None when there are none."""
-    there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else None
-
-
 def _all_failed(solution: SolutionOutcome) -> SolutionOutcome:
-    """The outcome of a program that cannot be loaded: it passes no test, whatever else became of them."""
+    """Returns the outcome of a program that cannot be loaded: it passes no test, whatever else became of them."""
 
     def failed(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
         return tuple(verdict if verdict is Verdict.INFRA else Verdict.ERROR for verdict in verdicts)
@@ -332,7 +354,7 @@ def _all_failed(solution: SolutionOutcome) -> SolutionOutcome:
     return replace(solution, suites=suites, history=failed(solution.history))
 
 
-def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
+def _code_reward(solution: SolutionOutcome, reward: SolutionReward) -> SolutionReward:
     suites_lost = any(suite.lost for suite in solution.suites)
     reward = _masked(reward, lost=solution.program_valid is None or suites_lost or solution.history_lost)
     return reward if reward.masked or reward.total is not None else replace(reward, masked=NO_TESTS)
@@ -340,3 +362,8 @@ def _code_reward(solution: SolutionOutcome, reward: CodeReward) -> CodeReward:
 
 def _masked(reward: Paid, *, lost: bool) -> Paid:
     return replace(reward, total=None, masked=INFRA) if lost else reward
+
+
+def _spread(rewards: Sequence[float | None]) -> float:
+    # Sorted, so that the same rewards in another order are a tie to the last bit.
+    return float(np.std(np.sort(np.array([reward for reward in rewards if reward is not None], np.float64))))

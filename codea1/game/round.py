@@ -1,27 +1,27 @@
 """A Round: everything that happened to a batch of questions in one step.
 
-Rewards are computed from it, the Mistake Book learns from it, and what is written per sample is a view of it. A record
-is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
+Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it. A
+record is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
-from codea1.game.eviction import Place
+from codea1.game.book_pages import Identity
 from codea1.game.ground_truth import MarkedAssert
-from codea1.game.mistake_book import BookChange, Evidence, MistakeBook
+from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
-    CodeReward,
     Reward,
     SolutionOutcome,
+    SolutionReward,
     SuiteOutcome,
-    TestReward,
+    SuiteReward,
     golden_reward,
+    top_variance,
 )
-from codea1.game.selection import top_variance
 from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.game.tests import Test
 from codea1.values.verdict import Verdict
@@ -43,8 +43,6 @@ class SampleRecord:
 class GradedTest:
     """One test and its verdict on one program."""
 
-    __test__ = False  # for pytest: not a test case of this project
-
     test: Test
     verdict: Verdict
 
@@ -58,7 +56,7 @@ class SuiteRecord:
     parsed: ParsedSuite
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
-    reward: TestReward | None = None
+    reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
     selected: bool = False  # it trains the Test LLM, unless it is masked
@@ -77,10 +75,6 @@ class SuiteRecord:
     def graded(self) -> list[GradedTest]:
         return [GradedTest(test, verdict) for test, verdict in zip(self.tests, self.verdicts, strict=True)]
 
-    @property
-    def outcome(self) -> SuiteOutcome:
-        return SuiteOutcome.of(self.parsed, self.marked, self.verdicts)
-
 
 @dataclass
 class SolutionRecord:
@@ -95,7 +89,7 @@ class SolutionRecord:
     golden: list[GradedTest] = field(default_factory=list)
     test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
     lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
-    reward: CodeReward | None = None
+    reward: SolutionReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
     selected: bool = True  # it trains the Code LLM, unless it is masked
@@ -105,19 +99,12 @@ class SolutionRecord:
         """Whether the sample has no reward to learn from."""
         return self.reward is None or self.reward.total is None
 
-    @property
-    def outcome(self) -> SolutionOutcome:
-        return SolutionOutcome(
-            self.program_valid,
-            tuple(suite.outcome for suite in self.suites),
-            tuple(graded.verdict for graded in self.history),
-        )
-
     def pay_from_suites(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
-        outcome = self.outcome
+        suites = tuple(SuiteOutcome.of(suite.parsed, suite.marked, suite.verdicts) for suite in self.suites)
+        outcome = SolutionOutcome(self.program_valid, suites, tuple(graded.verdict for graded in self.history))
         self.reward = reward.code_reward(outcome)
-        for suite, suite_outcome in zip(self.suites, outcome.suites, strict=True):
+        for suite, suite_outcome in zip(self.suites, suites, strict=True):
             suite.reward = reward.test_reward(outcome, suite_outcome)
 
     def pay_from_golden_tests(self) -> None:
@@ -131,15 +118,15 @@ class QuestionRecord:
 
     question: Question
     solutions: list[SolutionRecord] = field(default_factory=list)
-    signature: Signature = AS_WRITTEN  # by which its calls are told apart
+    signature: Signature = AS_WRITTEN  # by which its calls are compared
 
     @property
-    def tells_solutions_apart(self) -> bool:
+    def rewards_differ(self) -> bool:
         """Whether the Code LLM can learn from it: not all of its solutions have the same reward."""
         return len({solution.reward.total for solution in self.solutions if not solution.masked}) > 1
 
     def update(self, book: MistakeBook, step: int) -> BookChange:
-        """Lets the Mistake Book learn from the question's valid programs.
+        """Updates the Mistake Book by the verdicts on the question's valid programs.
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
@@ -155,36 +142,22 @@ class QuestionRecord:
         for test in book.tests(self.question.id):
             spelled(test)
         valid = [solution for solution in self.solutions if solution.program_valid]
-        new = [[test for suite in solution.suites for test in _tests(suite.graded, FAILED)] for solution in valid]
-        paid = self._rewarded_tests() if book.bound.by_reward else ()
+        failed_new = [
+            [spelled(test) for suite in solution.suites for test in _with_verdict(suite.graded, FAILED)]
+            for solution in valid
+        ]
+        rewards: dict[Identity, float] = {}
+        if book.bound.by_reward:
+            paid = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
+            for suite in sorted(paid, key=lambda suite: suite.reward.total):  # the best paid last
+                rewards |= {spelled(test).identity: suite.reward.total for test in suite.tests}
         evidence = Evidence(
-            failed_new=[[spelled(test) for test in tests] for tests in new],
-            passed_history=[_tests(solution.history, {Verdict.PASS}) for solution in valid],
-            failed_history=[_tests(solution.history, FAILED) for solution in valid],
-            rewards={spelled(test).identity: reward for test, reward in paid},
+            failed_new=failed_new,
+            passed_history=[_with_verdict(solution.history, {Verdict.PASS}) for solution in valid],
+            failed_history=[_with_verdict(solution.history, FAILED) for solution in valid],
+            rewards=rewards,
         )
-        return book.update(self.question.id, self.question.truth, step, evidence)
-
-    def _rewarded_tests(self) -> Iterator[tuple[Test, float]]:
-        """The tests of each suite with what it was paid, the best paid suite last."""
-        suites = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
-        for suite in sorted(suites, key=lambda suite: suite.reward.total):
-            yield from ((test, suite.reward.total) for test in suite.tests)
-
-    def leave_out(self) -> None:
-        """Lets nothing of the question train a player."""
-        for solution in self.solutions:
-            solution.selected = False
-            for suite in solution.suites:
-                suite.selected = False
-
-    def select(self, update_n: int) -> None:
-        """Selects the suites of the `update_n` solutions with the most variance in reward (TOPVAR)."""
-        rewards = [[suite.reward.total for suite in solution.suites] for solution in self.solutions]
-        chosen = top_variance(rewards, update_n)
-        for m, solution in enumerate(self.solutions):
-            for suite in solution.suites:
-                suite.selected = m in chosen
+        return book.update(self.question.id, self.question.ground_truth_digest, step, evidence)
 
 
 @dataclass
@@ -205,43 +178,50 @@ class Round:
         return (suite for solution in self.solutions for suite in solution.suites)
 
     def code_groups(self) -> list[list[SolutionRecord]]:
-        """The groups in which the Code LLM's samples are compared: the solutions of one question."""
+        """Returns the groups in which the Code LLM's samples are compared: the solutions of one question."""
         return [question.solutions for question in self.questions]
 
     def test_groups(self) -> list[list[SuiteRecord]]:
-        """The groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
+        """Returns the groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
         return [solution.suites for solution in self.solutions if solution.suites]
 
     def add(self, other: "Round") -> None:
-        """Takes in a later round of the same step, of other questions."""
+        """Adds a later round of the same step, of other questions."""
         self.questions += other.questions
         self.book_change += other.book_change
         self.book_size = other.book_size
 
     def keep(self, count: int) -> None:
-        """Lets the first `count` questions that tell solutions apart train, and no other."""
+        """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""
         for question in self.questions:
-            if question.tells_solutions_apart and count > 0:
+            if question.rewards_differ and count > 0:
                 count -= 1
-            else:
-                question.leave_out()
+                continue
+            for solution in question.solutions:
+                solution.selected = False
+                for suite in solution.suites:
+                    suite.selected = False
 
     def update(self, book: MistakeBook) -> None:
-        """Lets the Mistake Book learn from every question that it holds, and notes what changed."""
+        """Updates the Mistake Book with every question that it holds, and records what changed."""
         held = [question for question in self.questions if book.holds(question.question.id)]
         self.book_change = sum((question.update(book, self.step) for question in held), BookChange())
         self.book_size = book.size
 
     def evict(self, book: MistakeBook, surplus: Sequence[Place]) -> None:
-        """Takes out of the Mistake Book what is too much in all, and notes it."""
+        """Evicts from the Mistake Book the tests that are too many in all, and records how many they were."""
         self.book_change += BookChange(evicted=book.evict(surplus))
         self.book_size = book.size
 
     def select(self, update_n: int) -> None:
-        """Selects the suites that train the Test LLM, question by question."""
+        """Selects the suites that train: of each question's `update_n` solutions with the most variance (TOPVAR)."""
         for question in self.questions:
-            question.select(update_n)
+            rewards = [[suite.reward.total for suite in solution.suites] for solution in question.solutions]
+            chosen = top_variance(rewards, update_n)
+            for m, solution in enumerate(question.solutions):
+                for suite in solution.suites:
+                    suite.selected = m in chosen
 
 
-def _tests(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:
+def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:
     return [run.test for run in graded if run.verdict in verdicts]

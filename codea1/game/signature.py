@@ -62,7 +62,7 @@ def read_signature(program: str, entry_point: str) -> Signature:
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement at top level may give the name another value than it had."""
+    """Returns whether a statement at top level may give the name another value than it had."""
     nodes = list(ast.walk(statement))
     if any(isinstance(node, ast.Global) and name in node.names for node in nodes):
         return True
@@ -104,7 +104,7 @@ def _binder(arguments: ast.arguments) -> Callable[..., dict]:
 
 
 def _encoded(node: ast.expr) -> bytes | None:
-    """The encoding of a default; None where it is no literal, or one that no test could state."""
+    """Returns the encoding of a default; None where it is no literal, or one that no test could state."""
     try:
         return encode_exact(literal_value(node, Budget()), MAX_VALUE_BYTES)
     except (NotLiteral, NotPlainData):

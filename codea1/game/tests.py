@@ -48,7 +48,7 @@ class Test:
 
 
 def source_of(value: object) -> str:
-    """Python source of plain data: where it can be written as a literal, reading it gives the same value again."""
+    """Returns Python source of plain data; read again, it gives the same value wherever literals can write it."""
     writer = _WRITERS.get(type(value), repr)
     return writer(value)
 

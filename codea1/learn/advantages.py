@@ -9,30 +9,32 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+Rewards = Sequence[float | None] | np.ndarray  # [B]; None or NaN marks a sample that must not be learned from
+
 
 def grpo_advantages(
-    rewards: Sequence[float | None] | np.ndarray,
-    groups: Sequence[Hashable],
-    tokens: Sequence[int] | None = None,
+    rewards_B: Rewards,
+    groups_B: Sequence[Hashable],
+    tokens_B: Sequence[int] | None = None,
     *,
     ddof: int = 1,
     eps: float = 1e-6,
     norm_by_std: bool = True,
 ) -> np.ndarray:
-    """A_i = (r_i - mean_g) / (std_g + eps), each reward compared within its group (GRPO: Shao et al. 2024, 4.1.2).
+    """Returns A_i = (r_i - mean_g) / (std_g + eps), compared within groups (GRPO: Shao et al. 2024, 4.1.2).
 
     Args:
-      rewards: [n] rewards; None or NaN marks a sample that must not be learned from. It enters no mean and no
-        standard deviation, and its advantage is 0.
-      groups: [n] the group of each sample, in any order.
-      tokens: [n] the response tokens of each sample that train; 0 for one that is there to be compared with alone.
-        Schemes within groups do not ask.
+      rewards_B: rewards; None or NaN marks a sample that must not be learned from. It enters no mean and no standard
+        deviation, and its advantage is 0.
+      groups_B: the group of each sample, in any order.
+      tokens_B: the response tokens of each sample that train; 0 for one that others are compared with alone. Schemes
+        within groups do not read it.
       ddof: the standard deviation divides by the group's size less `ddof`; 1 is the unbiased one of the paper's runs.
       eps: added to the standard deviation.
       norm_by_std: False subtracts the group's mean and divides by nothing (Dr. GRPO: Liu et al. 2025, section 3.2).
 
     Returns:
-      [n] float64 advantages.
+      float64 advantages [B].
 
     Raises:
       ValueError: `ddof` is neither 0 nor 1, or there are not as many groups or tokens as rewards.
@@ -40,33 +42,33 @@ def grpo_advantages(
     if ddof not in (0, 1):
         raise ValueError(f"ddof is {ddof}; it must be 0 or 1")
 
-    def one(group_rewards: np.ndarray) -> np.ndarray:
+    def standardize(group_rewards: np.ndarray) -> np.ndarray:
         centered = group_rewards - group_rewards.mean()
         return centered / (group_rewards.std(ddof=ddof) + eps) if norm_by_std else centered
 
-    return _within_groups(rewards, groups, one)
+    return _within_groups(rewards_B, groups_B, standardize)
 
 
 def rloo_advantages(
-    rewards: Sequence[float | None] | np.ndarray, groups: Sequence[Hashable], tokens: Sequence[int] | None = None
+    rewards_B: Rewards, groups_B: Sequence[Hashable], tokens_B: Sequence[int] | None = None
 ) -> np.ndarray:
-    """A_i = r_i - mean of the group's other rewards (RLOO: Ahmadian et al. 2024). Otherwise as `grpo_advantages`."""
+    """Returns A_i = r_i - mean of the group's other rewards (RLOO: Ahmadian et al. 2024). Else as `grpo_advantages`."""
 
-    def one(group_rewards: np.ndarray) -> np.ndarray:
+    def leave_one_out(group_rewards: np.ndarray) -> np.ndarray:
         size = len(group_rewards)
         return size / (size - 1) * (group_rewards - group_rewards.mean())
 
-    return _within_groups(rewards, groups, one)
+    return _within_groups(rewards_B, groups_B, leave_one_out)
 
 
 def reinforce_plus_plus_baseline_advantages(
-    rewards: Sequence[float | None] | np.ndarray,
-    groups: Sequence[Hashable],
-    tokens: Sequence[int],
+    rewards_B: Rewards,
+    groups_B: Sequence[Hashable],
+    tokens_B: Sequence[int],
     *,
     eps: float = 1e-8,
 ) -> np.ndarray:
-    """REINFORCE++ with baseline: rewards less their group's mean, whitened over the batch's tokens (Hu et al. 2025).
+    """Returns REINFORCE++ with baseline: rewards less their group's mean, whitened over tokens (Hu et al. 2025).
 
     A_i = (d_i - mean(d)) / (std(d) + eps) with d_i = r_i - mean_g (version 9, equations 6 and 7). In the mean and the
     standard deviation, the population's, a sample counts once per token that trains. So a group of equal rewards, where
@@ -75,24 +77,24 @@ def reinforce_plus_plus_baseline_advantages(
     REINFORCE++ without baseline takes the KL penalty from each token's reward, and is not here. verl's mode of this
     name keeps the reward of a group of one and has the unbiased variance. Otherwise as `grpo_advantages`.
     """
-    differences = _within_groups(rewards, groups, lambda group_rewards: group_rewards - group_rewards.mean())
-    return _standard_scores(np.where(np.isnan(_as_array(rewards)), np.nan, differences), tokens, eps)
+    differences_B = _within_groups(rewards_B, groups_B, lambda group_rewards: group_rewards - group_rewards.mean())
+    return _standard_scores(np.where(np.isnan(_as_array(rewards_B)), np.nan, differences_B), tokens_B, eps)
 
 
 def batch_advantages(
-    rewards: Sequence[float | None] | np.ndarray,
-    groups: Sequence[Hashable],
-    tokens: Sequence[int],
+    rewards_B: Rewards,
+    groups_B: Sequence[Hashable],
+    tokens_B: Sequence[int],
     *,
     eps: float = 1e-8,
 ) -> np.ndarray:
-    """A_i = (r_i - mean(r)) / (std(r) + eps) over the batch: standard scores of the rewards, whatever the groups.
+    """Returns A_i = (r_i - mean(r)) / (std(r) + eps) over the batch: standard scores, whatever the groups.
 
     The mean is the baseline of plain REINFORCE (Williams 1992). Each sample with tokens that train counts once, and the
     standard deviation is the population's. TRL's `scale_rewards="batch"` is another: it subtracts the group's mean.
     Otherwise as `grpo_advantages`.
     """
-    return _standard_scores(_as_array(rewards), [int(count > 0) for count in tokens], eps)
+    return _standard_scores(_as_array(rewards_B), [int(count > 0) for count in tokens_B], eps)
 
 
 ADVANTAGES = {
@@ -113,35 +115,34 @@ def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
     return min(max((length - (max_length - buffer)) / buffer, 0.0), 1.0)
 
 
-def _as_array(rewards: Sequence[float | None] | np.ndarray) -> np.ndarray:
-    return np.array([np.nan if reward is None else reward for reward in rewards], np.float64)
+def _as_array(rewards_B: Rewards) -> np.ndarray:
+    return np.array([np.nan if reward is None else reward for reward in rewards_B], np.float64)
 
 
 def _within_groups(
-    rewards: Sequence[float | None] | np.ndarray,
-    groups: Sequence[Hashable],
-    one: Callable[[np.ndarray], np.ndarray],
+    rewards_B: Rewards, groups_B: Sequence[Hashable], within_group: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """`one` applied to the rewards of every group whose rewards differ; 0 for all other samples."""
-    values = _as_array(rewards)
+    """Applies `within_group` to the rewards of every group whose rewards differ; returns 0 for all other samples."""
+    rewards_B = _as_array(rewards_B)
     members: dict[Hashable, list[int]] = {}
-    for index, group in zip(range(len(values)), groups, strict=True):
-        if not np.isnan(values[index]):
+    for index, group in zip(range(len(rewards_B)), groups_B, strict=True):
+        if not np.isnan(rewards_B[index]):
             members.setdefault(group, []).append(index)
-    advantages = np.zeros(len(values))
+    advantages_B = np.zeros(len(rewards_B))
     for indices in members.values():
-        if values[indices].min() != values[indices].max():
-            advantages[indices] = one(values[indices])
-    return advantages
+        group_rewards = rewards_B[indices]
+        if group_rewards.min() != group_rewards.max():
+            advantages_B[indices] = within_group(group_rewards)
+    return advantages_B
 
 
-def _standard_scores(values: np.ndarray, weights: Sequence[int], eps: float) -> np.ndarray:
-    """Values less their weighted mean, over their weighted standard deviation plus `eps`; 0 for those that are NaN."""
-    graded = ~np.isnan(values)
-    counts = np.array([weight if has else 0 for weight, has in zip(weights, graded, strict=True)], np.float64)
-    counted = values[counts > 0]
+def _standard_scores(values_B: np.ndarray, weights_B: Sequence[int], eps: float) -> np.ndarray:
+    """Returns (values - mean) / (std + eps) with weighted mean and standard deviation; 0 for those that are NaN."""
+    graded_B = ~np.isnan(values_B)
+    counts_B = np.array([weight if has else 0 for weight, has in zip(weights_B, graded_B, strict=True)], np.float64)
+    counted, weights = values_B[counts_B > 0], counts_B[counts_B > 0]
     if not counted.size or counted.min() == counted.max():
-        return np.zeros(len(values))
-    mean = np.average(counted, weights=counts[counts > 0])
-    variance = np.average((counted - mean) ** 2, weights=counts[counts > 0])
-    return np.where(graded, (values - mean) / (np.sqrt(variance) + eps), 0.0)
+        return np.zeros(len(values_B))
+    mean = np.average(counted, weights=weights)
+    variance = np.average((counted - mean) ** 2, weights=weights)
+    return np.where(graded_B, (values_B - mean) / (np.sqrt(variance) + eps), 0.0)

@@ -1,19 +1,21 @@
 """Generalised advantage estimation over the tokens of responses, on the host in float64."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
 def gae(
     rewards_BT: np.ndarray, values_BT: np.ndarray, mask_BT: np.ndarray, *, gamma: float, lam: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and returns [B, T], float64 and 0 outside the mask (Schulman et al. 2016, equation 16).
+    """Returns advantages and returns [B, T], float64 and 0 outside the mask (Schulman et al. 2016, equation 16).
 
     delta_t = r_t + gamma V_{t+1} - V_t; A_t = delta_t + gamma lam A_{t+1}; the return is A_t + V_t. After a response's
     last token both the value and the advantage are 0.
 
     Args:
       rewards_BT: float, the reward of each token.
-      values_BT: float, of the state in which token t is chosen: what the critic says of the tokens before t.
+      values_BT: float, of the state in which token t is chosen: what the critic estimates from the tokens before t.
       mask_BT: bool, True at response tokens.
       gamma: discount per token.
       lam: 1 gives Monte-Carlo returns, 0 one-step ones.
@@ -31,8 +33,8 @@ def gae(
     return advantages_BT, np.where(mask_BT, advantages_BT + values_BT, 0.0)
 
 
-def whiten(values: list[np.ndarray], masks: list[np.ndarray], eps: float = 1e-8) -> list[np.ndarray]:
-    """Arrays shifted and scaled to mean 0 and unbiased variance 1 over all their masked values; 0 outside the masks."""
+def whiten(values: Sequence[np.ndarray], masks: Sequence[np.ndarray], eps: float = 1e-8) -> list[np.ndarray]:
+    """Returns arrays shifted and scaled to mean 0 and unbiased variance 1 over all masked values, and 0 elsewhere."""
     inside = np.concatenate([x[mask] for x, mask in zip(values, masks, strict=True)])
     if len(inside) < 2:
         return [np.zeros(x.shape) for x in values]
@@ -41,6 +43,6 @@ def whiten(values: list[np.ndarray], masks: list[np.ndarray], eps: float = 1e-8)
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray) -> float:
-    """1 - Var(returns - values) / Var(returns); 0 where the returns do not vary."""
+    """Returns 1 - Var(returns - values) / Var(returns); 0 where the returns do not vary."""
     variance = float(np.var(returns))
     return 1 - float(np.var(returns - values)) / variance if variance else 0.0

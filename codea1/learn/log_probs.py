@@ -26,7 +26,7 @@ def token_log_probs(
     temperature: jax.Array | float,
     chunk_length: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Float32 log-probabilities of `tokens_BT` and entropies (nats) of their distributions, both [B, T].
+    """Returns float32 log-probabilities of `tokens_BT` and entropies (nats) of their distributions, both [B, T].
 
     The value at t concerns tokens[b, t] under softmax(logits_of(hidden[b, t - 1]) / temperature); at t = 0, which
     nothing predicts, both are 0. `logits_of` maps hidden states [B, C, D] to logits [B, C, V] and sees at most
@@ -67,7 +67,7 @@ def _log_probs_and_entropy(logits_BCV: jax.Array, targets_BC: jax.Array) -> tupl
 def model_log_probs(
     graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array, temperature: jax.Array | float, chunk_tokens: int
 ) -> tuple[jax.Array, jax.Array]:
-    """`token_log_probs` of right-padded rows under a model, differentiable in `params`.
+    """Returns `token_log_probs` of right-padded rows under a model, differentiable in `params`.
 
     Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once.
     """
@@ -86,7 +86,7 @@ def model_log_probs(
 def _each_device_its_rows(
     score: Callable[[jax.Array, jax.Array, jax.Array], Any], hidden_BTD: jax.Array
 ) -> Callable[[jax.Array, jax.Array, jax.Array], Any]:
-    """`score(head, hidden, tokens)` such that the head and its gradient cross the devices once.
+    """Wraps `score(head, hidden, tokens)` such that the head and its gradient cross the devices once.
 
     Left to the partitioner, the backward pass gathers the head and sums its gradient over the devices in every chunk.
     """
@@ -108,7 +108,7 @@ def _each_device_its_rows(
 
 @functools.cache
 def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Compiled `score(params, tokens_BT, temperature) -> (log_probs_BT, entropy_BT)`; see `token_log_probs`."""
+    """Returns the compiled `score(params, tokens_BT, temperature)`; see `token_log_probs` for its two results."""
 
     def score(params: Params, tokens_BT: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array]:
         return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens)

@@ -33,8 +33,8 @@ class ObjectiveConfig:
     importance_cap: float = 0.0  # C of truncated importance sampling; 0: none
 
 
-def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
-    """The weight of every response token of each sequence of a whole mini-batch, float32 [N].
+def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
+    """Returns the weight of every response token of each sequence of a whole mini-batch, float32 [B].
 
     The loss of the mini-batch is the sum of weight times token loss, with N sequences that have response tokens:
 
@@ -47,30 +47,30 @@ def token_weights(lengths: Sequence[int], aggregation: str, *, max_response_leng
     sequence without response tokens has weight 0 and does not count.
 
     Args:
-      lengths: response lengths in tokens.
+      lengths_B: response lengths in tokens.
       aggregation: one of AGGREGATIONS.
       max_response_length: tokens that a response may have.
 
     Raises:
       ValueError: there is no such aggregation.
     """
-    lengths = np.asarray(lengths, np.float64)
-    num_sequences = max(int((lengths > 0).sum()), 1)
+    lengths_B = np.asarray(lengths_B, np.float64)
+    num_sequences = max(int((lengths_B > 0).sum()), 1)
     if aggregation == "token-mean":
-        weights = np.full(lengths.shape, 1 / max(lengths.sum(), 1.0))
+        weights_B = np.full(lengths_B.shape, 1 / max(lengths_B.sum(), 1.0))
     elif aggregation == "seq-mean-token-mean":
-        weights = 1 / np.maximum(lengths, 1.0) / num_sequences
+        weights_B = 1 / np.maximum(lengths_B, 1.0) / num_sequences
     elif aggregation == "seq-mean-token-sum":
-        weights = np.full(lengths.shape, 1 / num_sequences)
+        weights_B = np.full(lengths_B.shape, 1 / num_sequences)
     elif aggregation == "dr-grpo":
-        weights = np.full(lengths.shape, 1 / (num_sequences * max_response_length))
+        weights_B = np.full(lengths_B.shape, 1 / (num_sequences * max_response_length))
     else:
         raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
-    return np.where(lengths > 0, weights, 0.0).astype(np.float32)
+    return np.where(lengths_B > 0, weights_B, 0.0).astype(np.float32)
 
 
 def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimator: str) -> jax.Array:
-    """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman, "Approximating KL Divergence", 2020).
+    """Returns per-token estimates [B, T] of KL(policy || reference) (Schulman, "Approximating KL Divergence", 2020).
 
     With d = log_probs - ref_log_probs: k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d. k3 alone is bounded, which Schulman's
     is not: d to -20 and 20, then k3 to 10, and the gradient is 0 beyond. So is verl's "k3", alias "low_var_kl", the
@@ -89,7 +89,7 @@ def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimato
 
 
 def importance_weights(old_log_probs_BT: jax.Array, sampler_log_probs_BT: jax.Array, cap: float) -> jax.Array:
-    """min(pi_old / pi_sampler, cap) per token, a constant: for a sampler whose numbers are not the trainer's.
+    """Returns min(pi_old / pi_sampler, cap) per token, a constant: for a sampler whose numbers are not the trainer's.
 
     Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
     training").
@@ -107,7 +107,7 @@ def objective_loss(
     mask_BT: jax.Array,
     objective: ObjectiveConfig,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
+    """Returns the whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
 
     `ref_log_probs_BT` may be None where kl_coefficient is 0; raises ValueError otherwise.
     """

@@ -7,10 +7,13 @@ learning rates differ.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from codea1.models.qwen2 import Params
 
 DECAYS = ("cosine", "linear", "constant")
 
@@ -37,7 +40,7 @@ class ScheduleConfig:
 
 
 def learning_rate(step: int, schedule: ScheduleConfig) -> float:
-    """The learning rate of training step `step`, counted from 1, computed on the host in float64.
+    """Returns the learning rate of training step `step`, counted from 1, computed on the host in float64.
 
     During warm-up it is peak * (step - 1) / warmup_steps, so the first step has learning rate 0 whenever there is a
     warm-up: the reference implementation advances its scheduler after a step. Afterwards it follows half a cosine
@@ -57,21 +60,23 @@ def learning_rate(step: int, schedule: ScheduleConfig) -> float:
 
 
 def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:
-    """The optimizer's direction before it is scaled by the learning rate; `descend` scales it."""
+    """Returns AdamW without its learning rate: it gives the direction that `descend` scales."""
     return optax.chain(
         optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon),
         optax.add_decayed_weights(config.weight_decay),
     )
 
 
-def clip_by_norm(gradients, norm: jax.Array, max_norm: float):
-    """Gradients scaled so that their global norm, given as `norm`, is at most `max_norm`."""
+def clip_by_norm(gradients: Params, norm: jax.Array, max_norm: float) -> Params:
+    """Returns gradients scaled so that their global norm, given as `norm`, is at most `max_norm`."""
     scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-16))
     return jax.tree.map(lambda g: g * scale, gradients)
 
 
-def descend(optimizer: optax.GradientTransformation, gradients, opt_state, params, rate: jax.Array):
-    """One step against the gradients. Returns (updates that were added, new optimizer state, new params)."""
+def descend(
+    optimizer: optax.GradientTransformation, gradients: Params, opt_state: Any, params: Params, rate: jax.Array
+) -> tuple[Params, Any, Params]:
+    """Takes one step against the gradients. Returns (updates that were added, new optimizer state, new params)."""
     directions, opt_state = optimizer.update(gradients, opt_state, params)
     updates = jax.tree.map(lambda d: -rate * d, directions)
     return updates, opt_state, optax.apply_updates(params, updates)

@@ -7,7 +7,7 @@ All take arrays [B, T] and return the loss to be minimised, per token, and per-t
   advantages_BT     per token
   mask_BT           bool, True at response tokens; the other values are 0
 
-The diagnostics say where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
+The diagnostics show where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
 KL(old policy || policy).
 """
 
@@ -37,7 +37,7 @@ Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[j
 def ppo(
     log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
-    """Dual-clip PPO.
+    """Returns the loss of dual-clip PPO and its diagnostics, [B, T].
 
     ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
     and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
@@ -58,8 +58,9 @@ def ppo(
 def gspo(
     log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
-    """GSPO-token: one ratio per sequence, the geometric mean of its tokens' ratios (Zheng et al. 2025, equation 14).
+    """Returns the loss of GSPO-token and its diagnostics, [B, T] (Zheng et al. 2025, equation 14).
 
+    One ratio per sequence, the geometric mean of its tokens' ratios:
     s = exp(mean over the response of log_probs - old_log_probs), the gradient of each token its own:
     sg[s] pi / sg[pi]; clipped as PPO, without its dual clip. log s is kept within -20 and 20. Published
     with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation, which verl's mode of this name imposes.
@@ -76,8 +77,9 @@ def gspo(
 def cispo(
     log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
-    """CISPO: the clipped ratio is a weight, and no token's gradient is dropped (MiniMax-M1, 2025, equation 4).
+    """Returns the loss of CISPO and its diagnostics, [B, T] (MiniMax-M1, 2025, equation 4).
 
+    The clipped ratio is a weight, and no token's gradient is dropped:
     loss = -sg[clip(ratio, 1 - low, 1 + high)] A log_probs. The published one has no lower bound: low = 1.
     """
     log_ratio_BT = bounded_log_ratio(log_probs_BT, old_log_probs_BT)
@@ -95,14 +97,14 @@ SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
 
 
 def bounded_log_ratio(log_probs_BT: jax.Array, other_log_probs_BT: jax.Array) -> jax.Array:
-    """clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
+    """Returns clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
     return jnp.clip(log_probs_BT - other_log_probs_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
 def _with_and_without_clip(
     log_ratio_BT: jax.Array, advantages_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, jax.Array]:
-    """-A ratio and -A clip(ratio, 1 - low, 1 + high); the greater is the loss of Schulman et al. 2017, equation 7."""
+    """Returns -A ratio and -A clip(ratio, 1 - low, 1 + high), the greater being the loss (Schulman et al. 2017, 7)."""
     ratio_BT = jnp.exp(log_ratio_BT)
     return -advantages_BT * ratio_BT, -advantages_BT * jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high)
 

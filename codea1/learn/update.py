@@ -2,7 +2,8 @@
 
     shardings = state_shardings(param_shardings, optimizer)
     state = init_state(params, optimizer, shardings)
-    update = make_update(graphdef, objective, optimizer, laid_out(state, shardings), shapes, log_prob_chunk=512)
+    loss = PolicyLoss(graphdef, objective, log_prob_chunk=512, temperature=1.0)
+    update = Update(loss, optimizer, laid_out(state, shardings), shapes)
     state, report = update(state, micro_batches, learning_rate)
 
 The state is donated. One compiled function per shape of a micro-batch and one that applies the sum; equal arguments
@@ -37,7 +38,7 @@ MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, Metrics]]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """What an update changes. As a pytree of shardings it says where each part lives."""
+    """What an update changes; with shardings in the place of arrays, its layout."""
 
     step: Any  # int32 scalar: updates that were applied
     params: Any
@@ -45,9 +46,9 @@ class TrainState:
 
 
 def state_shardings(param_shardings: Any, optimizer: AdamWConfig) -> TrainState:
-    """The layout of a whole TrainState from that of its parameters: the moments lie as the parameters do.
+    """Returns the layout of a whole TrainState from that of its parameters: the moments lie as the parameters do.
 
-    It has to be said, because XLA would replicate the zeros that moments start from.
+    It is stated, because XLA would replicate the zeros that moments start from.
     """
     mesh = jax.tree.leaves(param_shardings)[0].mesh
     replicated = NamedSharding(mesh, PartitionSpec())
@@ -64,16 +65,15 @@ def state_shardings(param_shardings: Any, optimizer: AdamWConfig) -> TrainState:
 
 
 def init_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) -> TrainState:
-    """A fresh state around a copy of `params`, which stay usable when the state is donated.
+    """Returns a fresh state around a copy of `params`, which stay usable when the state is donated.
 
     The optimizer's moments are float32 whatever the parameters are.
     """
-
     return jax.jit(functools.partial(_initial, optimizer), out_shardings=shardings)(params)
 
 
 def abstract_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) -> TrainState:
-    """What `init_state` would make of such parameters, as shapes in their layout."""
+    """Returns what `init_state` would make of such parameters, as shapes in their layout."""
     return laid_out(jax.eval_shape(functools.partial(_initial, optimizer), params), shardings)
 
 
@@ -111,8 +111,8 @@ class Update:
         # The zeros are made from shapes alone: the parameters are no argument of the compiled function.
         self._zeros = function("zeros", "", zeros, state.params)
         self._accumulate = {
-            batch.tokens.shape: function(
-                "accumulate", f" {rows_of(batch.tokens)}", accumulate, state.params, gradients, batch
+            batch.tokens_BT.shape: function(
+                "accumulate", f" {rows_of(batch.tokens_BT)}", accumulate, state.params, gradients, batch
             )
             for batch in batches
         }
@@ -134,7 +134,7 @@ class Update:
         gradients = self._zeros(state.params)
         reports, log_probs = [], []
         for batch in batches:
-            gradients, report, log_probs_BT = self._accumulate[batch.tokens.shape](state.params, gradients, batch)
+            gradients, report, log_probs_BT = self._accumulate[batch.tokens_BT.shape](state.params, gradients, batch)
             reports.append(report)
             log_probs.append(log_probs_BT)
         state, applied = self._apply(state, gradients, np.float32(learning_rate))
@@ -150,7 +150,7 @@ class UpdateReport:
     log_probs: list[jax.Array]  # [B, T] of each micro-batch, before the step
 
     def metrics(self) -> dict[str, float]:
-        """The metrics of `make_update`; waits for the update."""
+        """Returns the metrics that the micro-loss describes; waits for the update."""
         sums, applied = to_host((self.sums, self.applied))
         totals = {name: float(np.sum([each[name] for each in sums])) for name in (sums[0] if sums else ())}
         if "ratio_max" in totals:
@@ -161,84 +161,59 @@ class UpdateReport:
         return metrics | {name: float(value) for name, value in applied.items()}
 
 
-def make_update(
-    graphdef: nnx.GraphDef,
-    objective: ObjectiveConfig,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[TrainBatch],
-    *,
-    log_prob_chunk: int,
-    temperature: float = 1.0,
-) -> Update:
-    """Returns the policy update of such a state, by TrainBatches of such shapes; see `Update`.
-
-    The policy that is trained is softmax(logits / temperature), the one that sampled; `log_prob_chunk` is the number of
-    tokens of each device whose logits exist at once. Metrics: means over the response tokens of the mini-batch
-    of "policy_loss", "entropy", "approx_kl", "kl_ref" (where the objective has a KL term), "clip_fraction_high",
-    "clip_fraction_low" and "dual_clip_fraction" (of ppo); "ratio_max" over them; "loss" and "tokens", their number; and
-    those of `_apply`.
-    """
-    micro_loss = _PolicyMicroLoss(graphdef, objective, log_prob_chunk, temperature)
-    return Update(micro_loss, optimizer, state, batches)
-
-
-def make_supervised_update(
-    graphdef: nnx.GraphDef,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[SupervisedBatch],
-    *,
-    log_prob_chunk: int,
-) -> Update:
-    """Returns the supervised update, by SupervisedBatches: weighted cross entropy of the target tokens; see `Update`.
-
-    Metrics: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of target tokens;
-    and those of `_apply`.
-    """
-    return Update(_SupervisedMicroLoss(graphdef, log_prob_chunk), optimizer, state, batches)
-
-
 @dataclass(frozen=True)
-class _PolicyMicroLoss:
+class PolicyLoss:
+    """The policy's micro-loss, of TrainBatches.
+
+    Metrics of its update: means over the response tokens of the mini-batch of "policy_loss", "entropy", "approx_kl",
+    "kl_ref" (where the objective has a KL term), "clip_fraction_high", "clip_fraction_low" and "dual_clip_fraction" (of
+    ppo); "ratio_max" over them; "loss" and "tokens", their number; and those of `_apply`.
+    """
+
     graphdef: nnx.GraphDef
     objective: ObjectiveConfig
-    log_prob_chunk: int
-    temperature: float
+    log_prob_chunk: int  # tokens of each device whose logits exist at once
+    temperature: float = 1.0  # the policy that is trained is softmax(logits / temperature), the one that sampled
 
     def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
         # 0 * NaN would leak through both the sum and the gradient.
         def inside(x: jax.Array | None) -> jax.Array | None:
-            return None if x is None else jnp.where(batch.response_mask, x, 0.0)
+            return None if x is None else jnp.where(batch.response_mask_BT, x, 0.0)
 
         log_probs_BT, entropy_BT = model_log_probs(
-            self.graphdef, params, batch.tokens, self.temperature, self.log_prob_chunk
+            self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk
         )
-        old_log_probs_BT = batch.sampler_log_probs if batch.old_log_probs is None else batch.old_log_probs
+        old_log_probs_BT = batch.sampler_log_probs_BT if batch.old_log_probs_BT is None else batch.old_log_probs_BT
         loss_BT, diagnostics = objective_loss(
             inside(log_probs_BT),
             inside(entropy_BT),
             inside(old_log_probs_BT),
-            inside(batch.sampler_log_probs),
-            inside(batch.ref_log_probs),
-            inside(batch.advantages),
-            batch.response_mask,
+            inside(batch.sampler_log_probs_BT),
+            inside(batch.ref_log_probs_BT),
+            inside(batch.advantages_BT),
+            batch.response_mask_BT,
             self.objective,
         )
-        return jnp.sum(inside(batch.loss_weights) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
+        return jnp.sum(inside(batch.loss_weights_BT) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
 
 
 @dataclass(frozen=True)
-class _SupervisedMicroLoss:
+class SupervisedLoss:
+    """The supervised micro-loss, of SupervisedBatches: weighted cross entropy of the target tokens.
+
+    Metrics of its update: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of
+    target tokens; and those of `_apply`.
+    """
+
     graphdef: nnx.GraphDef
-    log_prob_chunk: int
+    log_prob_chunk: int  # tokens of each device whose logits exist at once
 
     def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens, 1.0, self.log_prob_chunk)
-        cross_entropy_BT = jnp.where(batch.response_mask, -log_probs_BT, 0.0)
-        diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask, entropy_BT, 0.0)}
-        return jnp.sum(batch.loss_weights * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))
+        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
+        cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
+        diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}
+        return jnp.sum(batch.loss_weights_BT * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))
 
 
 @functools.cache
@@ -283,7 +258,7 @@ def _accumulate(
 ) -> tuple[Params, Metrics, jax.Array]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
     (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
-    sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask).astype(jnp.float32)}
+    sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask_BT).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
     sums |= {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
@@ -293,7 +268,7 @@ def _accumulate(
 def _apply(
     optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: jax.Array
 ) -> tuple[TrainState, Metrics]:
-    """The state after one step of AdamW, or the state as it was when the gradients are not finite.
+    """Returns the state after one step of AdamW, or the state as it was when the gradients are not finite.
 
     Metrics: "grad_norm" before clipping, "update_norm" (0 when skipped), "param_norm" before the step, and "skipped",
     1 when nothing was changed.

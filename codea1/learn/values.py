@@ -1,7 +1,7 @@
 """The critic as functions of a pytree: a Qwen trunk with a linear value head, its values and its update."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
-from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import Metrics, TrainState, Update
+from codea1.learn.update import Metrics
 from codea1.models.qwen2 import Params
 
 Array = np.ndarray | jax.Array
@@ -22,33 +21,33 @@ Array = np.ndarray | jax.Array
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class ValueBatch:
-    """One micro-batch for the critic, [B, T] each, laid out as a TrainBatch."""
+    """One micro-batch for the critic, laid out as a TrainBatch."""
 
-    tokens: Array  # int32
-    response_mask: Array  # bool
-    loss_weights: Array  # float32
-    old_values: Array  # float32, before the training step
-    returns: Array  # float32
+    tokens_BT: Array  # int32
+    response_mask_BT: Array  # bool
+    loss_weights_BT: Array  # float32
+    old_values_BT: Array  # float32, before the training step
+    returns_BT: Array  # float32
 
 
 def value_params(trunk: Params, hidden_size: int, mesh: Mesh) -> Params:
-    """A critic that says 0 of everything: the trunk of a policy and a head of zeros."""
+    """Returns a critic whose values are all 0: the trunk of a policy and a head of zeros."""
     head = jax.device_put(jnp.zeros((hidden_size,), jnp.float32), NamedSharding(mesh, PartitionSpec()))
     return {"trunk": trunk, "head": head}
 
 
 def abstract_value_params(trunk: Params, hidden_size: int) -> Params:
-    """The shapes of `value_params` from those of a trunk."""
+    """Returns the shapes of `value_params` from those of a trunk."""
     return {"trunk": trunk, "head": jax.ShapeDtypeStruct((hidden_size,), jnp.float32)}
 
 
 def value_shardings(trunk_shardings: Any, mesh: Mesh) -> Any:
-    """The layout of `value_params`."""
+    """Returns the layout of `value_params`."""
     return {"trunk": trunk_shardings, "head": NamedSharding(mesh, PartitionSpec())}
 
 
 def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -> jax.Array:
-    """Values [B, T] float32 of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
+    """Returns values float32 [B, T] of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     hidden_BTD, _ = nnx.merge(graphdef, params["trunk"])(tokens_BT, positions_BT)
     values_BT = jnp.einsum("BTD,D->BT", hidden_BTD.astype(jnp.float32), params["head"])
@@ -56,9 +55,9 @@ def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -
 
 
 def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.Array, clip: float) -> jax.Array:
-    """max((V - R)^2, (V_clipped - R)^2) / 2 per token, V_clipped within `clip` of the old value (Schulman et al. 2017).
+    """Returns max((V - R)^2, (V_clipped - R)^2) / 2 per token, [B, T] (Schulman et al. 2017).
 
-    `clip` 0 does not clip.
+    V_clipped is within `clip` of the old value; a `clip` of 0 does not clip.
     """
     loss_BT = jnp.square(values_BT - returns_BT)
     if clip:
@@ -69,30 +68,20 @@ def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.A
 
 @functools.cache
 def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
-    """Compiled `values(params, tokens_BT) -> values_BT`; see `token_values`."""
+    """Returns the compiled `values(params, tokens_BT) -> values_BT`; see `token_values`."""
     return jax.jit(functools.partial(token_values, graphdef), out_shardings=batch_sharding(mesh))
 
 
-def make_value_update(
-    graphdef: nnx.GraphDef,
-    optimizer: AdamWConfig,
-    state: TrainState,
-    batches: Sequence[ValueBatch],
-    *,
-    value_clip: float,
-) -> Update:
-    """Returns the critic's update, by ValueBatches. Metrics: "value_loss" and those of every update."""
-    return Update(_ValueMicroLoss(graphdef, value_clip), optimizer, state, batches, prefix="critic ")
-
-
 @dataclass(frozen=True)
-class _ValueMicroLoss:
+class ValueLoss:
+    """The critic's micro-loss, of ValueBatches. Metrics of its update: "value_loss" and those of every update."""
+
     graphdef: nnx.GraphDef
-    value_clip: float
+    value_clip: float  # see `value_loss`
 
     def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
-        values_BT = token_values(self.graphdef, params, batch.tokens)
-        loss_BT = value_loss(values_BT, batch.old_values, batch.returns, self.value_clip)
-        loss_BT = jnp.where(batch.response_mask, loss_BT, 0.0)
-        weighted = jnp.sum(jnp.where(batch.response_mask, batch.loss_weights, 0.0) * loss_BT)
+        values_BT = token_values(self.graphdef, params, batch.tokens_BT)
+        loss_BT = value_loss(values_BT, batch.old_values_BT, batch.returns_BT, self.value_clip)
+        loss_BT = jnp.where(batch.response_mask_BT, loss_BT, 0.0)
+        weighted = jnp.sum(jnp.where(batch.response_mask_BT, batch.loss_weights_BT, 0.0) * loss_BT)
         return weighted, jax.lax.stop_gradient((values_BT, {"value_loss": loss_BT}))

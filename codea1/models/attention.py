@@ -15,7 +15,7 @@ SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_comput
 
 
 def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
-    """Rotary position embedding (Su et al., 2021), pairing dimension i with i + h/2 as Qwen2 does; in float32."""
+    """Applies rotary position embedding (Su et al., 2021) in float32, pairing dimension i with i + h/2 as in Qwen2."""
     h = x_BTHh.shape[-1]
     frequency = theta ** (-jnp.arange(0, h, 2, dtype=jnp.float32) / h)
     angle_BT1f = positions_BT[:, :, None, None].astype(jnp.float32) * frequency
@@ -26,7 +26,7 @@ def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
 
 
 def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, last_slot_BT: jax.Array) -> jax.Array:
-    """Grouped-query attention in which query (b, t) sees slots 0..last_slot_BT[b, t]. Returns [B, T, H, h].
+    """Computes grouped-query attention [B, T, H, h] in which query (b, t) sees slots 0..last_slot_BT[b, t].
 
     Scores and softmax are float32; query head n reads key/value head n // (H / K).
     """
@@ -41,7 +41,7 @@ def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, last_slot_BT
 
 
 def attend_causally(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, platform: str) -> jax.Array:
-    """`attend` of whole sequences, in which token t sees tokens 0..t; on TPU without holding the scores [T, T]."""
+    """Computes `attend` of whole sequences, token t seeing tokens 0..t; on TPU without holding the scores [T, T]."""
     if platform == "tpu":
         return splash_attend(q_BTHh, k_BTKh, v_BTKh)
     B, T = q_BTHh.shape[:2]
@@ -49,7 +49,7 @@ def attend_causally(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, pla
 
 
 def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, interpret: bool = False) -> jax.Array:
-    """`attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
+    """Computes `attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
 
     Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`.
     """
@@ -61,7 +61,7 @@ def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, in
     q_spec, kv_spec = (
         partition_spec(("batch", None, heads, None), ACTIVATION_RULES) for heads in ("heads", "kv_heads")
     )
-    # The kernel says nothing of how its results vary over the mesh, so that is not checked.
+    # The kernel does not declare how its results vary over the mesh, so that is not checked.
     return jax.shard_map(local, mesh=mesh, in_specs=(q_spec, kv_spec, kv_spec), out_specs=q_spec, check_vma=False)(
         q_BTHh, k_BTKh, v_BTKh
     )
@@ -91,7 +91,7 @@ def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Arra
 def attend_cached(
     q_BHh: jax.Array, k_BKhS: jax.Array, v_BKSh: jax.Array, last_slot_B: jax.Array, platform: str
 ) -> jax.Array:
-    """`attend` of one query per row, for keys and values as a cache stores them. Returns [B, H, h].
+    """Computes `attend` of one query per row, [B, H, h], for keys and values as a cache stores them.
 
     The arithmetic is the same on every `platform`, its form is not: XLA for CPU would copy the slice of the cache to
     multiply it as matrices, and reads it in place when the products are written out.

@@ -1,4 +1,4 @@
-"""What describes a model: the numbers that decide its parameters' shapes and the compiled functions."""
+"""What describes a model: the numbers that decide its parameters' shapes and compiled functions; and sizes by name."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ REMAT_POLICIES: dict[str, Callable[[Callable], Callable]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Qwen2Config:
-    """Hashable description of one model: everything that decides its parameters' shapes and the compiled program.
+    """Hashable description of one model: everything that decides its parameters' shapes and the compiled functions.
 
     Raises BadInput when the numbers contradict one another.
     """
@@ -44,10 +44,10 @@ class Qwen2Config:
     dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
     param_dtype: DTypeLike = jnp.float32  # parameters at rest
     remat: str = "none"  # one of REMAT_POLICIES
-    platform: str = "cpu"  # of the mesh the programs are for: chooses between forms of the same attention
+    platform: str = "cpu"  # of the mesh that functions are compiled for: chooses between forms of the same attention
 
     def __post_init__(self) -> None:
-        # One spelling per dtype, so that equal configurations hash alike and share compiled programs.
+        # One spelling per dtype, so that equal configurations hash alike and share compiled functions.
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
         object.__setattr__(self, "param_dtype", jnp.dtype(self.param_dtype))
         for field in dataclasses.fields(self):
@@ -59,6 +59,14 @@ class Qwen2Config:
             raise BadInput(f"model head_dim must be even for rotary embeddings, got {self.head_dim}")
         if self.remat not in REMAT_POLICIES:
             raise BadInput(f"model remat must be one of {', '.join(REMAT_POLICIES)}, got {self.remat!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialIds:
+    """Token ids that are not text."""
+
+    stop_ids: tuple[int, ...]  # any of them ends an answer
+    pad_id: int
 
 
 def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
@@ -74,3 +82,53 @@ def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
             common = math.gcd(*dimensions.values())
             works = min((d for d in range(1, common + 1) if common % d == 0), key=lambda d: abs(d - size))
             raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}")
+
+
+def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool = True) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=mlp,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=hidden // heads,
+        tie_word_embeddings=tied,
+    )
+
+
+# In which the published sizes differ.
+SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
+
+# The config.json of each Qwen/Qwen2.5-Coder-*B-Instruct on the Hugging Face hub.
+PUBLISHED = {
+    "qwen2.5-coder-0.5b": _qwen(151936, 896, 4864, 24, 14, 2),
+    "qwen2.5-coder-1.5b": _qwen(151936, 1536, 8960, 28, 12, 2),
+    "qwen2.5-coder-3b": _qwen(151936, 2048, 11008, 36, 16, 2),
+    "qwen2.5-coder-7b": _qwen(152064, 3584, 18944, 28, 28, 4, tied=False),
+}
+
+# The special tokens of their tokenizers: <|im_end|> ends an answer, <|endoftext|> pads.
+PUBLISHED_IDS = SpecialIds(stop_ids=(151645,), pad_id=151643)
+
+
+def tiny_model(vocab_size: int) -> Qwen2Config:
+    """Returns a model that learns on a laptop CPU: 0.8 M parameters beside its embedding table."""
+    return _qwen(vocab_size, hidden=128, mlp=384, layers=4, heads=4, kv_heads=2)
+
+
+def named_model(name: str, vocab_size: int) -> Qwen2Config:
+    """Returns the model called `name`, for a tokenizer whose largest id is below `vocab_size`.
+
+    The published sizes have their own, larger, table, padded for sharding; "tiny" takes `vocab_size` as it is.
+
+    Raises BadInput for an unknown name or a tokenizer that does not fit the published table.
+    """
+    if name == "tiny":
+        return tiny_model(vocab_size)
+    if name not in PUBLISHED:
+        raise BadInput(f"unknown model {name!r}: the models are tiny, {', '.join(PUBLISHED)}")
+    config = PUBLISHED[name]
+    if vocab_size > config.vocab_size:
+        raise BadInput(f"model {name!r} has {config.vocab_size} token ids, the tokenizer needs {vocab_size}")
+    return config

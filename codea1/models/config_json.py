@@ -1,9 +1,8 @@
 """config.json of a Qwen2 or Qwen3 checkpoint, as `transformers` writes it, to and from Qwen2Config."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from codea1.models.config import Qwen2Config
+from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
 
@@ -25,7 +24,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def read(folder: ModelFolder) -> Qwen2Config:
-    """The configuration in a folder; both of its dtypes are the one the file names, float32 if it names none.
+    """Returns the configuration in a folder; both dtypes are the one that the file names, float32 if it names none.
 
     Understands both generations of the file: `rope_parameters` and `dtype`, and the older `rope_theta`, `rope_scaling`
     and `torch_dtype`. Raises BadInput naming the file and the key that is missing or not supported.
@@ -59,16 +58,8 @@ def read(folder: ModelFolder) -> Qwen2Config:
     )
 
 
-@dataclass(frozen=True)
-class SpecialIds:
-    """Token ids that are not text."""
-
-    stop_ids: tuple[int, ...]  # any of them ends an answer
-    pad_id: int
-
-
 def generation_content(ids: SpecialIds) -> dict[str, Any]:
-    """What generation_config.json holds: sampling as the policy was trained, until one of its stop ids."""
+    """Returns what generation_config.json holds: sampling as the policy was trained, until one of its stop ids."""
     return {
         "do_sample": True,
         "eos_token_id": list(ids.stop_ids),
@@ -79,9 +70,9 @@ def generation_content(ids: SpecialIds) -> dict[str, Any]:
 
 
 def content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = None) -> dict[str, Any]:
-    """What config.json holds for weights stored in `dtype`: what transformers 5.23 writes, and two keys of version 4.
+    """Returns config.json for weights stored in `dtype`: what transformers 5.23 writes, and two keys of version 4.
 
-    A vLLM that has version 4 finds no rope_theta in rope_parameters, and takes 10,000 without a word.
+    A vLLM that has version 4 finds no rope_theta in rope_parameters, and takes 10,000 without a warning.
 
     Raises ValueError for a mixture of the families, which no other program would load.
     """

@@ -24,7 +24,7 @@ Content = bytes | memoryview
 class ModelFolder:
     """One folder. config.json is written last: where it is missing, a model is missing or not yet whole.
 
-    Methods that read raise BadInput for what is not there or not for us, and StorageFailed for other storage faults.
+    Methods that read raise BadInput for what does not exist or may not be read, and StorageFailed for other faults.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
@@ -110,7 +110,7 @@ class ModelFolder:
 
 
 def _read(what: str, operation: Callable[[], T], missing: str = "there is no such file") -> T:
-    """Returns what `operation` reads. Raises BadInput for what is not there or not for us; StorageFailed."""
+    """Returns what `operation` reads. Raises BadInput: it does not exist or may not be read; StorageFailed."""
     try:
         return retried(f"reading {what}", operation)
     except (FileNotFoundError, NotADirectoryError):

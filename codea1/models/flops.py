@@ -63,8 +63,8 @@ class Work:
     def __add__(self, other: "Work") -> "Work":
         return Work(self.flops + other.flops, self.hbm_bytes + other.hbm_bytes, self.ici_bytes + other.ici_bytes)
 
-    def __mul__(self, times: float) -> "Work":
-        return Work(self.flops * times, self.hbm_bytes * times, self.ici_bytes * times)
+    def __mul__(self, factor: float) -> "Work":
+        return Work(self.flops * factor, self.hbm_bytes * factor, self.ici_bytes * factor)
 
 
 @dataclass(frozen=True)
@@ -81,46 +81,46 @@ class Cut:
 
 
 def layer_weights(model: Qwen2Config) -> int:
-    """Weights of one layer's matrices."""
+    """Counts the weights of one layer's matrices."""
     D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
     return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F
 
 
 def head_weights(model: Qwen2Config) -> int:
-    """Weights of the output head."""
+    """Counts the weights of the output head."""
     return model.vocab_size * model.hidden_size
 
 
 def num_weights(model: Qwen2Config) -> int:
-    """Weights of all matrices: what every chip must see of a model. Norms and biases are left out."""
+    """Counts the weights of all matrices: what every chip must see of a model. Norms and biases are left out."""
     tables = 1 if model.tie_word_embeddings else 2
     return model.num_layers * layer_weights(model) + tables * head_weights(model)
 
 
 def layers_flops(model: Qwen2Config, rows: int, length: int) -> float:
-    """All layers forward over rows of so many tokens, each token seeing those before it: half of all pairs."""
+    """Counts operations of all layers forward over rows of so many tokens, under a causal mask."""
     weights = 2 * rows * length * layer_weights(model)
     return model.num_layers * (weights + attention_flops(model, rows, length))
 
 
 def attention_flops(model: Qwen2Config, rows: int, length: int) -> float:
-    """Scores and weighted values of one layer forward, for the half of all pairs that a causal mask leaves."""
+    """Counts those of one layer's scores and weighted values forward, for the half of all pairs that is not masked."""
     return 2 * rows * length**2 * model.num_heads * model.head_dim
 
 
 def head_flops(model: Qwen2Config, tokens: int) -> float:
-    """Logits of so many tokens."""
+    """Counts those of the logits of so many tokens."""
     return 2 * tokens * head_weights(model)
 
 
 def score(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
-    """Log-probs of one micro-batch: one pass forward."""
+    """Counts the log-probs of one micro-batch: one pass forward."""
     flops = layers_flops(model, rows, length) + head_flops(model, rows * length)
     return Work(flops, 0) + _pass(model, rows * length, cut)
 
 
 def update(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
-    """Gradients of one micro-batch.
+    """Counts the gradients of one micro-batch.
 
     Backward is twice forward, and the chunks of logits are computed again for it; so are the layers, but for "none".
     Rematerialising with "dots" is counted as with "full". The backward kernels of attention make seven products of
@@ -135,23 +135,23 @@ def update(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
 
 
 def model_flops(model: Qwen2Config, rows: int, length: int) -> float:
-    """What an update must compute and no more: forward and backward. The numerator of MFU."""
+    """Counts what an update must compute and no more: forward and backward. The numerator of MFU."""
     return 3 * (layers_flops(model, rows, length) + head_flops(model, rows * length))
 
 
 def optimizer(model: Qwen2Config) -> Work:
-    """AdamW: reads parameters, both moments and gradients, twice for the global norm; writes all but the gradients."""
+    """Counts AdamW: it reads parameters, both moments and, twice, gradients; and writes all but the gradients."""
     return Work(0, num_weights(model) * F32 * (4 + 1 + 3))
 
 
 def publish(model: Qwen2Config, cut: Cut) -> Work:
-    """Every chip's copy of the weights for generation, gathered from all chips that hold parts."""
+    """Counts every chip's copy of the weights for generation, gathered from all chips that hold parts."""
     copies = BF16 * num_weights(model) * cut.data
     return Work(0, copies, copies * _others(cut.fsdp))
 
 
 def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
-    """The cache of so many prompts."""
+    """Counts the prefill of so many prompts."""
     tokens = prompts * length
     weights = BF16 * model.num_layers * layer_weights(model) * cut.data
     between = _activations_between_chips(model, tokens, cut)
@@ -159,7 +159,7 @@ def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
 
 
 def decode_step(model: Qwen2Config, slots: int, span: int, cut: Cut) -> Work:
-    """One token in every slot, with attention over so many positions."""
+    """Counts one token in every slot, with attention over so many positions."""
     attention = 4 * slots * span * model.num_heads * model.head_dim * model.num_layers
     flops = 2 * slots * model.num_layers * layer_weights(model) + attention + head_flops(model, slots)
     weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
@@ -167,12 +167,12 @@ def decode_step(model: Qwen2Config, slots: int, span: int, cut: Cut) -> Work:
 
 
 def cache_bytes(model: Qwen2Config) -> int:
-    """Keys and values of one position."""
+    """Counts the bytes of the keys and values of one position."""
     return 2 * BF16 * model.num_layers * model.num_kv_heads * model.head_dim
 
 
 def _pass(model: Qwen2Config, tokens: int, cut: Cut) -> Work:
-    """Traffic of one pass over the layers: weights gathered in bfloat16, activations written and read."""
+    """Counts the traffic of one pass over the layers: weights gathered in bfloat16, activations written and read."""
     weights = BF16 * num_weights(model) * cut.data
     # Per layer and token: the residual stream twice, queries, keys, values, and the three of the MLP.
     D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
@@ -183,7 +183,7 @@ def _pass(model: Qwen2Config, tokens: int, cut: Cut) -> Work:
 
 
 def _activations_between_chips(model: Qwen2Config, tokens: int, cut: Cut) -> float:
-    """Two sums per layer over the chips that share its heads and MLP, each an exchange of the residual stream twice."""
+    """Counts two sums per layer over chips that share its heads and MLP, each two exchanges of the residual stream."""
     return 4 * BF16 * tokens * model.hidden_size * model.num_layers * (cut.tensor - 1)
 
 
@@ -192,7 +192,7 @@ def _others(parts: int) -> float:
 
 
 def utilisation(model: Qwen2Config, lengths: Sequence[int], seconds: float, mesh: Mesh) -> dict[str, float]:
-    """The speed of an update that took so long, counted in what it had to compute; see `model_flops`.
+    """Returns the speed of an update that took so long, counted in what it had to compute; see `model_flops`.
 
     "update_tflops_per_second" is of all devices together. "update_mfu" is that as a share of their bfloat16 peak
     (model FLOPs utilisation, Chowdhery et al. 2022, appendix B), and is left out for devices whose peak is not known.

@@ -18,8 +18,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
 from codea1.models import config_json
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import Content, ModelFolder
 from codea1.models.qwen2 import Params, abstract
 from codea1.models.safetensors_header import DTYPES, Entry, Shape, make_header, read_header
@@ -50,7 +49,7 @@ class Tensor:
         return self.inputs or 0
 
     def stored_shape(self, shape: Shape) -> Shape:
-        """The shape in the file of a parameter that has `shape` here, without the layers axis."""
+        """Returns the shape in the file of a parameter that has `shape` here, without the layers axis."""
         if self.inputs is None:
             return shape
         outputs = math.prod(shape[self.inputs :])
@@ -104,13 +103,13 @@ class Checkpoint:
         _check(self._folder, self._entries, self._shapes)
 
     def params(self) -> Params:
-        """The parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
+        """Returns the parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
         dtype = jnp.dtype(self.config.param_dtype)
-        whole = {path: self._read(path, [_whole(shape)], dtype)[0] for path, shape in self._shapes.items()}
-        return unflatten_dict(whole, sep=".")
+        whole = {path: tuple((0, size) for size in shape) for path, shape in self._shapes.items()}
+        return unflatten_dict({path: self._read(path, [bounds], dtype)[0] for path, bounds in whole.items()}, sep=".")
 
     def place(self, shardings: Any, dtype: DTypeLike) -> Params:
-        """The parameters on the devices of `shardings`, shaped like them, in `dtype`.
+        """Returns the parameters on the devices of `shardings`, shaped like them, in `dtype`.
 
         No host ever holds more than the parts of one parameter that its devices hold, and a few stored tensors.
         """
@@ -126,7 +125,7 @@ class Checkpoint:
         return unflatten_dict(placed, sep=".")
 
     def _read(self, path: str, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
-        """The parts of a parameter at `needed`; no byte is read twice."""
+        """Returns the parts of a parameter at `needed`; no byte is read twice."""
         tensor, shape = TENSORS[path], self._shapes[path]
         if not tensor.stacked:
             return [part[0] for part in self._read_layers(tensor, (1, *shape), [((0, 1), *b) for b in needed], dtype)]
@@ -146,7 +145,7 @@ class Checkpoint:
         return parts
 
     def _rows(self, tensor: Tensor, shape: Shape, layers: Sequence[int], first: int, last: int) -> Iterator[np.ndarray]:
-        """Each layer's `shape` from `first` to `last` along the dimension that is cut."""
+        """Yields each layer's `shape` from `first` to `last` along the dimension that is cut."""
         shape = (*shape[: tensor.cut], last - first, *shape[tensor.cut + 1 :])
         for group in range(0, len(layers), _READ_AT_ONCE):
             entries = [self._entries[tensor.name.format(layer=layer)] for layer in layers[group:][:_READ_AT_ONCE]]
@@ -159,7 +158,7 @@ class Checkpoint:
 
 
 def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
-    """The configuration of a checkpoint and all its parameters on the host; see `Checkpoint`."""
+    """Returns the configuration of a checkpoint and all its parameters on the host; see `Checkpoint`."""
     checkpoint = Checkpoint(folder)
     return checkpoint.config, checkpoint.params()
 
@@ -183,9 +182,11 @@ def save(
     arrays = flatten_dict(params, sep=".")
     shards = _shards(arrays, max_shard_bytes)
     writes = jax.process_index() == 0
-    if writes:
-        _require_no_model(folder)
-    names = [_shard_name(number, len(shards)) for number in range(1, len(shards) + 1)]
+    for name in folder.names() if writes else ():
+        if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
+            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}")
+    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    names = ["model.safetensors"] if len(shards) == 1 else names
     for name, shard in zip(names, shards, strict=True):
         content = _content(shard, arrays)
         if writes:
@@ -205,28 +206,27 @@ def save(
     folder.write_json("config.json", config_json.content(config, dtype, ids))
 
 
-def _require_no_model(folder: ModelFolder) -> None:
-    for name in folder.names():
-        if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
-            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}")
-
-
 def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) -> Iterator[Content]:
-    """The bytes of a file with these tensors."""
+    """Yields the bytes of a file with these tensors."""
     described = {}
     for stored, (path, _) in shard.items():
         tensor, array = TENSORS[path], arrays[path]
         described[stored] = tensor.stored_shape(array.shape[1:] if tensor.stacked else array.shape), array.dtype
     yield make_header(described)
     for path, layer in shard.values():
-        yield memoryview(_stored(path, arrays[path], layer).reshape(-1).view(np.uint8))
+        piece = _layer(arrays[path], layer) if TENSORS[path].stacked else arrays[path]
+        yield memoryview(TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8))
 
 
 def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
-    """Names of stored tensors, with the parameter and layer of each, dealt in order into files."""
+    """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
+    tensors = []
+    for path, array in arrays.items():
+        layers = array.shape[0] if TENSORS[path].stacked else 1
+        tensors += [(TENSORS[path].name.format(layer=i), path, i, array.nbytes // layers) for i in range(layers)]
     shards: list[dict[str, tuple[str, int]]] = [{}]
     size = 0
-    for stored, path, layer, nbytes in sorted(_stored_tensors(arrays), key=lambda each: _natural(each[0])):
+    for stored, path, layer, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
         if shards[-1] and size + nbytes > max_bytes:
             shards.append({})
             size = 0
@@ -235,26 +235,9 @@ def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tupl
     return shards
 
 
-def _stored_tensors(arrays: dict[str, jax.Array]) -> Iterator[tuple[str, str, int, int]]:
-    for path, array in arrays.items():
-        tensor = TENSORS[path]
-        layers = array.shape[0] if tensor.stacked else 1
-        for layer in range(layers):
-            yield tensor.name.format(layer=layer), path, layer, array.nbytes // layers
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts layer 2 before layer 10."""
+    """Returns a key that sorts layer 2 before layer 10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
-
-
-def _shard_name(number: int, count: int) -> str:
-    return "model.safetensors" if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors"
-
-
-def _stored(path: str, array: jax.Array, layer: int) -> np.ndarray:
-    piece = _layer(array, layer) if TENSORS[path].stacked else array
-    return TENSORS[path].to_stored(to_host(piece))
 
 
 @jax.jit
@@ -267,16 +250,12 @@ def _shapes(config: Qwen2Config) -> dict[str, Shape]:
     return {path: param.shape for path, param in flatten_dict(nnx.to_pure_dict(params), sep=".").items()}
 
 
-def _whole(shape: Shape) -> Bounds:
-    return tuple((0, size) for size in shape)
-
-
 def _bounds(index: tuple[slice, ...], shape: Shape) -> Bounds:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
 def _entries(folder: ModelFolder) -> dict[str, Entry]:
-    """Every tensor by name."""
+    """Returns every tensor by name."""
     entries: dict[str, Entry] = {}
     for file in _tensor_files(folder):
         for name, entry in read_header(folder, file).items():
@@ -299,7 +278,7 @@ def _tensor_files(folder: ModelFolder) -> list[str]:
 
 
 def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
-    """The one dtype that all tensors share."""
+    """Returns the one dtype that all tensors share. Raises BadInput: there are several, or another kind."""
     found = {entry.dtype: name for name, entry in entries.items()}
     for dtype, name in found.items():
         if dtype not in DTYPES:

@@ -47,7 +47,7 @@ class KVCache:
 
     @classmethod
     def zeros(cls, config: Qwen2Config, batch: int, length: int, dtype: DTypeLike | None = None) -> Self:
-        """An empty cache of `length` slots per row, sharded as activations are; `dtype` is config.dtype by default."""
+        """Makes an empty cache of `length` slots per row, sharded as activations; `dtype` defaults to config.dtype."""
         outer, dtype = (config.num_layers, batch, config.num_kv_heads), dtype or config.dtype
         return cls(
             constrain(jnp.zeros((*outer, config.head_dim, length), dtype), *KEY_AXES),
@@ -60,7 +60,7 @@ class KVCache:
         return self.k_LBKhS.shape[-1]
 
     def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
-        """The cache with the keys and values of one layer at positions 0..T-1 of every row."""
+        """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
         def put(cache: jax.Array, update: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
             start = (layer, 0, 0, 0, 0)
@@ -73,7 +73,7 @@ class KVCache:
         )
 
     def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
-        """The cache with the keys and values of one token per row at its position; those outside 0..S-1 are dropped."""
+        """Returns the cache with one token per row written at its position; those outside 0..S-1 are dropped."""
         B, K = k_BKh.shape[:2]
         index_B2 = jnp.stack([jnp.full_like(positions_B, layer), positions_B], axis=-1)
         index_BK2 = jnp.broadcast_to(index_B2[:, None], (B, K, 2))
@@ -90,6 +90,6 @@ class KVCache:
         )
 
     def read(self, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Keys [B, K, h, span] and values [B, K, span, h] of one layer."""
+        """Returns keys [B, K, h, span] and values [B, K, span, h] of one layer."""
         span = self.span or self.length
         return self.k_LBKhS[layer, ..., :span], self.v_LBKSh[layer, ..., :span, :]

@@ -2,7 +2,7 @@
 
 Qwen3 is Qwen2 with normalised queries and keys in the place of biases on queries, keys and values.
 
-NNX is the declaration: shapes, initial values, logical axis names. The programs never carry a module. They take
+NNX is the declaration: shapes, initial values, logical axis names. Compiled functions never carry a module. They take
 
     graphdef, abstract = qwen2.abstract(config)                # nothing is allocated
     params = qwen2.initialise(config, key, shardings)          # a nested dict of arrays
@@ -12,7 +12,7 @@ and inside any jitted function
     hidden_BTD, cache = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache)
 
 `params` is what `jax.jit`, `jax.grad`, optax and Orbax see; `graphdef` is static, and equal for equal configurations,
-so two players of one shape share their compiled programs. Layers are stacked on a leading axis and scanned: compile
+so two players of one shape share their compiled functions. Layers are stacked on a leading axis and scanned: compile
 time does not grow with depth.
 
 Dimension letters: B batch, T time, S cache slots, D embed, H query heads, K key/value heads, h head dim, F MLP,
@@ -46,7 +46,7 @@ class _Initialiser:
         self._rngs = rngs
 
     def weight(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
-        """Normal with deviation 0.02, the `initializer_range` of every Qwen2.5 configuration."""
+        """Draws from a normal with deviation 0.02, the `initializer_range` of every Qwen2.5 configuration."""
         return _param(0.02 * jax.random.normal(self._rngs.params(), shape, self._dtype), axes)
 
     def zeros(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
@@ -56,8 +56,8 @@ class _Initialiser:
         return _param(jnp.ones(shape, self._dtype), axes)
 
 
-def times(x: jax.Array, kernel: jax.Array, contracted: int = 1, dtype: jnp.dtype | None = None) -> jax.Array:
-    """x [B, T, in...] times kernel [in..., out...], which share `contracted` dimensions: [B, T, out...] in `dtype`.
+def dense(x: jax.Array, kernel: jax.Array, contracted: int = 1, dtype: jnp.dtype | None = None) -> jax.Array:
+    """Multiplies x [B, T, in...] by kernel [in..., out...] over `contracted` dimensions: [B, T, out...] in `dtype`.
 
     One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
     kernel's gradient, and computes again what they are made of.
@@ -106,7 +106,7 @@ class Attention(nnx.Module):
         dtype, theta = self.config.dtype, self.config.rope_theta
 
         def project(name: str, heads: str) -> jax.Array:
-            y_BTHh = times(x_BTD, getattr(self, f"{name}_kernel").astype(dtype))
+            y_BTHh = dense(x_BTD, getattr(self, f"{name}_kernel").astype(dtype))
             if self.config.qkv_bias:
                 y_BTHh += getattr(self, f"{name}_bias").astype(dtype)
             return constrain(y_BTHh, "batch", None, heads, "head_dim")
@@ -127,7 +127,7 @@ class Attention(nnx.Module):
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
-        return times(y_BTHh.astype(dtype), self.o_kernel.astype(dtype), contracted=2), cache
+        return dense(y_BTHh.astype(dtype), self.o_kernel.astype(dtype), contracted=2), cache
 
 
 class MLP(nnx.Module):
@@ -142,10 +142,10 @@ class MLP(nnx.Module):
         self.down_kernel = make.weight((F, D), ("mlp", "embed"))
 
     def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        gate_BTF = times(x_BTD, self.gate_kernel.astype(self.dtype))
-        up_BTF = times(x_BTD, self.up_kernel.astype(self.dtype))
+        gate_BTF = dense(x_BTD, self.gate_kernel.astype(self.dtype))
+        up_BTF = dense(x_BTD, self.up_kernel.astype(self.dtype))
         hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
-        return times(hidden_BTF, self.down_kernel.astype(self.dtype))
+        return dense(hidden_BTF, self.down_kernel.astype(self.dtype))
 
 
 class Layer(nnx.Module):
@@ -182,7 +182,7 @@ class Qwen2(nnx.Module):
     def __call__(
         self, tokens_BT: jax.Array, positions_BT: jax.Array, cache: KVCache | None = None
     ) -> tuple[jax.Array, KVCache | None]:
-        """Final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens in it.
+        """Returns final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
@@ -211,7 +211,7 @@ class Qwen2(nnx.Module):
         return constrain(self._head[...], "vocab", None)
 
     def logits(self, hidden_BTD: jax.Array) -> jax.Array:
-        """Float32 [B, T, V], the largest array there is: for long sequences use the function on slices of time."""
+        """Returns float32 [B, T, V], the largest array of all: for long sequences call the function on slices of it."""
         return constrain(logits(self._table(self._head), hidden_BTD), "batch", None, "vocab")
 
     @property
@@ -225,17 +225,17 @@ class Qwen2(nnx.Module):
 
 
 def logits(head_VD: jax.Array, hidden_BTD: jax.Array) -> jax.Array:
-    """hidden @ head.T, multiplied in the dtype of `hidden_BTD` and accumulated in float32."""
-    return times(hidden_BTD, head_VD.T.astype(hidden_BTD.dtype), dtype=jnp.float32)
+    """Returns hidden @ head.T, float32 [B, T, V], multiplied in the dtype of `hidden_BTD`, accumulated in float32."""
+    return dense(hidden_BTD, head_VD.T.astype(hidden_BTD.dtype), dtype=jnp.float32)
 
 
 def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
-    """The model's static definition, and its parameters as shapes that carry their logical axis names."""
+    """Returns the model's static definition, and its parameters as shapes that carry their logical axis names."""
     return nnx.split(nnx.eval_shape(lambda: Qwen2(config, rngs=nnx.Rngs(0))))
 
 
 def initialise(config: Qwen2Config, key: jax.Array, shardings: Any = None) -> Params:
-    """Random parameters, each born on its devices when `shardings` (from `sharding.param_shardings`) is given.
+    """Draws random parameters, each on its own devices where `shardings` (of `sharding.param_shardings`) is given.
 
     The values depend on `key` alone, not on the sharding.
     """

@@ -44,7 +44,7 @@ class Entry:
 
 
 def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
-    """The tensors of a file by name.
+    """Returns the tensors of a file by name.
 
     Raises BadInput: there is no such file, it is cut off or longer than its header says, or it has another format.
     """
@@ -64,7 +64,7 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
 
 
 def make_header(tensors: Mapping[str, tuple[Shape, np.dtype]]) -> bytes:
-    """The header of a file that holds `tensors`, name to shape and dtype, in this order."""
+    """Returns the header of a file that holds `tensors`, name to shape and dtype, in this order."""
     # transformers refuses a file that does not say which framework's layout it has.
     header: dict = {"__metadata__": {"format": "pt"}}
     start = 0

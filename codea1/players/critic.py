@@ -22,11 +22,11 @@ MicroBatches = list[TrainBatch]  # of one mini-batch
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What a critic says of one micro-batch, [B, T] each on the host."""
+    """What a critic computes for one micro-batch, on the host."""
 
-    values: np.ndarray
-    returns: np.ndarray
-    advantages: np.ndarray
+    values_BT: np.ndarray  # float32
+    returns_BT: np.ndarray  # float64
+    advantages_BT: np.ndarray  # float64, whitened over the mini-batch
 
 
 class Critic:
@@ -54,23 +54,40 @@ class Critic:
         self.state: TrainState = init_state(params, functions.optimizer, functions.shardings)
 
     def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
-        """Values, returns and advantages of every micro-batch; advantages are whitened over each mini-batch."""
-        return [self._estimate(batches) for batches in mini_batches]
+        """Returns values, returns and advantages of every micro-batch of every mini-batch."""
+        critic = self._config.critic
+        estimates = []
+        for batches in mini_batches:
+            masks = [batch.response_mask_BT for batch in batches]
+            placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
+            values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
+            pairs = [
+                gae(batch.rewards_BT, values_BT, mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
+                for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
+            ]
+            advantages, returns = zip(*pairs, strict=True)
+            columns = zip(values, returns, whiten(advantages, masks), strict=True)
+            estimates.append([Estimate(*each) for each in columns])
+        return estimates
 
     def learn(self, mini_batches: Sequence[MicroBatches], estimates: Sequence[list[Estimate]], step: int) -> Metrics:
-        """One optimizer step per mini-batch; metrics named "critic_..."."""
+        """Takes one optimizer step per mini-batch; returns metrics named "critic_..."."""
         reports = []
         for batches, estimated in zip(mini_batches, estimates, strict=True):
-            placed = [
-                to_mesh(_value_batch(batch, each), self._mesh) for batch, each in zip(batches, estimated, strict=True)
-            ]
+            placed = []
+            for batch, each in zip(batches, estimated, strict=True):
+                old_values_BT, returns_BT = (x.astype(np.float32) for x in (each.values_BT, each.returns_BT))
+                of_values = ValueBatch(
+                    batch.tokens_BT, batch.response_mask_BT, batch.loss_weights_BT, old_values_BT, returns_BT
+                )
+                placed.append(to_mesh(of_values, self._mesh))
             self.state, report = self._functions.update(self.state, placed, learning_rate(step, self._schedule))
             reports.append(report)
-        masks = [batch.response_mask for batches in mini_batches for batch in batches]
+        masks = [batch.response_mask_BT for batches in mini_batches for batch in batches]
         flat = [each for estimated in estimates for each in estimated]
         values, returns = (
             np.concatenate([getattr(each, name)[mask] for each, mask in zip(flat, masks, strict=True)])
-            for name in ("values", "returns")
+            for name in ("values_BT", "returns_BT")
         )
         names = ("value_loss", "grad_norm", "skipped")
         found = [report.metrics() for report in reports]
@@ -79,27 +96,3 @@ class Critic:
             "critic_explained_variance": explained_variance(values, returns),
             "critic_value_mean": float(values.mean()),
         }
-
-    def _estimate(self, batches: MicroBatches) -> list[Estimate]:
-        critic = self._config.critic
-        placed = [to_mesh(batch.tokens, self._mesh) for batch in batches]
-        values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
-        pairs = [
-            gae(batch.rewards, value, batch.response_mask, gamma=critic.gamma, lam=critic.gae_lambda)
-            for batch, value in zip(batches, values, strict=True)
-        ]
-        advantages = whiten([advantage for advantage, _ in pairs], [batch.response_mask for batch in batches])
-        return [
-            Estimate(value, returns, advantage)
-            for value, (_, returns), advantage in zip(values, pairs, advantages, strict=True)
-        ]
-
-
-def _value_batch(batch: TrainBatch, estimate: Estimate) -> ValueBatch:
-    return ValueBatch(
-        batch.tokens,
-        batch.response_mask,
-        batch.loss_weights,
-        estimate.values.astype(np.float32),
-        estimate.returns.astype(np.float32),
-    )

@@ -17,11 +17,10 @@ from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
-from codea1.learn.update import TrainState, Update, abstract_state, make_update, state_shardings
-from codea1.learn.values import ValueBatch, abstract_value_params, make_value_update, make_values, value_shardings
+from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
+from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
-from codea1.models.config import Qwen2Config, require_divisible
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
 from codea1.models.qwen2 import Params
 from codea1.rollout.engine import Engine
 from codea1.runtime.compilations import Function
@@ -35,9 +34,9 @@ class PlayerFunctions:
         """Declares the functions.
 
         Args:
-          name: "code" or "test", the section of `config` that says how it plays.
+          name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           stored: the model, as its folder or name describes it.
           ids: of its tokenizer.
 
@@ -95,7 +94,7 @@ class PlayerFunctions:
 
     @cached_property
     def abstract_state(self) -> TrainState:
-        """All that training changes, the same way."""
+        """All that training changes, as shapes in its layout."""
         return abstract_state(self.abstract_params, self.optimizer, self.shardings)
 
     @cached_property
@@ -106,7 +105,7 @@ class PlayerFunctions:
 
     @cached_property
     def score(self) -> dict[tuple[int, int], Function]:
-        """See `make_score`; by shape of the tokens. Nothing where nobody is asked for log-probs."""
+        """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
         if self._config.old_log_probs != "trainer" and not has_reference(self._config):
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
@@ -115,12 +114,12 @@ class PlayerFunctions:
             tokens.shape: Function(
                 "score", f"score {rows_of(tokens)}", jitted, (self.abstract_params, tokens, temperature)
             )
-            for tokens in (batch.tokens for batch in self.abstract_batches)
+            for tokens in (batch.tokens_BT for batch in self.abstract_batches)
         }
 
     @cached_property
     def update(self) -> Update:
-        """See `make_update`."""
+        """The policy's update."""
         c = self._config
         objective = ObjectiveConfig(
             surrogate=c.surrogate,
@@ -130,19 +129,12 @@ class PlayerFunctions:
             kl_coefficient=kl_in_loss(c),
             entropy_coefficient=c.entropy_coefficient,
         )
-        return make_update(
-            self._graphdef,
-            objective,
-            self.optimizer,
-            self.abstract_state,
-            self.abstract_batches,
-            log_prob_chunk=self._log_prob_chunk,
-            temperature=c.temperature,
-        )
+        loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature)
+        return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches)
 
     @cached_property
     def critic(self) -> "CriticFunctions | None":
-        """Those of the critic, where the player learns with one."""
+        """The functions of the critic; None where the player has none."""
         if not self.learns or self._config.advantage != "gae":
             return None
         return CriticFunctions(self._config, self.model, self.mesh, self.abstract_batches)
@@ -157,7 +149,7 @@ class CriticFunctions:
         Args:
           config: the player's section.
           policy: the model that the critic starts from.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           batches: the policy's micro-batches, as shapes.
         """
         trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
@@ -171,25 +163,26 @@ class CriticFunctions:
         params = self.abstract_state.params
         jitted = make_values(graphdef, mesh)
         self.values = {
-            each.tokens.shape: Function("values", f"values {rows_of(each.tokens)}", jitted, (params, each.tokens))
+            each.tokens_BT.shape: Function(
+                "values", f"values {rows_of(each.tokens_BT)}", jitted, (params, each.tokens_BT)
+            )
             for each in batches
         }
         of_values = [
-            ValueBatch(each.tokens, each.response_mask, each.loss_weights, each.rewards, each.rewards)
+            ValueBatch(each.tokens_BT, each.response_mask_BT, each.loss_weights_BT, each.rewards_BT, each.rewards_BT)
             for each in batches
         ]
-        self.update = make_value_update(
-            graphdef, self.optimizer, self.abstract_state, of_values, value_clip=config.critic.value_clip
-        )
+        loss = ValueLoss(graphdef, config.critic.value_clip)
+        self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")
 
     @property
     def functions(self) -> list[Function]:
-        """All of them."""
+        """All that the critic calls."""
         return [*self.values.values(), *self.update.functions]
 
 
 def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
-    """The model of a folder as a run computes it on a mesh."""
+    """Returns the model of a folder as a run computes it on a mesh."""
     return dataclasses.replace(
         stored,
         dtype=config.model.dtype,
@@ -200,7 +193,7 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
 
 
 def adamw(config: ConfigDict) -> AdamWConfig:
-    """The optimizer of a player's section, which is its critic's too."""
+    """Returns the optimizer of a player's section, which is its critic's too."""
     return AdamWConfig(
         beta1=config.adam_b1,
         beta2=config.adam_b2,
@@ -211,10 +204,10 @@ def adamw(config: ConfigDict) -> AdamWConfig:
 
 
 def has_reference(config: ConfigDict) -> bool:
-    """Whether the policy of a player's section is held close to the one it started from, which is then kept."""
+    """Returns whether the policy of a player's section is held close to the one it started from, which is then kept."""
     return config.kl_coefficient > 0
 
 
 def kl_in_loss(config: ConfigDict) -> float:
-    """The coefficient of the KL term in the loss of a player's section."""
+    """Returns the coefficient of the KL term in the loss of a player's section."""
     return 0.0 if config.kl_in_reward else config.kl_coefficient

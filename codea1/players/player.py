@@ -1,4 +1,4 @@
-"""A player: one policy with its tokenizer, the roles it plays, what it learned so far, how it answers and learns."""
+"""A player: one policy with its tokenizer, roles and training state, which answers and learns."""
 
 import dataclasses
 import time
@@ -13,20 +13,17 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, overlong_penalty
 from codea1.learn.batch import (
-    RowShape,
     TrainBatch,
     TrainSample,
     micro_batches,
     mini_batches,
     padding_waste,
     to_mesh,
-    with_scores,
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state
-from codea1.models import huggingface, shapes
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models import huggingface
+from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds
 from codea1.models.flops import utilisation
 from codea1.models.qwen2 import Params
 from codea1.players.critic import Critic
@@ -50,9 +47,9 @@ class Player:
         """Loads the model and declares its functions; nothing is compiled before the first use.
 
         Args:
-          name: "code" or "test", the section of `config` that says how it plays.
+          name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
-          mesh: where it lives.
+          mesh: of the devices that it computes on.
           tokenizer: the one in its model folder.
 
         Raises:
@@ -78,29 +75,19 @@ class Player:
             self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)
         self.state: TrainState | None = None
         if self.learns:
-            self.state = self._at_rest(init_state(params, functions.optimizer, functions.shardings))
+            self.state = self._placed(init_state(params, functions.optimizer, functions.shardings), functions.resting)
         self._frozen: Params | None = None if self.learns else params
         self._reference: Params | None = params if self.learns and has_reference(self._config) else None
 
     @property
-    def mesh(self) -> Mesh:
-        """Where it lives."""
-        return self._mesh
-
-    @property
     def params(self) -> Params:
-        """The weights that it plays with."""
+        """The weights that it answers with."""
         return self.state.params if self.learns else self._frozen
-
-    @property
-    def row_shapes(self) -> Sequence[RowShape]:
-        """The shapes of its micro-batches, shortest rows first."""
-        return self.functions.row_shapes
 
     @property
     def states(self) -> dict[str, TrainState]:
         """All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen one none."""
-        states = {self.name: self._on_devices(self.state)} if self.learns else {}
+        states = {self.name: self._placed(self.state, self.functions.shardings)} if self.learns else {}
         return states | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
 
     @property
@@ -113,7 +100,7 @@ class Player:
         return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
 
     def release(self) -> None:
-        """Gives back the memory of the states, before `restore`: both need not fit at once."""
+        """Frees the memory of the states, before `restore`: both need not fit at once."""
         if self.learns:
             self.state = None
         if self._critic:
@@ -122,23 +109,23 @@ class Player:
     def restore(self, states: Mapping[str, TrainState]) -> None:
         """Takes up the states of this player among `states`."""
         if self.learns:
-            self.state = self._at_rest(states[self.name])
+            self.state = self._placed(states[self.name], self.functions.resting)
         if self._critic:
             self._critic.state = states[f"{self.name}_critic"]
 
     def shaped_reward(self, reward: float, response_length: int) -> float:
-        """What the player learns from: the reward, less what the length of its response costs."""
+        """Returns what the player learns from: the reward, less what the length of its response costs."""
         c = self._config
         return reward - c.overlong_penalty * overlong_penalty(response_length, c.max_response_length, c.overlong_buffer)
 
     def learns_from(self, finish_reason: str) -> bool:
-        """Whether a sample that ended so trains the player, or is there to be compared with alone."""
+        """Returns whether a sample that ended so trains the player, or is there to be compared with alone."""
         return self._config.learn_truncated or finish_reason != "length"
 
     def advantages(
         self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int]
     ) -> np.ndarray:
-        """How much better than others each sample did, by the configured scheme; see `codea1.learn.advantages`."""
+        """Returns the samples' advantages [B], by the configured scheme; see `codea1.learn.advantages`."""
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         options = {}
@@ -151,11 +138,11 @@ class Player:
         return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
 
     def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Token ids of a chat, with the opening of the answer."""
+        """Returns the token ids of a chat, with the opening of the answer."""
         return tuple(self.tokenizer.encode_chat(messages))
 
     def fits(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether the policy can be asked this."""
+        """Returns whether the prompt is short enough for the policy."""
         return len(prompt_ids) <= self._config.max_prompt_length
 
     def generate(
@@ -190,11 +177,11 @@ class Player:
         return compile_all(self.functions.generation)
 
     def warm_up_learning(self) -> list[Compilation]:
-        """As `warm_up`, for all that learning calls."""
+        """Compiles all that learning calls, and returns what was not compiled before, with its times."""
         return compile_all(self.functions.learning)
 
     def take_rollout_metrics(self) -> Metrics:
-        """How generation went since the last call; see `codea1.rollout.engine.Statistics`."""
+        """Returns how generation went since the last call; see `codea1.rollout.engine.Statistics`."""
         return {f"rollout_{name}": value for name, value in self.functions.engine.take_statistics().items()}
 
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
@@ -229,11 +216,11 @@ class Player:
         scored = [[self._with_scores(to_mesh(batch, self._mesh)) for batch in batches] for batches in batched]
         jax.block_until_ready(scored)
         started = time.monotonic()
-        state, reports = self._on_devices(self.state), []
+        state, reports = self._placed(self.state, self.functions.shardings), []
         for batches in scored:
             state, report = self.functions.update(state, batches, rate)
             reports.append(report)
-        self.state = self._at_rest(state)
+        self.state = self._placed(state, self.functions.resting)
         found = [report.metrics() for report in reports]
         metrics |= {
             name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
@@ -243,43 +230,40 @@ class Player:
         metrics |= utilisation(self.functions.model, lengths, seconds, self._mesh)
         return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
 
-    def _at_rest(self, state: TrainState) -> TrainState:
-        """The state as it is kept while the player does not learn."""
+    def _placed(self, state: TrainState, shardings: TrainState) -> TrainState:
+        """Moves the state to one of two layouts: `resting`, where it lies between updates, or that of the updates."""
         functions = self.functions
-        return state if functions.resting is functions.shardings else jax.device_put(state, functions.resting)
-
-    def _on_devices(self, state: TrainState) -> TrainState:
-        functions = self.functions
-        return state if functions.resting is functions.shardings else jax.device_put(state, functions.shardings)
+        return state if functions.resting is functions.shardings else jax.device_put(state, shardings)
 
     def _with_estimates(
         self, mini_batches: list[list[TrainBatch]], step: int
     ) -> tuple[list[list[TrainBatch]], Metrics]:
-        """The mini-batches with the critic's advantages; then the critic learns from them."""
+        """Returns the mini-batches with the critic's advantages, once the critic has learned from them."""
         if self._config.kl_in_reward:
             mini_batches = [[self._with_kl_in_reward(batch) for batch in batches] for batches in mini_batches]
         estimates = self._critic.estimate(mini_batches)
         metrics = self._critic.learn(mini_batches, estimates, step)
         pairs = [list(zip(*each, strict=True)) for each in zip(mini_batches, estimates, strict=True)]
         return [
-            [dataclasses.replace(batch, advantages=each.advantages.astype(np.float32)) for batch, each in pair]
+            [dataclasses.replace(batch, advantages_BT=each.advantages_BT.astype(np.float32)) for batch, each in pair]
             for pair in pairs
         ], metrics
 
     def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
         """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
-        tokens = to_mesh(batch.tokens, self._mesh)
+        tokens = to_mesh(batch.tokens_BT, self._mesh)
         own, reference = (to_host(self._score(params, tokens)) for params in (self.state.params, self._reference))
-        penalty = np.where(batch.response_mask, self._config.kl_coefficient * (own - reference), 0.0)
-        return dataclasses.replace(batch, rewards=(batch.rewards - penalty).astype(np.float32))
+        penalty = np.where(batch.response_mask_BT, self._config.kl_coefficient * (own - reference), 0.0)
+        return dataclasses.replace(batch, rewards_BT=(batch.rewards_BT - penalty).astype(np.float32))
 
     def _with_scores(self, batch: TrainBatch) -> TrainBatch:
+        """Returns the batch with the log-probs of the policy as it is and of the reference, where they are needed."""
         old, reference = None, None
         if self._config.old_log_probs == "trainer":
-            old = self._score(self.state.params, batch.tokens)
+            old = self._score(self.state.params, batch.tokens_BT)
         if kl_in_loss(self._config):
-            reference = self._score(self._reference, batch.tokens)
-        return with_scores(batch, old, reference)
+            reference = self._score(self._reference, batch.tokens_BT)
+        return dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=reference)
 
     def _score(self, params: Params, tokens_BT: jax.Array) -> jax.Array:
         """Returns the log-probs of a micro-batch's tokens."""
@@ -291,8 +275,8 @@ def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
     """Raises BadInput when the folder holds another model than the one the config names."""
     if not config.shape:
         return
-    expected = shapes.PUBLISHED[config.shape]
-    for field in shapes.SIZES:
+    expected = PUBLISHED[config.shape]
+    for field in SIZES:
         found, wanted = getattr(stored, field), getattr(expected, field)
         if found != wanted:
             raise BadInput(
@@ -305,7 +289,7 @@ _OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum} 
 
 def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:
     pairs = zip(batches, log_probs, strict=True)
-    differences = np.concatenate([np.abs(own - b.sampler_log_probs)[b.response_mask] for b, own in pairs])
+    differences = np.concatenate([np.abs(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs])
     return {
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),

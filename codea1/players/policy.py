@@ -10,8 +10,7 @@ from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.game.methods import METHODS
 from codea1.game.prompts import Message
 from codea1.models import config_json, huggingface
-from codea1.models.config import Qwen2Config
-from codea1.models.config_json import SpecialIds
+from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import PlayerFunctions
@@ -23,30 +22,34 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import make_mesh
 
-MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = 4096, 2048, 64  # of a folder, which says none
+MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = (
+    4096,
+    2048,
+    64,
+)  # of a folder, which states none
 
 
 class Policy:
     """Answers chats. All hosts make the same calls."""
 
     def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
-        """`functions` are those of `role`, "code" or "test", in `config`."""
+        """Loads the tokenizer; `functions` are those of `role`, "code" or "test", in `config`."""
         self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model)
         self.max_prompt_length: int = config[role].max_prompt_length
         self._params, self._engine = params, functions.engine
 
     def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
-        """Token ids of a chat, with the opening of the answer and what it begins with."""
+        """Returns the token ids of a chat, with the opening of the answer and what it begins with."""
         return (*self.tokenizer.encode_chat(messages), *(self.tokenizer.encode(prefill) if prefill else ()))
 
     def fits(self, prompt_ids: Sequence[int]) -> bool:
-        """Whether it can be asked this."""
+        """Returns whether the prompt is short enough for the policy."""
         return len(prompt_ids) <= self.max_prompt_length
 
     def generate(
         self, requests: Sequence[Request], *, seed: int, purpose: str, temperature: float, top_p: float
     ) -> Iterator[Sample]:
-        """Samples as they finish; each is a function of (seed, purpose, question id, index) and the weights."""
+        """Yields samples as they finish; each is a function of (seed, purpose, question id, index) and the weights."""
         return self._engine.generate(
             self._params,
             requests,
@@ -59,7 +62,7 @@ class Policy:
 
 
 def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Policy:
-    """The model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
+    """Returns the model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
 
     Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
     """
@@ -78,7 +81,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Poli
 
 
 def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
-    """One player of a run at one of its checkpoints.
+    """Returns one player of a run at one of its checkpoints.
 
     Args:
       step: "last", "best" or a number.
@@ -86,7 +89,7 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
       lengths: of prompts and of responses in tokens, and how many samples decode at once; each 0 for the run's own.
 
     Raises:
-      BadInput: there is no such player or checkpoint, or the folder that it started from has gone.
+      BadInput: there is no such player or checkpoint, or the folder that it started from is missing.
     """
     with hosts.agreed():
         config = config_of(run)

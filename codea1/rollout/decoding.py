@@ -1,7 +1,7 @@
 """What runs on the devices: prompts into caches, caches into slots, and slots decoding in chunks.
 
 The devices hold the cache alone. Everything else about a slot is a few numbers, which the host passes to each chunk and
-learns again from its small outputs: who is in which slot is decided in one place, `scheduler`.
+reads back from its small outputs: which sample is in which slot is decided in one place, `scheduler`.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ class Chunk:
 
 
 def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, tokens_PT: jax.Array) -> KVCache:
-    """The cache [P, T] of prompts that are padded on the right."""
+    """Returns the cache [P, T] of prompts int32 [P, T] that are padded on the right."""
     cache = KVCache.zeros(config.model, *tokens_PT.shape)
     positions_PT = jnp.broadcast_to(jnp.arange(tokens_PT.shape[1]), tokens_PT.shape)
     _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache)
@@ -66,7 +66,7 @@ def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, toke
 
 
 def insert(mesh: Mesh, cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, slot_WI: jax.Array) -> KVCache:
-    """The cache with prompt prompt_WI[w, i] put into slot slot_WI[w, i], both counted within shard w of the batch.
+    """Returns the cache with prompt prompt_WI[w, i] in slot slot_WI[w, i], both counted within shard w of the batch.
 
     Those that take nothing come last in their shard, with a slot beyond the last one.
     """
@@ -78,7 +78,7 @@ def insert(mesh: Mesh, cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, s
 
 
 def take_slots(mesh: Mesh, cache: KVCache, slot_WB: jax.Array) -> KVCache:
-    """The cache of the slots slot_WB alone, in their order, counted within each shard of the batch."""
+    """Returns the cache of the slots slot_WB alone, in their order, counted within each shard of the batch."""
 
     def take(x: jax.Array, slot_1B: jax.Array) -> jax.Array:
         (size,) = slot_1B[0].shape
@@ -90,7 +90,7 @@ def take_slots(mesh: Mesh, cache: KVCache, slot_WB: jax.Array) -> KVCache:
 def _copy_rows(
     x: jax.Array, to_I: jax.Array, source: jax.Array, from_I: jax.Array, count: int | jax.Array
 ) -> jax.Array:
-    """x[:, to_I] = source[:, from_I] at the start of the later axes, for the first `count` of I.
+    """Computes x[:, to_I] = source[:, from_I] at the start of the later axes, for the first `count` of I.
 
     One row after another: as a gather and a scatter, XLA for TPU transposes all of both.
     """
@@ -105,7 +105,7 @@ def _copy_rows(
 def _per_shard(
     function: Callable[..., jax.Array], mesh: Mesh, caches: Sequence[KVCache], *indices_W: jax.Array
 ) -> KVCache:
-    """What `function` makes, on every device by itself, of its part of the caches' keys and of their values."""
+    """Applies `function` on every device by itself to its part of the caches' keys and of their values."""
     rows = partition_spec(("batch", None), ACTIVATION_RULES)
 
     def mapped(arrays: Sequence[jax.Array], axes: tuple[str | None, ...]) -> jax.Array:

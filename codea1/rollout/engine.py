@@ -2,8 +2,8 @@
 
 A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode
 together, a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots
-are given to the next samples. When nobody waits any more, the last samples move to fewer slots. What a sample says
-depends on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
+are given to the next samples. When none waits any more, the last samples move to fewer slots. The tokens of
+a sample depend on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
 """
 
 import dataclasses
@@ -19,15 +19,11 @@ from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
-from codea1.rollout.functions import generation_functions
-from codea1.rollout.prefilled import Prefilled
+from codea1.rollout.functions import Sizes, generation_functions, smallest
 from codea1.rollout.sampling import Restriction
-from codea1.rollout.scheduler import Queue, Request, Sample, Slots
-from codea1.rollout.sizes import Sizes, smallest
+from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Slots
 from codea1.runtime.compilations import Compilation, Function, compile_all
 from codea1.sharding import to_host
-
-__all__ = ["Engine", "Request", "Sample"]
 
 
 @dataclasses.dataclass
@@ -42,14 +38,8 @@ class Statistics:
     tokens: int = 0  # drawn
     slot_steps: int = 0  # decode steps, each for the slots there were
 
-    def see(self, sample: Sample) -> None:
-        """Counts a finished sample."""
-        self.samples += 1
-        self.truncated += sample.finish_reason == "length"
-        self.empty += sample.finish_reason == "stop" and len(sample.token_ids) == 1
-
     def metrics(self) -> dict[str, float]:
-        """`slot_use` is the share of slot-steps that drew a token."""
+        """Returns counts, the share of a prefill's rows that held prompts, and that of slot-steps that drew a token."""
         return {
             "samples": float(self.samples),
             "truncated": float(self.truncated),
@@ -74,7 +64,7 @@ class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
     At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
-    `max_prompt_length` that holds them. Every compiled function has static sizes, see `sizes`; each is compiled at its
+    `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
     first use, or before by `warm_up`. Parameters are cast to the dtype of the model's activations for generation.
     """
 
@@ -117,7 +107,7 @@ class Engine:
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtype of generation: one all-gather over the axis that cuts."""
-        return self._functions["publish",](params)
+        return self._functions[("publish",)](params)
 
     def take_statistics(self) -> dict[str, float]:
         """Returns metrics of what was generated since the last call; see `Statistics`."""
@@ -179,7 +169,7 @@ class Engine:
             if not slots.num_live:
                 break
             cache, size = self._compact(slots, cache, size)
-            someone_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
+            any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             span = self.sizes.span(size, slots.last_position(self._chunk) + 1)
             decode = self._functions["decode restricted" if params.restriction else "decode", size, span]
             cache, chunk = decode(
@@ -188,7 +178,7 @@ class Engine:
                 slots.rows,
                 params.key_data,
                 params.temperature,
-                np.int32(self._exit_when_live(slots, size, someone_waits)),
+                np.int32(self._exit_when_live(slots, size, any_waits)),
                 params.restriction,
             )
             yield from finished
@@ -227,17 +217,21 @@ class Engine:
         """Returns how many samples are too many for so many slots, in the shard that holds most."""
         return slots.num_live_in_fullest - size // self.sizes.shards
 
-    def _exit_when_live(self, slots: Slots, size: int, someone_waits: bool) -> int:
+    def _exit_when_live(self, slots: Slots, size: int, any_waits: bool) -> int:
         """Returns how few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
-        if someone_waits:
+        if any_waits:
             return size - self.sizes.inserted * self.sizes.shards
         smaller = self.sizes.fewer_slots(size)
         return min(smaller, slots.num_live - self._excess(slots, smaller)) if smaller else 0
 
     def _take(self, slots: Slots, chunk: Chunk) -> list[Sample]:
-        self._statistics.slot_steps += int(chunk.steps) * len(slots.rows.live)
-        self._statistics.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
+        """Adds what a chunk has drawn to the slots and the statistics, and returns the samples that it finished."""
+        counts = self._statistics
+        counts.slot_steps += int(chunk.steps) * len(slots.rows.live)
+        counts.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
         finished = slots.take(chunk)
         for sample in finished:
-            self._statistics.see(sample)
+            counts.samples += 1
+            counts.truncated += sample.finish_reason == "length"
+            counts.empty += sample.finish_reason == "stop" and len(sample.token_ids) == 1
         return finished

@@ -1,9 +1,10 @@
-"""The compiled functions of generation: one list, for all static sizes."""
+"""The compiled functions of generation: the static sizes that there are, and one list of functions for all of them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -17,9 +18,79 @@ from codea1.models.qwen2 import Params
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.rollout.sampling import Restriction
-from codea1.rollout.sizes import Sizes
 from codea1.runtime.compilations import Function
+from codea1.runtime.errors import BadInput
 from codea1.sharding import ACTIVATION_RULES, ROLLOUT_RULES, TRAIN_RULES, laid_out, param_shardings, partition_spec
+
+SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
+# Positions: in caches of whole tiles XLA for TPU keeps the order of axes; others it copies to rearrange them.
+TILE = 128
+FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The static sizes of an engine; what is plural is ascending."""
+
+    shards: int  # W, parts into which the mesh cuts the batch axis, of slots and of prompts
+    slots: tuple[int, ...]  # sequences that decode at once; the largest, and smaller ones for the last stragglers
+    prompts: tuple[int, ...]  # prompts of one prefill
+    inserted: int  # slots of each shard that one insertion fills
+    prompt_lengths: tuple[int, ...]  # tokens
+    spans: tuple[int, ...]  # positions that attention reads; the largest is the length of the cache
+
+    @classmethod
+    def of(
+        cls, mesh: Mesh, *, slots: int, prompt_lengths: Sequence[int], max_prompt_length: int, max_response_length: int
+    ) -> Self:
+        """Returns the sizes of an engine.
+
+        Halving the slots halves the time of a decode step on a CPU. An accelerator spends it on reading the weights,
+        whatever the number of slots, until there are many: there one smaller size is enough.
+
+        Raises BadInput when the mesh does not cut the slots evenly.
+        """
+        shards = mesh.shape["replica"] * mesh.shape["fsdp"]
+        if slots % shards:
+            raise BadInput(f"rollout slots {slots} must be a multiple of replica x fsdp, which is {shards}")
+        on_cpu = mesh.devices.flat[0].platform == "cpu"
+        parts = (1, 2, 4, 8) if on_cpu else (1, 4)
+        even = {slots // part for part in parts if slots % (part * shards) == 0}
+        length = max_prompt_length + max_response_length - 1  # the last token of a response is never attended to
+        tile = 1 if on_cpu else TILE
+        length = -(-length // tile) * tile
+        spans = {max(-(-length * eighths // 8 // tile) * tile, SHORTEST_SPAN) for eighths in (1, 2, 4, 6)}
+        return cls(
+            shards=shards,
+            slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
+            prompts=tuple(sorted({max(slots // shards // part, 1) * shards for part in (8, 32)})),
+            inserted=max(slots // shards // 8, 1),
+            prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
+            spans=(*sorted(span for span in spans if span < length), length),
+        )
+
+    @property
+    def prompts_per_shard(self) -> int:
+        """Prompts of a shard that one prefill can hold."""
+        return self.prompts[-1] // self.shards
+
+    def span(self, slots: int, positions: int) -> int:
+        """Returns how much of the cache attention reads where no query is beyond so many positions."""
+        return smallest(self.spans_of(slots), positions)
+
+    def spans_of(self, slots: int) -> tuple[int, ...]:
+        """Returns the spans for so many slots. The stragglers in the smaller ones are long: one is enough."""
+        return self.spans if slots == self.slots[-1] else self.spans[-1:]
+
+    def fewer_slots(self, slots: int) -> int:
+        """Returns the next smaller number of slots; 0 below the smallest."""
+        return max((fewer for fewer in self.slots if fewer < slots), default=0)
+
+
+def smallest(sizes: Sequence[int], count: int) -> int:
+    """Returns the smallest of ascending `sizes` that holds `count`, or else the largest."""
+    return next((size for size in sizes if size >= count), sizes[-1])
+
 
 # What a function does, and its static sizes:
 #   ("publish",)                                                  training parameters to those of generation
@@ -87,7 +158,7 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
         return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
 
     def cache_format(axes: tuple[str | None, ...], axis_order: tuple[int, ...]) -> NamedSharding | Format:
-        """On TPU caches lie in memory with the head dimension last: decoding would copy others to that order whole."""
+        """Returns a layout, on TPU with the head dimension last: decoding would copy others to that order whole."""
         sharding = NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
         on_tpu = mesh.devices.flat[0].platform == "tpu"
         return Format(Layout(major_to_minor=axis_order), sharding) if on_tpu else sharding

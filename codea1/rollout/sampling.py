@@ -32,7 +32,7 @@ class Restriction:
 
 
 def phase_key(seed: int, player: str, step: int) -> jax.Array:
-    """The key of everything one player samples in one step.
+    """Returns the key of everything one player samples in one step.
 
     The implementation is named, because the alternatives that JAX can be configured to use by default do not promise
     that a vectorised draw equals the same draw made alone.
@@ -42,7 +42,7 @@ def phase_key(seed: int, player: str, step: int) -> jax.Array:
 
 
 def sample_keys(key: jax.Array, question_hashes_B: jax.Array, sample_indices_B: jax.Array) -> jax.Array:
-    """One key per row from a phase key, `stable_hash`es of question ids (uint32) and indices of samples (int32)."""
+    """Returns keys [B] of a phase key for `stable_hash`es of question ids (uint32) and sample indices (int32)."""
     fold = jax.vmap(jax.random.fold_in, in_axes=(None, 0))
     return jax.vmap(jax.random.fold_in)(fold(key, question_hashes_B), sample_indices_B)
 
@@ -84,7 +84,7 @@ def sample_tokens(
 
 
 def restrict(scaled_BV: jax.Array, restriction: Restriction) -> jax.Array:
-    """The tempered logits with -inf for the tokens that a restriction leaves out.
+    """Returns the tempered logits with -inf for the tokens that a restriction leaves out.
 
     A token stays when it is among the `top_k` likeliest, and the likelier ones together have less than `top_p` of the
     probability (Holtzman et al., 2020), and it has at least `min_p` of the likeliest token's probability (Nguyen et
@@ -103,12 +103,12 @@ def restrict(scaled_BV: jax.Array, restriction: Restriction) -> jax.Array:
 
 
 def _num_blocks(vocab_size: int) -> int:
-    """The largest divisor of V that is at most sqrt(V)."""
+    """Returns the largest divisor of V that is at most sqrt(V)."""
     return next(n for n in range(math.isqrt(vocab_size), 0, -1) if vocab_size % n == 0)
 
 
 def _argmax(x_BN: jax.Array) -> jax.Array:
-    """The first index of the maximum, int32; unlike `jnp.argmax`, which XLA for CPU does not vectorise."""
+    """Returns the first index of the maximum, int32; unlike `jnp.argmax`, which XLA for CPU does not vectorise."""
     N = x_BN.shape[-1]
     is_max_BN = x_BN == jnp.max(x_BN, axis=-1, keepdims=True)
     return jnp.min(jnp.where(is_max_BN, jnp.arange(N), N - 1), axis=-1).astype(jnp.int32)

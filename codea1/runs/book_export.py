@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from etils import epath
 
-from codea1.game.book_entry import BookEntry
-from codea1.game.mistake_book import Identity, Page, Pages
+from codea1.game.book_pages import BookEntry, Identity, Page, Pages
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -92,7 +91,7 @@ def write_export(path: epath.Path, pages: Mapping[str, Page]) -> None:
     for question_id in sorted(pages):
         for entry in pages[question_id].entries.values():
             row = {"question_id": question_id, "test": entry.test.text, **entry.to_json()}
-            lines.append(json.dumps({**row, "truth": pages[question_id].truth}) + "\n")
+            lines.append(json.dumps({**row, "truth": pages[question_id].ground_truth_digest}) + "\n")
     text = "".join(lines).encode()
     try:
         write_atomically(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)

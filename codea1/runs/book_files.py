@@ -17,9 +17,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
 
-from codea1.game.book_entry import BookEntry
-from codea1.game.book_shards import ALL_SHARDS, shard_of, shards_of_host
-from codea1.game.mistake_book import Page, Pages
+from codea1.game.book_pages import BookEntry, Page, Pages
+from codea1.game.mistake_book import ALL_SHARDS, shard_of, shards_of_host
 from codea1.runs.manifest import check_same, read_manifest
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.checksums import Checksum, checksum_of
@@ -118,7 +117,7 @@ def encode(pages: Mapping[str, Page]) -> bytes:
     lines = []
     for question_id in sorted(pages):
         entries = [entry.to_json() for entry in pages[question_id].entries.values()]
-        row = {"question_id": question_id, "truth": pages[question_id].truth, "entries": entries}
+        row = {"question_id": question_id, "truth": pages[question_id].ground_truth_digest, "entries": entries}
         lines.append(json.dumps(row, separators=(",", ":")) + "\n")
     return gzip.compress("".join(lines).encode(), _GZIP_LEVEL, mtime=0)
 

@@ -17,8 +17,8 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import LatestN
 
-from codea1.game.book_shards import ALL_SHARDS
-from codea1.game.mistake_book import Pages
+from codea1.game.book_pages import Pages
+from codea1.game.mistake_book import ALL_SHARDS
 from codea1.runs.book_files import BookSave, read_shards
 from codea1.runs.manifest import check_manifest, write_manifest
 from codea1.runtime.errors import BadInput

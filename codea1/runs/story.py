@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.eviction import Bound
 from codea1.game.methods import METHODS
-from codea1.game.mistake_book import Evidence, MistakeBook
+from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL
 from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 
-Row = Mapping[str, Any]  # of `codea1.game.round_rows`
+Row = Mapping[str, Any]  # of `codea1.game.round_views`
 _NAMED = 5  # questions that an error names
 
 

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 import jax
 from etils import epath
 
-from codea1.game.book_merge import merge
-from codea1.game.book_search import search
+from codea1.game.book_pages import merge, search
 from codea1.runs.book_export import counts, listing, open_book, write_export
 from codea1.runtime.errors import BadInput, with_exit_code
 

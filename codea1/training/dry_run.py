@@ -107,13 +107,15 @@ class DryRun:
 
     def _show_devices(self) -> None:
         kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
-        mesh = next(iter(self._policies.values())).mesh
+        mesh = next(iter(self._policies.values())).functions.mesh
         axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
 
     def _show_batches(self) -> None:
         config, parts = self._config, self._parts
-        sizes = {name: StepSizes.of(config, name, player.row_shapes) for name, player in self._policies.items()}
+        sizes = {
+            name: StepSizes.of(config, name, player.functions.row_shapes) for name, player in self._policies.items()
+        }
         self._console.print(batch_table(config, len(parts.train), sizes))
         gradings = Gradings.of(config)
         self._console.print(

@@ -7,9 +7,8 @@ entry point has changed since, its tests are asked again; where it has not, noth
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from codea1.game.book_entry import BookEntry
+from codea1.game.book_pages import BookEntry, Page, Pages
 from codea1.game.ground_truth import answers_equal
-from codea1.game.mistake_book import Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
@@ -42,7 +41,8 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> R
       BadInput: the sandbox failed to run a ground truth, so that what holds is not known.
     """
     by_id = {question.id: question for question in questions}
-    stale = [id for id, page in pages.items() if id in by_id and page.truth != by_id[id].truth]
+    digests = {question.id: question.ground_truth_digest for question in questions}
+    stale = [id for id, page in pages.items() if id in by_id and page.ground_truth_digest != digests[id]]
     asked = {}
     for id in stale:
         calls = [entry.test.call for entry in _on_entry_point(by_id[id], pages[id])]
@@ -53,7 +53,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> R
         done.changed[id] = len(pages[id].entries), len(kept)
         del done.pages[id]
         if kept:
-            done.pages[id] = Page.of(by_id[id].truth, kept)
+            done.pages[id] = Page.of(digests[id], kept)
     return done
 
 

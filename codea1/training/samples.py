@@ -20,7 +20,7 @@ def of_round(round_: Round, player: Player) -> list[TrainSample]:
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]], player: Player) -> list[TrainSample]:
-    """The same, bit for bit and in the same order, from the rows of `codea1.game.round_rows`.
+    """The same, bit for bit and in the same order, from the rows of `codea1.game.round_views`.
 
     Raises BadInput: a row is not one of those.
     """

@@ -10,10 +10,8 @@ from codea1.data.loader import load_questions
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.game.asserts import golden_tests
-from codea1.game.book_shards import shards_of_host
-from codea1.game.eviction import Bound
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
-from codea1.game.mistake_book import MistakeBook
+from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import PromptTemplates, code_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL

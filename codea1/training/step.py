@@ -21,7 +21,7 @@ from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.round_statistics import statistics
+from codea1.game.round_views import statistics
 from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
@@ -229,7 +229,7 @@ class Step:
         """Counts the questions that tell solutions apart; with one round a step, those that were asked."""
         if self._rules.max_rounds == 1:
             return 0
-        return sum(record.tells_solutions_apart for record in self.round.questions)
+        return sum(record.rewards_differ for record in self.round.questions)
 
 
 def _grade_suites(

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from codea1.evaluation.evaluations import read_evaluation
 from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate, summary
 from codea1.evaluation.statistics import bootstrap_interval
-from codea1.game.round_rows import rows
+from codea1.game.round_views import rows
 from codea1.players.player import Player
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints

@@ -3,8 +3,7 @@
 import pytest
 
 from bench.micro_run import content
-from codea1.game.book_merge import merge
-from codea1.game.book_search import search
+from codea1.game.book_pages import merge, search
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.runtime.errors import BadInput
 from tests.mistake_books import TRUTH, failed, filled, make, passed

@@ -1,0 +1,227 @@
+"""Rows of data files: of Parquet, JSON lines and prepared tensorflow-datasets, on a disk or copied from a bucket.
+
+Copies of what is in buckets are kept by their checksums, so that the same content is fetched once per machine. Every
+row comes with its place for messages.
+"""
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import tensorflow_datasets as tfds
+from array_record.python.array_record_module import ArrayRecordReader
+from etils import epath
+
+from codea1.runtime.errors import BadInput, MissingFile
+from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
+from codea1.storage.faults import retried
+from codea1.storage.objects import files, filesystem, is_remote
+
+_ROWS_AT_ONCE = 256  # as Python objects
+
+Row = dict[str, Any]
+
+
+def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
+
+    Raises BadInput: no such file, it is none, or it lacks one of `columns`, which alone are read where they are given.
+    """
+    number = 0
+    try:
+        with pyarrow.parquet.ParquetFile(local) as file:
+            for name in columns or ():
+                if name not in file.schema_arrow.names:
+                    raise BadInput(f"{path} has no column {name!r}.")
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                for row in batch.to_pylist():
+                    yield f"{path}, row {number}", row
+                    number += 1
+    except FileNotFoundError:
+        raise MissingFile(f"data file {path} does not exist.") from None
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
+
+
+def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
+    """Yields the objects of a file of JSON lines, or of one JSON array, each with its place for messages.
+
+    Args:
+      path: the name of its copy `local` in messages.
+
+    Raises BadInput: no such file, not UTF-8, or names the line that is no JSON object.
+    """
+    try:
+        with open(local, encoding="utf-8") as file:
+            first = next((line for line in file if line.strip()), "")
+            file.seek(0)
+            if first.lstrip().startswith("["):
+                rows = ((f"{path}, row {number}", row) for number, row in enumerate(_json(file.read(), path), 1))
+            else:
+                lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, 1) if line.strip())
+                rows = ((where, _json(line, where)) for where, line in lines)
+            for where, row in rows:
+                if not isinstance(row, dict):
+                    raise BadInput(f"{where}: not a JSON object.")
+                yield where, row
+    except (FileNotFoundError, IsADirectoryError):
+        raise MissingFile(f"data file {path} does not exist.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"data file {path} is not UTF-8.") from None
+
+
+def _json(text: str, where: str) -> Any:
+    """Parses JSON. Raises BadInput: it is none."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where}: not JSON: {error}.") from None
+
+
+def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a split of a prepared dataset, each with its place for messages.
+
+    Args:
+      source: path or gs:// URL of the folder with dataset_info.json.
+      split: by its name.
+      folder: where a copy of a bucket's dataset goes; see `staged_file`.
+
+    Raises:
+      BadInput: no dataset, no such split, or a file of it that is missing or damaged.
+      StorageFailed: the bucket fails.
+    """
+    local = staged_folder(source, folder)
+    if not (Path(local) / "dataset_info.json").is_file():
+        raise BadInput(f"data folder {source} has no dataset_info.json, so it is no tensorflow-datasets dataset.")
+    try:
+        builder = tfds.builder_from_directory(local)
+    except Exception as error:  # of protobuf, JSON or TFDS
+        raise BadInput(f"{source}/dataset_info.json is damaged: {_one_line(error)}.") from None
+    yield from split_rows(builder, split, source)
+
+
+def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of one split of a builder whose data are on a disk; see `dataset_rows`.
+
+    The reader of array_record finds no row in a file that is missing or cut, and says nothing; dataset_info.json knows
+    how many there were.
+    """
+    if split not in builder.info.splits:
+        raise BadInput(f"the dataset {source} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
+    if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
+        raise BadInput(f"the dataset {source} is not of array_record files.")
+    info = builder.info.splits[split]
+    for path, wanted in zip(info.filepaths, info.shard_lengths, strict=True):
+        _check_shard(source, path, wanted)
+    examples = builder.as_data_source(split=split)
+    for number in range(len(examples)):
+        place = f"{source}, split {split}, row {number}"
+        try:
+            row = _with_messages(_plain(examples[number]))
+        except Exception as error:  # of array_record, protobuf or TFDS
+            raise BadInput(f"{place} is damaged: {_one_line(error)}.") from None
+        yield place, row
+
+
+def _check_shard(source: str, path: Any, wanted: int) -> None:
+    if not path.exists():
+        raise BadInput(f"{source}/{path.name} is missing.")
+    try:
+        reader = ArrayRecordReader(str(path))
+        found = reader.num_records()
+        reader.close()
+    except RuntimeError as error:
+        raise BadInput(f"{source}/{path.name} is damaged: {_one_line(error)}.") from None
+    if found != wanted:
+        raise BadInput(f"{source}/{path.name} is damaged: it has {found} rows, and dataset_info.json says {wanted}.")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__} {error}".split())[:200]
+
+
+def _plain(value: Any) -> Any:
+    """Undoes what TFDS makes of values: of text bytes, of lists arrays, of a list of records a record of lists."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple, np.ndarray)) else value
+
+
+def _with_messages(row: Row) -> Row:
+    prompt = row.get("prompt")
+    if not isinstance(prompt, dict) or prompt.keys() != {"role", "content"}:
+        return row
+    messages = zip(prompt["role"], prompt["content"], strict=True)
+    return row | {"prompt": [{"role": role, "content": content} for role, content in messages]}
+
+
+def staged_file(source: str, folder: str | None) -> str:
+    """Returns the path of a local copy of a file; of a local file its own.
+
+    Args:
+      source: path or gs:// URL of a file.
+      folder: copies are under its staged/; None for ~/.cache/codea1.
+
+    Raises:
+      MissingFile: the bucket has no such file.
+      StorageFailed: it cannot be fetched whole.
+    """
+    if not is_remote(source):
+        return source
+    path = epath.Path(source)
+    wanted = checksum(path)
+    if wanted is None:
+        raise MissingFile(f"data file {source} does not exist.")
+    local = _place(folder, wanted) / path.name
+    _fetch(path, wanted, local)
+    return str(local)
+
+
+def staged_folder(source: str, folder: str | None) -> str:
+    """Returns the path of a local copy of a folder with all in it; of a local folder its own. See `staged_file`."""
+    if not is_remote(source):
+        return source
+    path = epath.Path(source)
+    wanted = {name: each for name, each in checksums(path, files(path)).items() if each is not None}
+    if not wanted:
+        raise BadInput(f"data folder {source} does not exist.")
+    place = _place(folder, checksum_of(repr(sorted(wanted.items())).encode()))
+    for name, each in wanted.items():
+        _fetch(path / name, each, place / name)
+    return str(place)
+
+
+def _place(folder: str | None, content: Checksum) -> Path:
+    name = f"{base64.b64decode(content.crc32c).hex()}-{content.size}"
+    return Path(folder or "~/.cache/codea1").expanduser() / "staged" / name
+
+
+def _fetch(source: epath.Path, wanted: Checksum, local: Path) -> None:
+    """Copies a file unless the copy is there and whole."""
+    if checksum(epath.Path(local)) == wanted:
+        return
+    local.parent.mkdir(parents=True, exist_ok=True)
+    retried(f"fetching {source} to {local}", lambda: _copy(source, wanted, local))
+
+
+def _copy(source: epath.Path, wanted: Checksum, local: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=local.parent) as partial:  # another process may fetch the same
+        arriving = Path(partial) / local.name
+        filesystem(source).get_file(os.fspath(source), str(arriving))
+        arrived = checksum(epath.Path(arriving))
+        if arrived != wanted:
+            raise ConnectionError(
+                f"{arrived.size if arrived else 0} of {wanted.size} bytes came, or not the right ones"
+            )
+        arriving.replace(local)

@@ -1,0 +1,152 @@
+"""What a Mistake Book holds: its entries, a page of them for each question, and how books are merged and searched."""
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from codea1.game.ground_truth import answers_equal
+from codea1.game.tests import Call, Test
+from codea1.runtime.errors import BadInput
+
+Identity = tuple[str, bytes]  # `Test.identity`
+
+
+@dataclass(frozen=True, slots=True)
+class BookEntry:
+    """A failed test with its count and its history; the history starts anew when a test leaves and comes back."""
+
+    test: Test
+    frequency: int  # failures as a new test, less passes when it was replayed; at 0 it leaves the book
+    first_seen: int  # step in which it entered
+    hits: int  # programs that have failed it since, as a new test or replayed; once per suite that holds it
+    last_failed: int  # step in which the last of them failed it
+    last_passed: int | None = None  # step in which a program last passed it when it was replayed
+    reward: float | None = None  # of the best paid suite that it was in; None: the book is not kept by reward
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON data, bytes as base64."""
+        return {
+            "entry_point": self.test.call.entry_point,
+            "arguments": base64.b64encode(self.test.call.arguments).decode("ascii"),
+            "expected": base64.b64encode(self.test.expected).decode("ascii"),
+            "frequency": self.frequency,
+            "first_seen": self.first_seen,
+            "hits": self.hits,
+            "last_failed": self.last_failed,
+            "last_passed": self.last_passed,
+            "reward": self.reward,
+        }
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> "BookEntry":
+        """Rebuilds what `to_json` wrote and ignores other keys. Raises ValueError, which says what is wrong."""
+        if not isinstance(row, dict):
+            raise ValueError("an entry is not a JSON object")
+        entry_point = row.get("entry_point")
+        if not isinstance(entry_point, str) or not entry_point:
+            raise ValueError(f"entry_point is {entry_point!r}, not a name")
+        return cls(
+            Test(Call(entry_point, _bytes(row, "arguments")), _bytes(row, "expected")),
+            frequency=_count(row, "frequency", least=1),
+            first_seen=_count(row, "first_seen"),
+            hits=_count(row, "hits", least=1),
+            last_failed=_count(row, "last_failed"),
+            last_passed=None if row.get("last_passed") is None else _count(row, "last_passed"),
+            reward=None if row.get("reward") is None else _share(row, "reward"),
+        )
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the book holds of one question. It is never changed, only replaced."""
+
+    ground_truth_digest: str  # `Question.ground_truth_digest` of the program that answered its tests
+    entries: Mapping[Identity, BookEntry]  # in the book's order
+
+    @classmethod
+    def of(cls, ground_truth_digest: str, entries: Iterable[BookEntry]) -> "Page":
+        """Builds a page of these entries, in their order."""
+        return cls(ground_truth_digest, {entry.test.identity: entry for entry in entries})
+
+
+Pages = dict[str, Page]  # by question id
+
+
+def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
+    """Adds up books by their names: frequencies and hits are summed, steps become the first and the last.
+
+    Meant for books of different runs: two steps of one run would count the same failures twice. A question's tests come
+    in the order of the books, and within a book in its own. Of rewards the best stays.
+
+    Raises:
+      BadInput: two books have tests of a question with the answers of different ground truths.
+    """
+    merged: Pages = {}
+    for name, pages in books.items():
+        for question_id, page in pages.items():
+            earlier = merged.get(question_id, Page(page.ground_truth_digest, {}))
+            if earlier.ground_truth_digest != page.ground_truth_digest:
+                raise BadInput(
+                    f"{name} cannot be merged with the books before it: the ground truth of question {question_id} is "
+                    "another there."
+                )
+            entries = dict(earlier.entries)
+            for identity, entry in page.entries.items():
+                known = entries.get(identity)
+                if known and not answers_equal(known.test.expected, entry.test.expected):
+                    raise BadInput(
+                        f"{name}: question {question_id} has a test with another answer than the books before it."
+                    )
+                entries[identity] = _merge_entries(known, entry) if known else entry
+            merged[question_id] = Page(page.ground_truth_digest, entries)
+    return merged
+
+
+def search(pages: Mapping[str, Page], question: str = "", text: str = "") -> Pages:
+    """Returns the tests whose Python source holds `text`, of the questions whose id holds `question`."""
+    found = {}
+    for question_id, page in pages.items():
+        if question in question_id:
+            entries = [entry for entry in page.entries.values() if not text or text in entry.test.text]
+            if entries:
+                found[question_id] = Page.of(page.ground_truth_digest, entries)
+    return found
+
+
+def _merge_entries(one: BookEntry, other: BookEntry) -> BookEntry:
+    passes = [step for step in (one.last_passed, other.last_passed) if step is not None]
+    rewards = [reward for reward in (one.reward, other.reward) if reward is not None]
+    return replace(
+        one,
+        frequency=one.frequency + other.frequency,
+        first_seen=min(one.first_seen, other.first_seen),
+        hits=one.hits + other.hits,
+        last_failed=max(one.last_failed, other.last_failed),
+        last_passed=max(passes, default=None),
+        reward=max(rewards, default=None),
+    )
+
+
+def _bytes(row: dict[str, Any], name: str) -> bytes:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}, not base64 text")
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ValueError(f"{name} is not base64 text") from None
+
+
+def _count(row: dict[str, Any], name: str, least: int = 0) -> int:
+    value = row.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}, not a whole number of at least {least}")
+    return value
+
+
+def _share(row: dict[str, Any], name: str) -> float:
+    value = row.get(name)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
+        raise ValueError(f"{name} is {value!r}, not a number above 0 and at most 1")
+    return float(value)

@@ -17,12 +17,6 @@ from ml_collections import ConfigDict
 from codea1.game.eviction import EVICTION_RULES
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.rewards import REWARDS
-from codea1.learn.advantages import ADVANTAGES
-from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
-from codea1.learn.optimizer import DECAYS
-from codea1.learn.surrogates import SURROGATES
-from codea1.models.config import REMAT_POLICIES
-from codea1.models.shapes import PUBLISHED
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.isolation.levels import ISOLATIONS
@@ -309,22 +303,24 @@ FRACTIONS = (
     "game.alpha sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
+# What is chosen by name. The names of learn/ and models/ are written out, for to import them is to import JAX, which
+# takes longer than a mistake in a flag should; a test holds them to what there is.
 CHOICES = {
     "method": METHODS,
     "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,
     "sandbox.isolation": ISOLATIONS,
-    "model.remat": REMAT_POLICIES,
+    "model.remat": ("none", "dots", "full"),
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),
-    "{player}.advantage": (*ADVANTAGES, "gae"),
+    "{player}.advantage": ("grpo", "rloo", "reinforce++-baseline", "batch", "gae"),
     "{player}.advantage_ddof": (0, 1),
-    "{player}.decay": DECAYS,
-    "{player}.kl_estimator": KL_ESTIMATORS,
+    "{player}.decay": ("cosine", "linear", "constant"),
+    "{player}.kl_estimator": ("k1", "k2", "k3"),
     "{player}.old_log_probs": ("trainer", "sampler"),
-    "{player}.aggregation": AGGREGATIONS,
-    "{player}.shape": ("", *PUBLISHED),
-    "{player}.surrogate": SURROGATES,
+    "{player}.aggregation": ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo"),
+    "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b"))),
+    "{player}.surrogate": ("ppo", "gspo", "cispo"),
 }
 
 

@@ -8,13 +8,17 @@ bucket, gs://BUCKET/FOLDER (docs/storage.md). On several hosts the same command 
 of them see; see docs/hosts.md. What signals do is in docs/resuming.md.
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from codea1.config import validate
 from codea1.runtime import command
-from codea1.training.dry_run import DryRun
 from codea1.training.guards import guarded
-from codea1.training.trainer import Trainer
+
+if TYPE_CHECKING:  # they bring JAX, which takes longer than to refuse a flag
+    from codea1.training.dry_run import DryRun
+    from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
@@ -34,7 +38,7 @@ def main() -> None:
         train(run)
 
 
-def train(run: Trainer | DryRun) -> None:
+def train(run: "Trainer | DryRun") -> None:
     """Algorithm 1: each line is a method of `codea1.training.step.Step`; what surrounds the steps is the run's."""
     run.prepare()
     for number in run.steps():

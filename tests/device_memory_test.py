@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from codea1.runtime.device_memory import limit_bytes, memory_metrics, peak_bytes
 from codea1.runtime.hosts import Hosts
+from codea1.training.profile import limit_bytes, memory_metrics, peak_bytes
 
 GIB = 1 << 30
 

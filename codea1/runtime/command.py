@@ -1,7 +1,6 @@
 """How every program starts and ends: flags read, hosts joined, what went wrong printed in one sentence.
 
-JAX is imported where hosts are joined, not before: a wrong flag is reported at once, and what needs no device does
-without.
+Nothing here imports JAX, and programs import what does in their `main`: a wrong flag is reported at once.
 """
 
 import importlib.util
@@ -12,11 +11,12 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from codea1.runtime import hosts
 from codea1.runtime.errors import (
     BAD_INPUT_EXIT_CODE,
     RESTART_EXIT_CODE,
@@ -28,9 +28,6 @@ from codea1.runtime.errors import (
     exit_code,
     tell,
 )
-
-if TYPE_CHECKING:
-    from codea1.runtime.hosts import Hosts
 
 
 def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
@@ -54,8 +51,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
             raise BadInput(f"{rest[-1]!r} is not a flag of this program.")
-        if sys.modules.get("jax"):
-            _set_up_jax()
+        _set_up_jax()
         main(*rest)
     except AgreedBadInput as error:
         tell(error)
@@ -100,21 +96,23 @@ def _leave_at_once(code: int) -> NoReturn:
 def _set_up_jax() -> None:
     """Keeps compiled functions per machine, and JAX from starting libtpu where it is only there to compile for TPUs.
 
-    What the user asked for stands, and GPUs are found as ever.
+    What the environment sets already stands, and GPUs are found as ever. JAX reads the environment when it is imported;
+    where it has been, it is configured directly.
     """
-    import jax
-
-    from codea1.runtime import hosts
-
+    settings: dict[str, str | float] = {}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    if jax.config.jax_platforms or hosts.has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
-        return
-    plugins = importlib.util.find_spec("jax_plugins")
-    found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
-    if all(name.startswith("xla_cuda") for name in found):  # of others it is not known what they are called
-        jax.config.update("jax_platforms", "cuda,cpu" if found else "cpu")
+        settings["jax_compilation_cache_dir"] = os.path.expanduser("~/.cache/codea1/jax")
+        settings["jax_persistent_cache_min_compile_time_secs"] = 0.5
+    is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()
+    if is_idle and not os.environ.get("JAX_PLATFORMS"):
+        plugins = importlib.util.find_spec("jax_plugins")
+        found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
+        if all(name.startswith("xla_cuda") for name in found):  # the platforms of other plugins are unknown
+            settings["jax_platforms"] = "cuda,cpu" if found else "cpu"
+    for name, value in settings.items():
+        os.environ[name.upper()] = str(value)
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(name, value)
 
 
 def _own_flags() -> Iterator[str]:
@@ -158,7 +156,7 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
     return read
 
 
-def define_hosts() -> "Callable[[], Hosts]":
+def define_hosts() -> Callable[[], hosts.Hosts]:
     """Defines the flags of `jax.distributed.initialize`; the returned function joins the hosts once flags are parsed.
 
     It must be called before any device is used; see `codea1.runtime.hosts.join`. Where the other hosts do not come in
@@ -169,10 +167,7 @@ def define_hosts() -> "Callable[[], Hosts]":
     count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
-    def join() -> "Hosts":
-        from codea1.runtime import hosts
-
-        _set_up_jax()
+    def join() -> hosts.Hosts:
         late = threading.Timer(hosts.WAIT_SECONDS, _end_for_late_hosts, [hosts.WAIT_SECONDS])
         late.daemon = True
         late.start()

@@ -2,6 +2,8 @@
 
 All run the same program on the same input and start the same device programs in the same order. What only one of them
 can know, such as verdicts or what lies in the run's folder, must reach the others before anything is decided by it.
+
+JAX is imported where hosts meet: programs name `Hosts` before their flags are parsed.
 """
 
 import contextlib
@@ -15,9 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from codea1.runtime.errors import AgreedBadInput, BadInput, HostsLate
 from codea1.runtime.phases import doing
@@ -53,6 +53,8 @@ class Hosts:
         """Whether `value` is true on some host."""
         if self.count == 1:
             return value
+        from jax.experimental import multihost_utils
+
         with doing("collective"):
             return bool(multihost_utils.process_allgather(np.array([value])).any())
 
@@ -107,6 +109,8 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
     is_asked_for = any(value is not None for value in given)
     if num_processes == 1 or not (is_asked_for or _may_have_other_hosts()):
         return Hosts()
+    import jax
+
     # JAX would keep SIGTERM for itself, as a notice that nobody here asks it for.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -153,5 +157,7 @@ def _gather(index: int, message: bytes) -> dict[int, bytes]:
 
 
 def _gather_slice(part: np.ndarray) -> np.ndarray:
-    """One slice of every host, uint8 [hosts, _SLICE_BYTES]."""
+    """Gathers one slice of every host, uint8 [hosts, _SLICE_BYTES]."""
+    from jax.experimental import multihost_utils
+
     return multihost_utils.process_allgather(np.pad(part, (0, _SLICE_BYTES - len(part))))

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from jax.profiler import TraceAnnotation
-
 
 @dataclass
 class Activity:
@@ -44,20 +42,3 @@ def progress() -> None:
 def now() -> tuple[Activity, ...]:
     """What is being done, from the outside in; any thread may ask."""
     return tuple(_activities)
-
-
-class Stopwatch:
-    """Seconds of wall time by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
-        started = time.monotonic()
-        try:
-            with TraceAnnotation(name):
-                yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from codea1.players.player import Player
 from codea1.runtime.compilations import Compilation
-from codea1.runtime.device_memory import GIB, limit_bytes, memory_metrics
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
@@ -23,6 +22,7 @@ from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.batch_table import Gradings, StepSizes, batch_table
+from codea1.training.profile import GIB, limit_bytes, memory_metrics
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
 

@@ -1,21 +1,62 @@
-"""A profiler's trace of a few steps, in the run's folder; TensorBoard with the xprof plugin and Perfetto show it."""
+"""What a step costs: seconds by phase, memory of the devices, and a profiler's trace of a few steps."""
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 
 from codea1.runs.folder import RunFolder
+from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import write_atomically
 
+GIB = 1 << 30
 STEP = "training step"  # what a step is called in the trace, where it has its number
 _KINDS = ("xplane.pb", "trace.json.gz")  # TensorBoard's, Perfetto's
 
 
+class Stopwatch:
+    """Seconds of wall time by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
+        started = time.monotonic()
+        try:
+            with jax.profiler.TraceAnnotation(name):
+                yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
+def peak_bytes() -> int | None:
+    """The most that one of this host's devices has had in use since the program began; None where none tells."""
+    told = [device.memory_stats() or {} for device in jax.local_devices()]
+    return max((stats["peak_bytes_in_use"] for stats in told if "peak_bytes_in_use" in stats), default=None)
+
+
+def limit_bytes() -> int | None:
+    """The least that one of this host's devices lets programs use; None where none tells."""
+    told = [device.memory_stats() or {} for device in jax.local_devices()]
+    return min((stats["bytes_limit"] for stats in told if "bytes_limit" in stats), default=None)
+
+
+def memory_metrics(hosts: Hosts) -> dict[str, float]:
+    """ "perf/hbm_peak_gib", over the devices of all hosts; nothing where none tells. A collective."""
+    peaks = [peak for peak in hosts.exchange(peak_bytes()) if peak is not None]
+    return {"perf/hbm_peak_gib": max(peaks) / GIB} if peaks else {}
+
+
 class ProfilerWindow:
-    """Traces this host while the steps of the window run; each host of a run has one of its own."""
+    """Traces this host in the steps of a window, into the run's folder; TensorBoard with xprof and Perfetto show it.
+
+    Each host of a run has its own.
+    """
 
     def __init__(self, folder: RunFolder, first: int, count: int, last: int, host: int) -> None:
         """Prepares a window of `count` steps from step `first` on; a `first` of 0 is no window.

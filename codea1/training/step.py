@@ -27,9 +27,10 @@ from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import Steps, run
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import Stopwatch, doing
+from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
+from codea1.training.profile import Stopwatch
 from codea1.training.samples import of_round, trains
 from codea1.values.verdict import Verdict
 

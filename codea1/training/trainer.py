@@ -17,7 +17,6 @@ from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import Compilation
-from codea1.runtime.device_memory import memory_metrics
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
@@ -25,7 +24,7 @@ from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import Checksum
-from codea1.training.profile import ProfilerWindow
+from codea1.training.profile import ProfilerWindow, memory_metrics
 from codea1.training.record import NoRecord, Record
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components, mistake_book

@@ -39,6 +39,7 @@ CONFIG = command.define_config(validate)
 
 
 def main() -> None:
+    configs = list(_configs())
     import jax
 
     from codea1.aot.report import Report
@@ -49,7 +50,7 @@ def main() -> None:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
-    reports = [_compile(name, config, console) for name, config in _configs()]
+    reports = [_compile(name, config, console) for name, config in configs]
     written = [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
     if not all(verdict(each).fits for each in reports):

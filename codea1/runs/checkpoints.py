@@ -20,9 +20,8 @@ from orbax.checkpoint.checkpoint_managers import LatestN
 from codea1.game.book_shards import ALL_SHARDS
 from codea1.game.mistake_book import Pages
 from codea1.runs.book_files import BookSave, read_shards
-from codea1.runs.manifest import check_manifest, write_manifest
 from codea1.runtime.errors import BadInput
-from codea1.storage.checksums import checksum_of
+from codea1.storage.checksums import check_manifest, checksum_of, write_manifest
 from codea1.storage.faults import translate_storage_errors
 from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
 

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import pkgutil
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,11 +18,9 @@ from ml_collections import ConfigDict, config_flags
 from codea1.runtime import hosts
 from codea1.runtime.errors import (
     BAD_INPUT_EXIT_CODE,
-    RESTART_EXIT_CODE,
     TOLD,
     AgreedBadInput,
     BadInput,
-    HostsLate,
     StorageFailed,
     exit_code,
     tell,
@@ -159,30 +156,14 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
 def define_hosts() -> Callable[[], hosts.Hosts]:
     """Defines the flags of `jax.distributed.initialize`; the returned function joins the hosts once flags are parsed.
 
-    It must be called before any device is used; see `codea1.runtime.hosts.join`. Where the other hosts do not come in
-    time, it ends the process with RESTART_EXIT_CODE.
+    It must be called before any device is used; see `codea1.runtime.hosts.join`.
     """
     shared = {"allow_override": True}  # one process may import several commands, and runs one of them
     address = flags.DEFINE_string("coordinator_address", None, "host 0's address and a free port, host:port", **shared)
     count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
-    def join() -> hosts.Hosts:
-        late = threading.Timer(hosts.WAIT_SECONDS, _end_for_late_hosts, [hosts.WAIT_SECONDS])
-        late.daemon = True
-        late.start()
-        try:
-            return hosts.join(address.value, count.value, index.value)
-        finally:
-            late.cancel()
-
-    return join
-
-
-def _end_for_late_hosts(seconds: float) -> NoReturn:
-    tell(HostsLate(f"the other hosts did not come within {seconds} s; start all of them again."))
-    sys.stderr.flush()
-    os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX, which would abort
+    return lambda: hosts.join(address.value, count.value, index.value)
 
 
 def config_name() -> str:

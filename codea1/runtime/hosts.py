@@ -13,13 +13,15 @@ import importlib.util
 import os
 import pickle
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from codea1.runtime.errors import AgreedBadInput, BadInput, HostsLate
+from codea1.runtime.errors import RESTART_EXIT_CODE, AgreedBadInput, BadInput, HostsLate, tell
 from codea1.runtime.phases import doing
 
 T = TypeVar("T")
@@ -101,8 +103,10 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
     What is None is left to JAX, which finds it on Cloud TPUs, and under Slurm and Open MPI. With nothing given, outside
     of a TPU machine, or with one process, this host is alone and nothing is started.
 
+    Where the other hosts do not come within WAIT_SECONDS, the process ends with RESTART_EXIT_CODE.
+
     Raises:
-      BadInput: JAX was not told, and cannot find, who the hosts are.
+      BadInput: JAX is not given, and cannot find, the addresses of the hosts.
       HostsLate: JAX knows them, and cannot reach them.
     """
     given = [coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"), num_processes, process_id]
@@ -113,11 +117,13 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
 
     # JAX would keep SIGTERM for itself, as a notice that nobody here asks it for.
     jax.config.update("jax_enable_preemption_service", False)
+    late = threading.Timer(WAIT_SECONDS, _end_for_late_hosts)
+    late.daemon = True
+    late.start()
     try:
         if given[0] is not None and not re.fullmatch(r".+:\d+", given[0]):
             raise ValueError(f"{given[0]} is not an address and a port, host:port")
-        # JAX aborts the process when its own time is over; see `command.define_hosts`, which is before it.
-        timeout = WAIT_SECONDS + 60
+        timeout = WAIT_SECONDS + 60  # then JAX would abort the process
         jax.distributed.initialize(coordinator_address, num_processes, process_id, initialization_timeout=timeout)
     except jax.errors.JaxRuntimeError as error:  # of its service and client, which have all they need
         raise HostsLate(f"the other hosts cannot be reached ({error}); start all of them again.") from None
@@ -126,7 +132,15 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
             f"the other hosts cannot be joined ({error}): give --coordinator_address, --num_processes and "
             "--process_id, or --num_processes=1 for this host alone."
         ) from None
+    finally:
+        late.cancel()
     return Hosts(jax.process_index(), jax.process_count())
+
+
+def _end_for_late_hosts() -> NoReturn:
+    tell(HostsLate(f"the other hosts did not come within {WAIT_SECONDS} s; start all of them again."))
+    sys.stderr.flush()
+    os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX
 
 
 def has_tpu_chips() -> bool:

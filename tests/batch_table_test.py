@@ -7,7 +7,7 @@ from rich.table import Table
 
 from codea1.config import default_config
 from codea1.learn.batch import RowShape, row_shapes
-from codea1.training.batch_table import Gradings, StepSizes, batch_table
+from codea1.training.dry_run import Gradings, StepSizes, batch_table
 
 
 def shown(table: Table) -> list[str]:

@@ -1,6 +1,6 @@
 """Which of the Mistake Book's shards a question is in, and which shards a host holds."""
 
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 
 NUM_SHARDS = 64  # for good: books are kept by shard, whatever the number of hosts
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.sizes import Sizes, smallest
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import doing
+from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
-from codea1.runtime.watchdog import Watchdog
 from codea1.sandbox.host.pool import SandboxPool
 
 if TYPE_CHECKING:

@@ -34,22 +34,24 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-def peak_bytes() -> int | None:
-    """The most that one of this host's devices has had in use since the program began; None where none tells."""
-    told = [device.memory_stats() or {} for device in jax.local_devices()]
-    return max((stats["peak_bytes_in_use"] for stats in told if "peak_bytes_in_use" in stats), default=None)
-
-
-def limit_bytes() -> int | None:
-    """The least that one of this host's devices lets programs use; None where none tells."""
-    told = [device.memory_stats() or {} for device in jax.local_devices()]
-    return min((stats["bytes_limit"] for stats in told if "bytes_limit" in stats), default=None)
-
-
 def memory_metrics(hosts: Hosts) -> dict[str, float]:
-    """ "perf/hbm_peak_gib", over the devices of all hosts; nothing where none tells. A collective."""
-    peaks = [peak for peak in hosts.exchange(peak_bytes()) if peak is not None]
+    """Returns "perf/hbm_peak_gib": the most that any device of any host has had in use since its program began.
+
+    Nothing where devices do not report it, as CPUs do not. A collective.
+    """
+    own = max(_memory_stats("peak_bytes_in_use"), default=None)
+    peaks = [peak for peak in hosts.exchange(own) if peak is not None]
     return {"perf/hbm_peak_gib": max(peaks) / GIB} if peaks else {}
+
+
+def memory_limit_gib() -> float | None:
+    """Returns the least that one of this host's devices lets programs use; None where none reports it."""
+    return min((limit / GIB for limit in _memory_stats("bytes_limit")), default=None)
+
+
+def _memory_stats(name: str) -> list[int]:
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return [each[name] for each in stats if name in each]
 
 
 class ProfilerWindow:

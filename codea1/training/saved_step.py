@@ -2,7 +2,9 @@
 
 import copy
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
@@ -10,6 +12,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
+from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -17,7 +20,6 @@ from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
-from codea1.training.samples import of_rows
 
 _OF_THE_CLOCK = ("update_tflops_per_second", "update_mfu")
 
@@ -101,7 +103,7 @@ class SavedStep:
         player = Player(name, self._config, mesh, load_tokenizer(self._config[name].model))
         if self.step > 1:
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
-        return player.learn(of_rows(self._samples.read(self.step), player), self.step)
+        return player.learn(_train_samples(self._samples.read(self.step), player), self.step)
 
     def _pairs(self, player: str, metrics: dict[str, float]) -> list[MetricPair]:
         recorded = self._rows[self.step]
@@ -119,6 +121,23 @@ class SavedStep:
         if step not in self._rows or step not in self._samples.steps():
             return "it has no samples or metrics of it"
         return f"it has no checkpoint of step {step - 1}"
+
+
+def _train_samples(rows: Iterable[Mapping[str, Any]], player: Player) -> list[TrainSample]:
+    """Returns what `codea1.training.step.train_samples` returned of the round whose rows these are, in the same order.
+
+    Raises BadInput: a row is not one of `codea1.game.round_rows`.
+    """
+    samples = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            is_selected = row["player"] in player.roles and row["selected"]
+            if is_selected and row["reward"] is not None and player.learns_from(row["finish_reason"]):
+                names = ("prompt_ids", "token_ids", "log_probs", "advantage", "shaped_reward")
+                samples.append(TrainSample(*(row[name] for name in names)))
+        except KeyError as error:
+            raise BadInput(f"row {number} of the samples: {error} is missing.") from None
+    return samples
 
 
 def _number(value: float | None) -> float:

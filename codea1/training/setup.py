@@ -39,6 +39,11 @@ class Components:
     test: Sequence[Question]
 
     @property
+    def learners(self) -> list[Player]:
+        """The players that learn, each once, whatever it plays."""
+        return [player for player in self.policies.values() if player.learns]
+
+    @property
     def counted(self) -> str:
         """How many questions there are of each set, in a sentence."""
         return (

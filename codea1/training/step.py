@@ -23,6 +23,7 @@ from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_statistics import statistics
 from codea1.game.tests import Test
+from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import Steps, run
@@ -31,7 +32,6 @@ from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
 from codea1.training.profile import Stopwatch
-from codea1.training.samples import of_round, trains
 from codea1.values.verdict import Verdict
 
 Solved = tuple[QuestionRecord, SolutionRecord]
@@ -223,7 +223,7 @@ class Step:
     def learn(self, player: Player) -> None:
         """Makes the player's optimizer steps on its selected samples, of all roles that it plays."""
         with self.watch.phase("learn"), doing("update"):
-            learned = player.learn(of_round(self.round, player), self.number)
+            learned = player.learn(train_samples(self.round, player), self.number)
         self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
 
     def _num_telling(self) -> int:
@@ -261,10 +261,36 @@ def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: P
     advantages = player.advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
-        [len(record.sample.token_ids) if trains(record, player) else 0 for _, record in records],
+        [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
     )
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)
+
+
+def train_samples(round_: Round, player: Player) -> list[TrainSample]:
+    """Returns what a player learns from, of all roles that it plays: each solution, then its suites."""
+    records: list[SolutionRecord | SuiteRecord] = []
+    for solution in round_.solutions:
+        if "code" in player.roles:
+            records.append(solution)
+        if "test" in player.roles:
+            records += solution.suites
+    return [
+        TrainSample(
+            record.sample.prompt_ids,
+            record.sample.token_ids,
+            record.sample.log_probs,
+            record.advantage,
+            record.shaped_reward,
+        )
+        for record in records
+        if _trains(record, player)
+    ]
+
+
+def _trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
+    """Returns whether a sample is selected, has a reward and ended as its player learns from."""
+    return record.selected and not record.masked and player.learns_from(record.sample.finish_reason)
 
 
 def _sample_record(player: Player, sample: Sample) -> SampleRecord:

@@ -1,4 +1,4 @@
-"""Measures the players of a run, a model, or anybody's programs.
+"""Measures the players of a run, a model, or programs from a file.
 
   python -m codea1.evaluate --run=runs/tiny/code_a1 --split=test
   python -m codea1.evaluate --run=RUN --step=best --benchmark=humanevalplus --file=HumanEvalPlus.jsonl

@@ -1,9 +1,9 @@
-"""Tells one question's whole story in a run: every step in which it was asked, each verdict, reward and book change.
+"""Shows one question's story in a run: every step that sampled it, each verdict, reward and book change.
 
   python -m codea1.explain runs/tiny/code_a1 --question=list/ne3/gap4/any
   python -m codea1.explain runs/tiny/code_a1 --question=list/ne3/gap4/any --step=50 --html=story.html
 
-The page needs nothing but itself. Changes nothing in the run's folder.
+The page is one file without links. Nothing in the run's folder changes.
 """
 
 from absl import flags

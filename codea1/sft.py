@@ -1,4 +1,4 @@
-"""Supervised training: the warm start that both players of the demo start from, or a Test LLM taught by right suites.
+"""Supervised training: the warm start that both players of the demo start from, or a Test LLM trained on right suites.
 
   python -m codea1.sft --config=configs/tiny.py --workdir=runs/tiny/sft
   python -m codea1.sft --config=configs/tiny.py:method=sft --workdir=runs/tiny/sft_test

@@ -22,11 +22,9 @@ if TYPE_CHECKING:  # they bring JAX, which takes longer than to refuse a flag
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
-    "allow_previous_step", False, "where the newest checkpoint is damaged: delete it, and go on from an older one"
+    "allow_previous_step", False, "where the newest checkpoint is damaged: delete it, and continue from an older one"
 )
-DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "compile everything, rehearse one step, examine the sandbox, write nothing"
-)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "compile everything, run one step, examine the sandbox, write nothing")
 CONFIG = command.define_config(validate)
 HOSTS = command.define_hosts()
 
@@ -39,7 +37,7 @@ def main() -> None:
 
 
 def train(run: "Trainer | DryRun") -> None:
-    """Algorithm 1: each line is a method of `codea1.training.step.Step`; what surrounds the steps is the run's."""
+    """Runs Algorithm 1: each numbered line is a method of `codea1.training.step.Step`."""
     run.prepare()
     for number in run.steps():
         with run.step(number) as step:

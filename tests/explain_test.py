@@ -132,7 +132,7 @@ def test_the_book_is_made_again_with_the_order_of_the_reward(reward: str, third:
     [
         ({"game": {"mistake_book": False}}, ""),
         ({"method": "golden"}, ""),
-        ({"game": {"mistake_book": True, "book_total_cap": 2000}}, "hangs on all of them"),
+        ({"game": {"mistake_book": True, "book_total_cap": 2000}}, "depends on all of them"),
         ({"game": {"mistake_book": True, "history_size": 8, "book_policy": "reward"}}, "by reward"),
     ],
 )

@@ -73,8 +73,8 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
 )
 def test_programs_with_argparse_end_by_the_same_codes(error, code, capsys):
     @errors.with_exit_code
-    def main(told: str) -> None:
-        raise getattr(errors, error)(told)
+    def main(sentence: str) -> None:
+        raise getattr(errors, error)(sentence)
 
     assert main("it is\nfull.") == code
     assert capsys.readouterr().err == "error: it is full.\n"

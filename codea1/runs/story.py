@@ -69,11 +69,11 @@ class BookLine:
 
 @dataclass(frozen=True)
 class Meeting:
-    """One step in which the question was asked."""
+    """One step in which the question was sampled."""
 
     step: int
     solutions: tuple[Solution, ...]
-    book: tuple[BookLine, ...] | None  # most frequent first; None: there is none, or the samples do not tell it
+    book: tuple[BookLine, ...] | None  # most frequent first; None: there is none, or samples do not show it
 
     @property
     def suites(self) -> list[Row]:
@@ -130,7 +130,7 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
         if own := [row for row in rows if row["question_id"] == question_id]:
             met[number] = own
     if not asked:
-        raise BadInput(f"{folder.path} has no samples: nothing can be told of its questions.")
+        raise BadInput(f"{folder.path} has no samples, which a story is made of.")
     if not met:
         near = difflib.get_close_matches(question_id, sorted(asked), n=_NAMED, cutoff=0.4) or sorted(asked)[:_NAMED]
         known = f"the {len(asked)} that {folder.path} has samples of, such as {', '.join(near)}"
@@ -169,7 +169,9 @@ class _Book:
         has_book = bool(method and method.mistake_book and game.get("mistake_book"))
         self.note = ""  # what is left out of the page's changes, and why
         if has_book and game.get("book_total_cap"):
-            self.note = "What the Mistake Book keeps of a question hangs on all of them here: its changes are left out."
+            self.note = (
+                "What the Mistake Book keeps of a question depends on all of them here: its changes are left out."
+            )
         elif has_book and bound.by_reward:
             self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
         self._known = has_book and not self.note
@@ -203,7 +205,7 @@ class _Book:
 
 
 def _evidence(solutions: Sequence[Solution]) -> Evidence:
-    """What the step showed, of valid programs. Raises ValueError: a test is too large to be written out."""
+    """Returns what valid programs failed and passed. Raises ValueError: a test is too large to be written out."""
     failed = {verdict.value for verdict in FAILED}
     failed_new, passed_history, failed_history = [], [], []
     for solution in solutions:
@@ -335,7 +337,7 @@ def _verdict(verdict: str | None) -> Text:
 
 
 def _mark(item: Row) -> Text:
-    """What the ground truth says about an assert."""
+    """Returns what the ground truth says about an assert."""
     said = item["mark"] + (f": {item['detail']}" if item["detail"] else "")
     if item["truth"] is not None and item["source"] != f"assert {item['call']} == {item['truth']}":
         said += f"; {item['call']} is {item['truth']}"
@@ -343,7 +345,7 @@ def _mark(item: Row) -> Text:
 
 
 def _standing(row: Row) -> str:
-    """What a sample earned and whether it trains."""
+    """Returns what a sample earned and whether it trains."""
     if row["reward"] is None:
         return f"masked, {row['masked'] or 'not graded'}"
     shaped = row.get("shaped_reward")
@@ -353,7 +355,7 @@ def _standing(row: Row) -> str:
 
 
 def _code_parts(row: Row) -> str:
-    """The parts of a solution's reward."""
+    """Returns the components of a solution's reward."""
     parts, valid = row["reward_parts"], row.get("program_valid")
     said = ["not graded" if valid is None else "loads" if valid else "cannot be loaded"]
     rates = {"new tests": "generated_pass_rate", "history": "history_pass_rate", "golden tests": "golden_pass_rate"}

@@ -18,26 +18,26 @@ from ml_collections import ConfigDict, config_flags
 from codea1.runtime import hosts
 from codea1.runtime.errors import (
     BAD_INPUT_EXIT_CODE,
-    TOLD,
+    REPORTED,
     AgreedBadInput,
     BadInput,
     StorageFailed,
     exit_code,
-    tell,
+    print_error,
 )
 
 
 def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
     """Parses the flags, calls `main` and exits.
 
-    0 when done; where an error of `errors.TOLD` is raised, its sentence goes to stderr and its exit code is used.
+    0 when done; where an error of `errors.REPORTED` is raised, its sentence goes to stderr, and its exit code is used.
 
     Args:
-      argument: what a word that is no flag stands for, such as "RUN": it must be given, and is handed to `main`.
-      many: whether there may be several such words.
+      argument: name of the positional argument that `main` gets, such as "RUN"; "": there is none.
+      many: whether there may be several of them.
     """
     logging.set_verbosity(logging.WARNING)
-    # What policies write is parsed all the time; that Python finds it odd is no news.
+    # The programs that policies write are parsed all the time.
     warnings.simplefilter("ignore", SyntaxWarning)
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
@@ -51,14 +51,14 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         _set_up_jax()
         main(*rest)
     except AgreedBadInput as error:
-        tell(error)
+        print_error(error)
         sys.exit(BAD_INPUT_EXIT_CODE)
     except StorageFailed as error:
-        tell(error)
+        print_error(error)
         # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
         _leave_at_once(exit_code(error))
-    except TOLD as error:
-        tell(error)
+    except REPORTED as error:
+        print_error(error)
         _leave(exit_code(error))
     except KeyboardInterrupt:
         _leave(130)
@@ -124,9 +124,11 @@ def _parse_flags() -> list[str]:
         return flags.FLAGS(sys.argv)[1:]
     except BadInput:
         raise
-    except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
+    except Exception as error:  # a config file is a program, and may raise anything
         cause = error.__cause__ or error.__context__
-        if isinstance(error, AttributeError) and isinstance(error.__context__, KeyError):  # ml_collections' way
+        if isinstance(error, AttributeError) and isinstance(
+            error.__context__, KeyError
+        ):  # how ml_collections reports it
             field = ". ".join(str(error.__context__.args[0]).splitlines())
             raise BadInput(f"the config has no field {field}") from None
         raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None

@@ -1,4 +1,4 @@
-"""The hosts of a run, one process each: who this one is, and what they tell one another.
+"""The hosts of a run, one process each, and what they exchange.
 
 All run the same program on the same input and start the same device programs in the same order. What only one of them
 can know, such as verdicts or what lies in the run's folder, must reach the others before anything is decided by it.
@@ -21,7 +21,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from codea1.runtime.errors import RESTART_EXIT_CODE, AgreedBadInput, BadInput, HostsLate, tell
+from codea1.runtime.errors import RESTART_EXIT_CODE, AgreedBadInput, BadInput, HostsLate, print_error
 from codea1.runtime.phases import doing
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Hosts:
         return self.index == 0
 
     def exchange(self, value: T) -> list[T]:
-        """The values of all hosts, in the order of the hosts; they must pickle."""
+        """Returns the values of all hosts, in the order of the hosts; they must pickle."""
         if self.count == 1:
             return [value]
         with doing("collective"):
@@ -52,7 +52,7 @@ class Hosts:
         return [pickle.loads(by_host[index]) for index in range(self.count)]
 
     def any(self, value: bool) -> bool:
-        """Whether `value` is true on some host."""
+        """Returns whether `value` is true on some host."""
         if self.count == 1:
             return value
         from jax.experimental import multihost_utils
@@ -61,7 +61,7 @@ class Hosts:
             return bool(multihost_utils.process_allgather(np.array([value])).any())
 
     def of_main(self, function: Callable[[], T]) -> T:
-        """What `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
+        """Returns what `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
         result = None
         with self.agreed():
             if self.is_main:
@@ -70,7 +70,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def agreed(self) -> Iterator[None]:
-        """Bad input that any host meets inside ends all of them, at the end of the block, and one host tells it."""
+        """Raises BadInput on all hosts, at the end of the block, where one raised it inside; one host prints it."""
         caught = None
         try:
             yield
@@ -78,15 +78,15 @@ class Hosts:
             raise
         except BadInput as error:
             caught = error
-        told = self.exchange(str(caught) if caught else None)
-        speaker = next((index for index, sentence in enumerate(told) if sentence is not None), None)
-        if speaker is None:
+        sentences = self.exchange(str(caught) if caught else None)
+        first = next((index for index, sentence in enumerate(sentences) if sentence is not None), None)
+        if first is None:
             return
         if self.count == 1:
             raise caught
         if not self.is_main:
             raise AgreedBadInput("") from None
-        raise AgreedBadInput(told[0] if caught else f"host {speaker}: {told[speaker]}") from None
+        raise AgreedBadInput(sentences[0] if caught else f"host {first}: {sentences[first]}") from None
 
     def require_same(self, what: str, value: bytes) -> None:
         """Raises BadInput on all hosts unless `value` is the same everywhere; `what` names it in a sentence."""
@@ -115,7 +115,7 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
         return Hosts()
     import jax
 
-    # JAX would keep SIGTERM for itself, as a notice that nobody here asks it for.
+    # JAX would keep SIGTERM for itself, as a notice of preemption that nothing here reads.
     jax.config.update("jax_enable_preemption_service", False)
     late = threading.Timer(WAIT_SECONDS, _end_for_late_hosts)
     late.daemon = True
@@ -138,18 +138,18 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
 
 
 def _end_for_late_hosts() -> NoReturn:
-    tell(HostsLate(f"the other hosts did not come within {WAIT_SECONDS} s; start all of them again."))
+    print_error(HostsLate(f"the other hosts did not come within {WAIT_SECONDS} s; start all of them again."))
     sys.stderr.flush()
     os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX
 
 
 def has_tpu_chips() -> bool:
-    """Whether this machine shows devices as TPU drivers make them."""
+    """Returns whether this machine has the device files of TPU drivers."""
     return bool(glob.glob("/dev/accel[0-9]*") or glob.glob("/dev/vfio/[0-9]*"))
 
 
 def _may_have_other_hosts() -> bool:
-    """Whether this machine has TPU chips, and does not say that it is the only host that has them."""
+    """Returns whether this machine has TPU chips, and its environment does not name it as the only host."""
     if not has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
         return False
     workers = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
@@ -158,7 +158,7 @@ def _may_have_other_hosts() -> bool:
 
 
 def _gather(index: int, message: bytes) -> dict[int, bytes]:
-    """The messages of all hosts by index, in as many collectives as the longest has slices."""
+    """Returns the messages of all hosts by index, in as many collectives as the longest has slices."""
     header = np.array([(index, len(message))], _HEADER).tobytes()
     whole = np.frombuffer(header + message, np.uint8)
     slices = [_gather_slice(whole[:_SLICE_BYTES])]

@@ -18,7 +18,7 @@ class Shares:
     """
 
     def __init__(self, hosts: Hosts, question_ids: Sequence[str]) -> None:
-        """`question_ids`: all that there will be work on; see `deal`."""
+        """Deals the questions over the hosts: `question_ids` are all that there will be work on."""
         self._hosts = hosts
         self._host_of = deal(question_ids, hosts.count)
         self._own: dict[int, Future] = {}  # by place among the pieces
@@ -42,7 +42,7 @@ class Shares:
 
 
 def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:
-    """The host that works on each question.
+    """Returns the host that works on each question.
 
     Numbers of questions differ by at most one share; within that, a question goes to the same host whenever it comes,
     which remembers what its ground truth answers (consistent hashing with bounded loads, Mirrokni et al. 2016).

@@ -1,6 +1,6 @@
 """Sizes and CRC-32C checksums of files, and the manifest of a folder that holds those of all its files.
 
-Of a bucket's objects, Cloud Storage keeps the checksums: they are asked for, and the objects are not read.
+Of a bucket's objects, Cloud Storage keeps the checksums: the objects are not read.
 """
 
 import base64
@@ -112,7 +112,7 @@ def read_manifest(folder: epath.Path, beginning: str = "") -> dict[str, Checksum
 def check_manifest(folder: epath.Path, beginning: str = "") -> None:
     """Returns where the files of `folder` whose names have this beginning are those of its manifest.
 
-    Those on a disk are read once; of those in a bucket, Cloud Storage's own checksums are asked for.
+    Those on a disk are read once; for those in a bucket, Cloud Storage's own checksums are compared.
 
     Raises:
       BadInput: names the first file that is missing, has another size, or other content.

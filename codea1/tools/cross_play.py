@@ -43,7 +43,7 @@ def main(run: str) -> None:
         config, parts, steps = opened.config, opened.parts, opened.steps
 
         def players_of(step: int) -> "Players":
-            opened.take(step)
+            opened.restore(step)
             return parts.players
 
         asked = HeldOut.of_config(config, parts.rules, SPLIT.value, parts.questions(SPLIT.value), 1)

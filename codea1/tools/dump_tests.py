@@ -52,7 +52,7 @@ def main() -> None:
     from codea1.training.opened_run import opened_run  # not before: JAX takes longer than to refuse a flag
 
     with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
-        opened.take(*opened.steps)
+        opened.restore(*opened.steps)
         tests = list(_tests(opened, hosts))
     if hosts.is_main:
         write_static_tests(output, tests)
@@ -94,7 +94,7 @@ def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[T
             step = Step(0, parts.players, rules, parts.feed, opened.grader, book, hosts)
             step.sample_suites(step.sample_solutions(questions, step.retrieve(questions)))
             step.collect_verdicts()
-            step.assign_rewards()  # which tells when the sandbox judges nothing
+            step.assign_rewards()  # raises BadInput where the sandbox judges nothing
             step.update_book()
             yield from ((record.question, _right_tests(record)) for record in step.round.questions)
             progress.advance(task, len(questions))

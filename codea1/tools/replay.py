@@ -1,4 +1,4 @@
-"""Makes the update of one step of a run again, from its saved samples, and compares the metrics with the run's.
+"""Replays the update of one step of a run from its saved samples, and compares the metrics with the run's.
 
   python -m codea1.tools.replay runs/tiny/code_a1 --step=91
 

@@ -1,4 +1,4 @@
-"""A run rehearsed: everything that training does, once, on what is loaded, and nothing kept.
+"""A dry run: everything that training does, once, and nothing is kept.
 
 The sandbox judges programs whose verdict is known, everything is compiled, and one step is played on the first batch of
 questions. What the players learn ends with the process.
@@ -7,8 +7,7 @@ questions. What the players learn ends with the process.
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 from ml_collections import ConfigDict
@@ -51,7 +50,7 @@ _SHOWN = (  # of each player's metrics, those there are
 
 
 class DryRun:
-    """The loop of `codea1.train` with one step and no folder, as every host does it; one of them prints."""
+    """Runs the loop of `codea1.train` with one step and no folder; host 0 prints."""
 
     def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config = config
@@ -66,13 +65,20 @@ class DryRun:
 
     def prepare(self) -> None:
         """Shows devices and batches, examines the sandbox and compiles. Raises BadInput: it judges wrongly."""
-        self._show_devices()
+        kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
+        mesh = next(iter(self._policies.values())).mesh
+        axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+        self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
         self._show_batches()
-        self._examine_sandbox()
+        with self._hosts.agreed():
+            wrong = misjudged(self._sandbox)
+            if wrong:
+                raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
+        self._console.print(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
         self._compile()
 
     def steps(self) -> list[int]:
-        """The first step in which policies learn: with PPO, after the warm-up of the critics."""
+        """Returns the first step in which policies learn: with PPO, after the warm-up of the critics."""
         own = [self._config[player.name] for player in self.learners]
         return [1 + max((each.critic.warmup_steps for each in own if each.advantage == "gae"), default=0)]
 
@@ -103,31 +109,18 @@ class DryRun:
             self._console.print("the devices do not tell how much memory was in use")
         self._console.print("dry run done: nothing was written.")
 
-    def _show_devices(self) -> None:
-        kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
-        mesh = next(iter(self._policies.values())).mesh
-        axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
-
     def _show_batches(self) -> None:
         config, parts = self._config, self._parts
-        sizes = {name: StepSizes.of(config, name, player.row_shapes) for name, player in self._policies.items()}
-        self._console.print(batch_table(config, len(parts.train), sizes))
-        gradings = Gradings.of(config)
+        row_shapes = {name: player.row_shapes for name, player in self._policies.items()}
+        self._console.print(batch_table(config, len(parts.train), row_shapes))
+        programs, ground_truths = num_gradings(config)
         self._console.print(
-            f"sandbox gradings in one step, at most: {gradings.programs:,} of programs and "
-            f"{gradings.ground_truths:,} of ground truths, over {self._hosts.count} hosts"
+            f"sandbox gradings in one step, at most: {programs:,} of programs and {ground_truths:,} of ground truths, "
+            f"over {self._hosts.count} hosts"
         )
         self._console.print(parts.counted)
         if parts.untested:
             self._console.print(f"{len(parts.untested)} more training questions have no tests and are left out")
-
-    def _examine_sandbox(self) -> None:
-        with self._hosts.agreed():
-            wrong = misjudged(self._sandbox)
-            if wrong:
-                raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
-        self._console.print(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
 
     def _compile(self) -> None:
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
@@ -154,92 +147,64 @@ class DryRun:
         return table
 
 
-@dataclass(frozen=True)
-class StepSizes:
-    """One player in one training step."""
+def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Table:
+    """Returns what each player does in one step and in the whole run, for people.
 
-    roles: tuple[str, ...]  # that it plays
-    prompts: int  # that it is asked
-    samples: int  # that it draws
-    generated_tokens: int  # if every sample is as long as may be
-    sequences: int  # that train it
-    mini_batches: int  # optimizer steps; 0 if it is frozen
-    row_shapes: Sequence[RowShape]  # of micro-batches, shortest first
-    micro_batches: int  # if every sequence takes a row of the longest
-    trained_tokens: int  # prompts and responses, if every one is as long as may be
+    Where a number depends on what is sampled it is the most there can be, in one round of the game.
 
-    @classmethod
-    def of(cls, config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> "StepSizes":
-        """Those of policy `name`, in all its roles, with such micro-batches."""
-        own, game = config[name], config.game
-        solutions = config.questions_per_step * game.num_solutions
-        sequences = trained_sequences(config, name)
-        mini_batches = own.mini_batches if sequences else 0
-        roles = METHODS[config.method].roles_of(name)
-        prompts_of = {"code": config.questions_per_step, "test": solutions}
-        samples_of = {"code": solutions, "test": solutions * game.num_suites}
-        samples = sum(samples_of[role] for role in roles)
-        return cls(
-            roles=roles,
-            prompts=sum(prompts_of[role] for role in roles),
-            samples=samples,
-            generated_tokens=samples * own.max_response_length,
-            sequences=sequences,
-            mini_batches=mini_batches,
-            row_shapes=row_shapes,
-            micro_batches=mini_batches * math.ceil(sequences / own.mini_batches / row_shapes[-1].rows),
-            trained_tokens=sequences * (own.max_prompt_length + own.max_response_length),
-        )
-
-
-@dataclass(frozen=True)
-class Gradings:
-    """Runs of the sandbox in one training step, over all hosts, if none is remembered from before."""
-
-    programs: int
-    ground_truths: int
-
-    @classmethod
-    def of(cls, config: ConfigDict) -> "Gradings":
-        """A solution is run on the book's tests and on those of its suites, or on fixed tests alone.
-
-        The ground truth is run twice on the tests of each solution, to see that it agrees with itself.
-        """
-        solutions = config.questions_per_step * config.game.num_solutions
-        if METHODS[config.method].code_reward is not CodeRewardSource.GENERATED_TESTS:
-            return cls(programs=solutions, ground_truths=0)
-        return cls(programs=2 * solutions, ground_truths=2 * solutions)
-
-
-def batch_table(config: ConfigDict, questions: int, players: dict[str, StepSizes]) -> Table:
-    """The numbers of a step and of the whole run for people; `questions` is how many there are to train on."""
-    table = Table("in one step", *players, title="Batches", title_justify="left")
-    for row in _rows(config, players):
-        table.add_row(*row)
-    epochs = config.steps / (questions // config.questions_per_step)
-    steps = {name: f"{config.steps * sizes.mini_batches:,}" for name, sizes in players.items()}
+    Args:
+      questions: how many there are to train on.
+      row_shapes: of the micro-batches of each player, shortest first.
+    """
+    table = Table("in one step", *row_shapes, title="Batches", title_justify="left")
+    columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
+    for what in columns[0]:
+        table.add_row(what, *(column[what] for column in columns))
+    steps = config.steps
     table.add_section()
-    table.add_row(f"over {config.steps:,} steps ({epochs:.2f} epochs): optimizer steps", *steps.values())
-    responses = {name: f"{config.steps * sizes.samples:,}" for name, sizes in players.items()}
-    table.add_row(f"over {config.steps:,} steps: samples", *responses.values())
+    epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
+    optimizer_steps = [config[name].mini_batches * (trained_sequences(config, name) > 0) for name in row_shapes]
+    table.add_row(f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps))
+    table.add_row(f"over {steps:,} steps: samples", *(f"{steps * _num_samples(config, name):,}" for name in row_shapes))
     return table
 
 
-def _rows(config: ConfigDict, players: dict[str, StepSizes]) -> Iterator[tuple[str, ...]]:
-    every = list(players.values())
-    yield "questions", *(f"{config.questions_per_step:,}" for _ in every)
-    yield "prompts", *(f"{sizes.prompts:,}" for sizes in every)
-    what = {"code": "solutions", "test": "suites"}
-    yield "samples", *(f"{sizes.samples:,} {' and '.join(what[role] for role in sizes.roles)}" for sizes in every)
-    yield "tokens generated, at most", *(f"{sizes.generated_tokens:,}" for sizes in every)
-    yield "sequences trained, at most", *(f"{sizes.sequences:,}" for sizes in every)
-    yield "tokens trained, at most", *(f"{sizes.trained_tokens:,}" for sizes in every)
-    yield "mini-batches", *(_mini_batches(sizes) for sizes in every)
-    yield "micro-batches, at most", *(f"{sizes.micro_batches:,}" for sizes in every)
-    shapes = [", ".join(f"{shape.rows} x {shape.length}" for shape in sizes.row_shapes) for sizes in every]
-    yield "rows x tokens of one", *shapes
+def _batches(config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
+    """Returns the column of one player, which has the numbers of all roles that it plays."""
+    own, roles = config[name], METHODS[config.method].roles_of(name)
+    prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
+    what = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
+    samples = _num_samples(config, name)
+    sequences = trained_sequences(config, name)  # 0 if it is frozen
+    mini_batches = own.mini_batches if sequences else 0
+    sequences_of_one = sequences // own.mini_batches
+    longest_rows = math.ceil(sequences_of_one / row_shapes[-1].rows)  # if every sequence takes a row of the longest
+    return {
+        "questions": f"{config.questions_per_step:,}",
+        "prompts": f"{sum(prompts_of[role] for role in roles):,}",
+        "samples": f"{samples:,} {what}",
+        "tokens generated, at most": f"{samples * own.max_response_length:,}",
+        "sequences trained, at most": f"{sequences:,}",
+        "tokens trained, at most": f"{sequences * (own.max_prompt_length + own.max_response_length):,}",
+        "mini-batches": f"{mini_batches} of {sequences_of_one:,}" if mini_batches else "0",
+        "micro-batches, at most": f"{mini_batches * longest_rows:,}",
+        "rows x tokens of one": ", ".join(f"{shape.rows} x {shape.length}" for shape in row_shapes),
+    }
 
 
-def _mini_batches(sizes: StepSizes) -> str:
-    each = f" of {sizes.sequences // sizes.mini_batches:,}" if sizes.mini_batches else ""
-    return f"{sizes.mini_batches}{each}"
+def _num_samples(config: ConfigDict, name: str) -> int:
+    solutions = config.questions_per_step * config.game.num_solutions
+    samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
+    return sum(samples_of[role] for role in METHODS[config.method].roles_of(name))
+
+
+def num_gradings(config: ConfigDict) -> tuple[int, int]:
+    """Returns how often programs and ground truths run in one step, over all hosts, if no result is remembered.
+
+    A solution runs on the book's tests and on those of its suites, or on fixed tests alone. The ground truth runs twice
+    on the tests of each solution, to see that it agrees with itself.
+    """
+    solutions = config.questions_per_step * config.game.num_solutions
+    if METHODS[config.method].code_reward is not CodeRewardSource.GENERATED_TESTS:
+        return solutions, 0
+    return 2 * solutions, 2 * solutions

@@ -33,7 +33,7 @@ def guarded(
     dry_run: bool,
     allow_previous_step: bool,
 ) -> "Iterator[Trainer | DryRun]":
-    """Opens the run in `workdir`, or its rehearsal, and closes it whatever happens.
+    """Opens the run in `workdir`, or a dry run, and closes it whatever happens.
 
     Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
 

@@ -1,4 +1,4 @@
-"""One step of a run as its folder holds it: made again from its samples and the checkpoint before it, and compared."""
+"""Replays one step of a run from its samples and the checkpoint before it, and compares the metrics."""
 
 import copy
 import math
@@ -38,7 +38,7 @@ ROUNDING = {"float32": Tolerance(1e-4, 1e-5), "bfloat16": Tolerance(5e-2, 5e-3)}
 
 @dataclass(frozen=True)
 class MetricPair:
-    """A metric of the run beside the one that was made again; NaN where it is no number."""
+    """A metric of the run beside that of the replay; NaN where it is no number."""
 
     name: str
     recorded: float
@@ -50,19 +50,19 @@ class MetricPair:
         return self.recorded == self.again or (math.isnan(self.recorded) and math.isnan(self.again))
 
     def is_close(self, tolerance: Tolerance) -> bool:
-        """Whether they are equal within rounding."""
+        """Returns whether they are equal within rounding."""
         allowed = tolerance.absolute + tolerance.relative * abs(self.recorded)
         return self.is_equal or abs(self.again - self.recorded) <= allowed
 
 
 class SavedStep:
-    """A training step of a run that can be made again. Nothing is written."""
+    """A training step of a run that can be replayed. Nothing is written."""
 
     def __init__(self, folder: RunFolder, config: ConfigDict, step: int) -> None:
         """Finds what the folder holds of the step.
 
         Raises BadInput: it has no samples or metrics of it, or no checkpoint of the step before; names those steps that
-        can be made again.
+        can be replayed.
         """
         self.folder, self.step = folder, step
         self._config = config
@@ -80,7 +80,7 @@ class SavedStep:
         return "the model folders" if self.step == 1 else f"the checkpoint of step {self.step - 1}"
 
     def replay(self) -> list[MetricPair]:
-        """Makes every update of the step again, on the devices there are, and pairs its metrics with the run's.
+        """Makes every update of the step, on the devices there are, and pairs its metrics with the run's.
 
         Every host makes the same call. Raises BadInput: a model folder has gone, or the samples are damaged.
         """
@@ -89,7 +89,7 @@ class SavedStep:
         return [pair for name in players for pair in self._pairs(name, self._learned(name, mesh))]
 
     def mesh(self) -> Mesh:
-        """The run's mesh where there are devices for it, or else all that there are as fsdp."""
+        """Returns the run's mesh where there are devices for it, or else one with all devices as fsdp."""
         config, count = self._config, jax.device_count()
         others = config.mesh.replica * config.mesh.tensor
         fits = count % others == 0 if config.mesh.fsdp == -1 else count == others * config.mesh.fsdp

@@ -1,4 +1,4 @@
-"""The parts of a run, made from its config: whatever can be wrong with the input is found here, cheap checks first."""
+"""The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,14 +91,14 @@ def assemble(config: ConfigDict) -> Components:
 
 
 def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
-    """This host's part of the book, empty."""
+    """Returns this host's part of the Mistake Book, empty."""
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
 
 
 def questions_of(config: ConfigDict, name: str) -> list[Question]:
-    """The questions of section `name` of config.data, as they are."""
+    """Returns the questions of section `name` of config.data."""
     section = config.data[name]
     return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
 

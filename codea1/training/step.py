@@ -1,8 +1,8 @@
-"""One step of Algorithm 1: what happens between a batch of questions and what its samples teach.
+"""One step of Algorithm 1: from a batch of questions to the updates of the players.
 
-Every host plays the whole step, but has only its share of the questions graded and takes the other verdicts from the
-others. Replayed tests run while other solutions are sampled, and the suites on a solution while other suites are;
-suites are asked for once all solutions are there.
+Every host plays the whole step, but grades only its share of the questions and receives the other verdicts from the
+other hosts. Replayed tests run while other solutions are sampled, and the suites on a solution while other suites are;
+suites are sampled once all solutions are there.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class Step:
         self.round = Round(number)  # of all questions asked so far
         self.metrics: dict[str, float] = {}
         self.watch = Stopwatch()
-        self.has_taught = False  # the book or a player has changed
+        self.has_changed_state = False  # of the book or a player
         self._players, self._rules, self._feed = players, rules, feed
         self._grader, self._book, self._hosts = grader, book, hosts
         self._batch = Round(number)  # of the questions asked last
@@ -82,7 +82,8 @@ class Step:
         With `max_rounds` above 1 it has enough when `questions_per_step` of them tell solutions apart.
         """
         asked = {record.question.id for record in self.round.questions}
-        while self._rounds_left and self._num_telling() < self._rules.questions_per_step:
+        num_telling = sum(record.tells_solutions_apart for record in self.round.questions)
+        while self._rounds_left and num_telling < self._rules.questions_per_step:
             questions = [question for question in self._feed.batch(self.batches) if question.id not in asked]
             self.batches += 1
             self._rounds_left -= 1
@@ -197,8 +198,8 @@ class Step:
         self._hosts.require_same(f"samples or rewards of step {self.number}", digest.digest())
 
     def update_book(self) -> None:
-        """Lets each host's part of the Mistake Book learn; the round notes the whole book's change and size."""
-        self.has_taught = True
+        """Updates each host's part of the Mistake Book; the round gets the change and the size of the whole book."""
+        self.has_changed_state = True
         batch, book, hosts = self._batch, self._book, self._hosts
         if self._rules.history_size:
             batch.update(book)
@@ -215,9 +216,9 @@ class Step:
             self.round.select(self._rules.trained_solutions)
         if self._rules.max_rounds > 1:
             self.round.keep(self._rules.questions_per_step)
-        _compare(self.round.code_groups(), self._players["code"])
+        _assign_advantages(self.round.code_groups(), self._players["code"])
         if "test" in self._players:
-            _compare(self.round.test_groups(), self._players["test"])
+            _assign_advantages(self.round.test_groups(), self._players["test"])
         self.metrics |= statistics(self.round)
 
     def learn(self, player: Player) -> None:
@@ -226,12 +227,6 @@ class Step:
             learned = player.learn(train_samples(self.round, player), self.number)
         self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
 
-    def _num_telling(self) -> int:
-        """Counts the questions that tell solutions apart; with one round a step, those that were asked."""
-        if self._rules.max_rounds == 1:
-            return 0
-        return sum(record.tells_solutions_apart for record in self.round.questions)
-
 
 def _grade_suites(
     record: QuestionRecord, solution: SolutionRecord, reward: Reward, grader: Grader
@@ -239,7 +234,7 @@ def _grade_suites(
     """Runs the ground truth and then, on its answers, the solution: one process each for all suites.
 
     Which tests share a process depends on the samples alone and never on when they finished, because a program that
-    keeps state between calls can tell.
+    keeps state between calls could tell the difference.
     """
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
@@ -252,7 +247,7 @@ def _grade_suites(
     return [(items, list(islice(verdicts, sum(item.kept for item in items)))) for items in marked]
 
 
-def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
+def _assign_advantages(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
     """Writes shaped rewards and advantages into the records, under the settings of their player."""
     records = [(index, record) for index, group in enumerate(groups) for record in group]
     for _, record in records:

@@ -1,4 +1,4 @@
-"""A run: what surrounds the steps of Algorithm 1, so that held-out questions are looked at and nothing done is lost."""
+"""A run: what surrounds the steps of Algorithm 1. It validates, evaluates, writes, saves and resumes."""
 
 import contextlib
 import dataclasses
@@ -121,7 +121,7 @@ class Trainer:
             self._checkpoints.close()
 
     def prepare(self) -> None:
-        """Compiles, evaluates before the first step, and completes the last one where it was cut off."""
+        """Compiles, evaluates before the first step, and completes the last whole step where that was cut off."""
         done = self._position.step
         self._announce(done)
         for name, player in self._policies.items():
@@ -135,7 +135,7 @@ class Trainer:
             self._finish_step()
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps that are left."""
+        """Yields the numbers of the steps that are left."""
         yield from range(max(self._position.step, 0) + 1, self._config.steps + 1)
 
     @contextlib.contextmanager
@@ -179,7 +179,7 @@ class Trainer:
     @property
     def _is_whole(self) -> bool:
         """Whether the players and the book are as the last whole step left them."""
-        return self._step is None or not self._step.has_taught
+        return self._step is None or not self._step.has_changed_state
 
     def _safe_point(self) -> None:
         progress()
@@ -187,7 +187,7 @@ class Trainer:
             self._stop.safe_point(self._hosts)
 
     def _row(self, step: Step) -> Metrics:
-        """The step's metrics, all but those of validation. A collective."""
+        """Returns the step's metrics, all but those of validation. A collective."""
         seconds = step.watch.seconds
         metrics = step.metrics | {f"time/{name}": spent for name, spent in seconds.items()}
         metrics |= self._sandbox_metrics(seconds)
@@ -199,7 +199,7 @@ class Trainer:
         return metrics | memory_metrics(self._hosts)
 
     def _sandbox_metrics(self, seconds: dict[str, float]) -> Metrics:
-        """Sums over the hosts, and how far this host had to wait for all of them."""
+        """Returns sums over the hosts, and how long this host waited for their gradings. A collective."""
         own = self._grader.take_stats(), self._sandbox.isolation.strength
         stats, strengths = zip(*self._hosts.exchange(own), strict=True)
         metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}

@@ -327,13 +327,9 @@ CHOICES = {
 }
 
 
-def _per_player(key: str) -> list[str]:
-    return [key.format(player=name) for name in ("code", "test")] if "{player}" in key else [key]
-
-
 def _keys(names: str) -> Iterator[str]:
     for name in names.split():
-        yield from _per_player(name)
+        yield from [name.format(player=player) for player in ("code", "test")] if "{player}" in name else [name]
 
 
 def _value(config: ConfigDict, key: str) -> Any:
@@ -365,7 +361,7 @@ def validate(config: ConfigDict) -> None:
     for key in _keys(FRACTIONS):
         check(key, 0 <= _value(config, key) <= 1, "lie between 0 and 1")
     for pattern, choices in CHOICES.items():
-        for key in _per_player(pattern):
+        for key in _keys(pattern):
             check(key, _value(config, key) in choices, f"be one of {', '.join(map(str, sorted(choices)))}")
     check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
     check("code.dual_clip", config.code.dual_clip > 1, "be greater than 1")
@@ -377,7 +373,13 @@ def validate(config: ConfigDict) -> None:
     )
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
-    _check_method(config, check)
+    method = METHODS[config.method]
+    learners = [name for name in method.policies if name != config.frozen]
+    rule = f"be empty, or one of two players, and {config.method} has {' and '.join(method.policies)}"
+    check("frozen", not config.frozen or 0 < len(learners) < len(method.policies), rule)
+    needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
+    rule = "name a file with method static_tests, and be empty with others"
+    check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
         is_ppo = config[name].advantage == "gae"
         check(
@@ -387,7 +389,9 @@ def validate(config: ConfigDict) -> None:
         )
         longest = config[name].max_response_length
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
-    _check_mini_batches(config, check)
+    for name in method.policies:
+        count, cut = trained_sequences(config, name), config[name].mini_batches
+        check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
 
 
 def trained_sequences(config: ConfigDict, policy: str) -> int:
@@ -401,25 +405,6 @@ def trained_sequences(config: ConfigDict, policy: str) -> int:
 def trained_per_question(config: ConfigDict) -> dict[str, int]:
     """Returns, by role, the most samples of a question that can train the policy that plays it."""
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
-
-
-def _check_method(config: ConfigDict, check: Any) -> None:
-    policies = METHODS[config.method].policies
-    others = [name for name in policies if name != config.frozen]
-    rule = f"be empty, or one of two players, and {config.method} has {' and '.join(policies)}"
-    check("frozen", not config.frozen or 0 < len(others) < len(policies), rule)
-    needs_tests = METHODS[config.method].code_reward is CodeRewardSource.STATIC_TESTS
-    check(
-        "data.static_tests",
-        bool(config.data.static_tests) == needs_tests,
-        "name a file with method static_tests, and be empty with others",
-    )
-
-
-def _check_mini_batches(config: ConfigDict, check: Any) -> None:
-    for name in METHODS[config.method].policies:
-        count, cut = trained_sequences(config, name), config[name].mini_batches
-        check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
 
 
 def config_of(folder: RunFolder) -> ConfigDict:

@@ -189,8 +189,8 @@ class Checkpoints:
             if later > step:
                 self._delete(later)
 
-    def restore(self, step: int, abstract_arrays: PyTree) -> tuple[int, PyTree, dict[str, Any]]:
-        """Returns (step, arrays, state) of one step, bit for bit as saved.
+    def restore(self, step: int, abstract_arrays: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        """Returns the arrays and the state of one step, bit for bit as saved.
 
         Args:
           step: from `latest` or `named`, which look for damage; here it may come out as any error.
@@ -207,7 +207,7 @@ class Checkpoints:
                 step,
                 args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
             )
-        return step, restored.arrays, restored.state
+        return restored.arrays, restored.state
 
     def restore_book(self, step: int, shards: range = ALL_SHARDS) -> Pages:
         """Returns what some shards of a step's Mistake Book hold; no host waits for another.

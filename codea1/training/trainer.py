@@ -285,7 +285,7 @@ class Trainer:
         self._checkpoints.forget_after(step)
         for player in self._policies.values():
             player.release()
-        step, arrays, state = self._checkpoints.restore(step, abstract)
+        arrays, state = self._checkpoints.restore(step, abstract)
         for player in self._policies.values():
             player.restore(arrays)
         with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them

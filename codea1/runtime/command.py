@@ -1,6 +1,6 @@
-"""How every program starts and ends: flags read, hosts joined, what went wrong printed in one sentence.
+"""How every command starts and ends: flags read, hosts joined, errors printed in one sentence.
 
-Nothing here imports JAX, and programs import what does in their `main`: a wrong flag is reported at once.
+Nothing here imports JAX, and commands import what needs it in their `main`: a wrong flag is reported at once.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
       many: whether there may be several of them.
     """
     logging.set_verbosity(logging.WARNING)
-    # The programs that policies write are parsed all the time.
+    # Policies write programs that Python parses with warnings.
     warnings.simplefilter("ignore", SyntaxWarning)
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
@@ -47,7 +47,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         if argument and not rest:
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
-            raise BadInput(f"{rest[-1]!r} is not a flag of this program.")
+            raise BadInput(f"{rest[-1]!r} is not a flag of this command.")
         _set_up_jax()
         main(*rest)
     except AgreedBadInput as error:
@@ -124,7 +124,7 @@ def _parse_flags() -> list[str]:
         return flags.FLAGS(sys.argv)[1:]
     except BadInput:
         raise
-    except Exception as error:  # a config file is a program, and may raise anything
+    except Exception as error:  # a config file is Python, and may raise anything
         cause = error.__cause__ or error.__context__
         if isinstance(error, AttributeError) and isinstance(
             error.__context__, KeyError

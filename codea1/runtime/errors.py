@@ -1,4 +1,4 @@
-"""The errors that end a program with one sentence instead of a traceback, and their exit codes."""
+"""The errors that end a command with one sentence instead of a traceback, and their exit codes."""
 
 import functools
 import sys
@@ -10,8 +10,7 @@ P = ParamSpec("P")
 BAD_INPUT_EXIT_CODE = 2
 # A disk or bucket that fails until a person repairs it: sysexits.h's EX_IOERR.
 STORAGE_EXIT_CODE = 74
-# A program that ends with this code, sysexits.h's EX_TEMPFAIL, says: start me again with the same workdir. The scripts
-# of launch/ do.
+# sysexits.h's EX_TEMPFAIL: the same command continues where this one ended. The scripts of launch/ start it again.
 RESTART_EXIT_CODE = 75
 
 
@@ -49,7 +48,7 @@ _EXIT_CODES = {  # the first that fits
     StorageOutage: RESTART_EXIT_CODE,
     StorageFailed: STORAGE_EXIT_CODE,
 }
-REPORTED = tuple(_EXIT_CODES)  # the kinds that end a program with a sentence and an exit code
+REPORTED = tuple(_EXIT_CODES)  # the kinds that end a command with a sentence and an exit code
 
 
 def exit_code(error: Exception) -> int:

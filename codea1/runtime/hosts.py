@@ -1,9 +1,9 @@
 """The hosts of a run, one process each, and what they exchange.
 
-All run the same program on the same input and start the same device programs in the same order. What only one of them
-can know, such as verdicts or what lies in the run's folder, must reach the others before anything is decided by it.
+All run the same command on the same input and call the same compiled functions in the same order. What only one of
+them can know, such as verdicts or what lies in the run's folder, must reach the others before anything depends on it.
 
-JAX is imported where hosts meet: programs name `Hosts` before their flags are parsed.
+JAX is imported inside the collectives: commands import `Hosts` before their flags are parsed.
 """
 
 import contextlib

@@ -124,7 +124,7 @@ class DryRun:
 
     def _compile(self) -> None:
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
-        table = Table("compiled", "seconds", title="Programs", title_justify="left", caption=shared)
+        table = Table("function", "seconds", title="Compiled functions", title_justify="left", caption=shared)
         total = 0.0
         for name, player in self._policies.items():
             for what, warm_up in {"generation": player.warm_up, "learning": player.warm_up_learning}.items():

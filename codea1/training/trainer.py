@@ -303,7 +303,7 @@ class Trainer:
         with doing("compile"):
             compiled = warm_up()
         seconds = sum(each.seconds for each in compiled)
-        self._record.progress.print(f"{name}: compiled {len(compiled)} programs of {what} in {seconds:.1f} s")
+        self._record.progress.print(f"{name}: compiled {len(compiled)} functions of {what} in {seconds:.1f} s")
         for each in sorted(compiled, key=lambda each: -each.seconds)[:3]:
             self._record.progress.print(f"  {each.seconds:6.1f} s  {each.name}")
 

@@ -24,7 +24,7 @@ from codea1.config import validate
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
-if TYPE_CHECKING:  # they bring JAX, which takes longer than to refuse a flag
+if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
     from codea1.aot.jobs import Job
     from codea1.aot.report import Report
 

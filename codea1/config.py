@@ -306,8 +306,8 @@ FRACTIONS = (
     "game.alpha sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
-# What is chosen by name. The names of learn/ and models/ are written out, for to import them is to import JAX, which
-# takes longer than a mistake in a flag should; a test holds them to what there is.
+# What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
+# and a wrong flag is reported before; tests/program_test.py compares them with the tables there.
 CHOICES = {
     "method": METHODS,
     "game.reward": REWARDS,

@@ -16,7 +16,7 @@ OUTPUT = flags.DEFINE_string("output", None, "folder that gets the tables and fi
 
 
 def main(*runs: str) -> None:
-    # Imported once the flags are read: to draw takes Matplotlib, which takes seconds.
+    # Imports Matplotlib, which takes seconds, once the flags are checked.
     if len(runs) == 1 and not OUTPUT.value:
         from codea1.evaluation.run_report import report_run
 

@@ -44,7 +44,7 @@ def main() -> None:
             if hosts.is_main:
                 print(f"{model} is there already.")
             return
-        from codea1.training import supervised  # not before: JAX takes longer than to refuse a flag
+        from codea1.training import supervised  # imports JAX, once the flags are checked
 
         start = supervised.prepare(config)
     folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings))

@@ -16,7 +16,7 @@ from codea1.config import validate
 from codea1.runtime import command
 from codea1.training.guards import guarded
 
-if TYPE_CHECKING:  # they bring JAX, which takes longer than to refuse a flag
+if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
     from codea1.training.dry_run import DryRun
     from codea1.training.trainer import Trainer
 
@@ -42,7 +42,7 @@ def train(run: "Trainer | DryRun") -> None:
     for number in run.steps():
         with run.step(number) as step:
             with step.rollout():
-                while questions := step.next_questions():  # one batch; or several, until enough of them teach
+                while questions := step.next_questions():  # one batch; with max_rounds, several
                     history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
                     solutions = step.sample_solutions(questions, history)  # 2. M for each question
                     step.sample_suites(solutions)  # 3. N for each solution, written with its source in sight

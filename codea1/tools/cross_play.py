@@ -33,7 +33,7 @@ HOSTS = command.define_hosts()
 
 def main(run: str) -> None:
     hosts = HOSTS()
-    # Not before: JAX takes longer than to refuse a flag.
+    # Imports JAX, once the flags are checked.
     from codea1.evaluation.cross_play import cross_play, matrix
     from codea1.evaluation.evaluations import write_evaluation
     from codea1.evaluation.held_out import HeldOut, summary

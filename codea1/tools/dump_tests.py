@@ -49,7 +49,7 @@ def main() -> None:
         raise BadInput("give --run, the run's folder, and --output, the file to write.")
     hosts = HOSTS()
     output = location(OUTPUT.value, "--output")
-    from codea1.training.opened_run import opened_run  # not before: JAX takes longer than to refuse a flag
+    from codea1.training.opened_run import opened_run  # imports JAX, once the flags are checked
 
     with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
         opened.restore(*opened.steps)

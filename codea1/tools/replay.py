@@ -20,7 +20,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
-if TYPE_CHECKING:  # it brings JAX, which takes longer than to refuse a flag
+if TYPE_CHECKING:  # it imports JAX, which takes seconds; wrong flags are reported before
     from codea1.training.saved_step import MetricPair, Tolerance
 
 STEP = flags.DEFINE_integer("step", None, "training step", lower_bound=1)

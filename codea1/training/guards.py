@@ -1,6 +1,6 @@
 """What a run needs around it: the same input on every host, a sandbox, a watchdog, the folder's lock, signals.
 
-What brings JAX is imported once the flags and the config are known to be right: it takes seconds.
+What needs JAX, which takes seconds to import, is imported once the flags and the config are checked.
 """
 
 import contextlib

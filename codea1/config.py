@@ -94,7 +94,7 @@ def _data() -> ConfigDict:
     c.validation.split = "validation"
     c.test = question_source()  # reported, never chosen on
     c.test.split = "test"
-    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests pay the Code LLM
+    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests reward the Code LLM
     return c
 
 

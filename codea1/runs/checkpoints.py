@@ -1,4 +1,4 @@
-"""Checkpoints: both players and everything the host remembers, one atomic folder per step.
+"""Checkpoints: both players, the Mistake Book and the state of the host, one atomic folder per step.
 
 A step is complete when its folder holds the commit marker, which Orbax writes after everything else, the manifest
 with the checksums of all files included. A step that is to go loses its marker first, so a crash at any moment leaves
@@ -142,7 +142,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Waits and gives back threads and files."""
+        """Waits, and releases threads and files."""
         self.wait()
         self._manager.close()
 
@@ -184,7 +184,7 @@ class Checkpoints:
         return None, []
 
     def forget_after(self, step: int) -> None:
-        """Deletes every step after `step`: the run goes on from there."""
+        """Deletes every step after `step`, from which the run continues."""
         for later in self.steps():
             if later > step:
                 self._delete(later)
@@ -193,7 +193,7 @@ class Checkpoints:
         """Returns the arrays and the state of one step, bit for bit as saved.
 
         Args:
-          step: from `latest` or `named`, which look for damage; here it may come out as any error.
+          step: from `latest` or `named`, which look for damage; here damage may raise any error.
           abstract_arrays: pytree of jax.ShapeDtypeStruct with the shardings wanted now, on any mesh.
 
         Raises:

@@ -46,7 +46,7 @@ class Samples:
             yield row
 
     def remove_after(self, step: int) -> None:
-        """Removes the rows of every step after `step`: the run goes on from there."""
+        """Removes the rows of every step after `step`, from which the run continues."""
         for later in self.steps():
             if later > step:
                 remove(self._path(later))

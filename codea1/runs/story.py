@@ -1,4 +1,4 @@
-"""One question's story in a run: each step in which it was asked, and its Mistake Book, made again from the samples.
+"""One question's story in a run: each step in which it was asked, and its Mistake Book, rebuilt from the samples.
 
 rich draws it, on a terminal or as one HTML page that needs nothing but itself. Policies wrote most of it, and what they
 wrote is hostile: `visible` escapes what steers a terminal or turns the reading order, no text is taken for rich's
@@ -157,7 +157,7 @@ def _solutions(rows: Sequence[Row]) -> tuple[Solution, ...]:
 
 
 class _Book:
-    """The question's page of the Mistake Book, made again from the samples."""
+    """The question's page of the Mistake Book, rebuilt from the samples."""
 
     def __init__(self, config: Mapping[str, Any], question_id: str):
         game = config.get("game", {})
@@ -177,7 +177,7 @@ class _Book:
         self._known = has_book and not self.note
 
     def learn(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
-        """Takes in a step; returns the page's changes, or None where there is no book or it is not known."""
+        """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
         own = [test.text for test in self._book.retrieve(self._question_id, self._size)]
         if self._known and replayed and replayed != own:

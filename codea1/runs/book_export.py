@@ -1,7 +1,8 @@
 """Mistake Books for people: opened from a run, a folder or a file, listed, exported, and read back.
 
 An export is JSON lines, a test each, gzip-compressed where its name ends in .gz. Each line says the test as Python
-source, its question, its counts and its history, and the encoded call and answer from which the book is read back. `pandas.read_json(file, lines=True)` reads it.
+source, its question, its counts and its history, and the encoded call and answer from which the book is read back.
+`pandas.read_json(file, lines=True)` reads it.
 """
 
 import gzip

@@ -13,39 +13,46 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jax
 from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.aot.compilation import Results
-from codea1.aot.jobs import Job
-from codea1.aot.report import SELECTIONS, Report, report
-from codea1.aot.tables import markdown, show
 from codea1.aot.topology import shipped_configs, topology
-from codea1.aot.verdict import verdict
 from codea1.config import validate
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+
+if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
+    from codea1.aot.jobs import Job
+    from codea1.aot.report import Report
 
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; by default the config's"
 )
 ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config")
-PROGRAMS = flags.DEFINE_enum("programs", "all", SELECTIONS, "all, or the largest of each kind")
+PROGRAMS = flags.DEFINE_enum("programs", "all", ["all", "largest"], "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
 CONFIG = command.define_config(validate)
 
 
 def main() -> None:
+    configs = list(_configs())
+    import jax
+
+    from codea1.aot.report import Report
+    from codea1.aot.tables import markdown
+    from codea1.aot.verdict import verdict
+
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
-    reports = [_compile(name, config, console) for name, config in _configs()]
-    (Path(OUT.value) / "pods_compiled.md").write_text(markdown(_all_reports()) + "\n")
+    reports = [_compile(name, config, console) for name, config in configs]
+    written = [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
+    (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
     if not all(verdict(each).fits for each in reports):
         sys.exit(1)
 
@@ -58,14 +65,18 @@ def _configs() -> Iterator[tuple[str, ConfigDict]]:
         yield command.config_name(), config
 
 
-def _compile(name: str, config: ConfigDict, console: Console) -> Report:
+def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
+    from codea1.aot.compilation import Results
+    from codea1.aot.report import report
+    from codea1.aot.tables import show
+
     wanted = TOPOLOGY.value or config.mesh.topology
     if not wanted:
         raise BadInput("--topology is missing, and the config is for no slice of its own; --topology=v5e-16 is one.")
     results = Results(Path(CACHE.value).expanduser())
     with console.status("") as status:
 
-        def watch(job: Job, number: int, total: int) -> None:
+        def watch(job: "Job", number: int, total: int) -> None:
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
@@ -76,10 +87,6 @@ def _compile(name: str, config: ConfigDict, console: Console) -> Report:
     file = f"{name}-{found.topology}".replace("/", "_").replace(":", "_")
     (folder / f"{file}.json").write_text(json.dumps(found.to_json(), indent=2) + "\n")
     return found
-
-
-def _all_reports() -> list[Report]:
-    return [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a run can be told: every field with its unit and default, and what a config cannot be.
+"""The config of a run: every field with its unit and default, and the rules that it must keep.
 
 Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
 sample and learn, how often a run is validated and saved. Ours are `data`, `sandbox`, `model`, `rollout`, `mesh`,
@@ -17,11 +17,6 @@ from ml_collections import ConfigDict
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
-from codea1.learn.advantages import ADVANTAGES
-from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
-from codea1.learn.optimizer import DECAYS
-from codea1.learn.surrogates import SURROGATES
-from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.isolation.levels import ISOLATIONS
@@ -30,7 +25,7 @@ SIMPLE, SFT = "simple", "sft"  # what `method=` of a shipped config can be besid
 
 
 def question_source() -> ConfigDict:
-    """Where a set of questions comes from."""
+    """Returns where a set of questions comes from."""
     c = ConfigDict()
     # "procedural"; or the path or gs:// URL of a .parquet or .jsonl file with the official fields, or of the folder of
     # a dataset with them that tensorflow-datasets prepared as array_record files.
@@ -41,7 +36,7 @@ def question_source() -> ConfigDict:
 
 
 def player(max_prompt_length: int) -> ConfigDict:
-    """One policy: the model it starts from, how it samples and how it learns."""
+    """Returns one policy: the model it starts from, how it samples and how it learns."""
     c = ConfigDict()
     c.model = ""  # folder with config.json, model.safetensors and the tokenizer's files
     c.shape = ""  # of codea1.models.config.PUBLISHED; the folder must agree, and `compile_tpu` needs no folder then
@@ -86,12 +81,12 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.token_weights
     c.overlong_buffer = 0  # tokens: over the last so many of max_response_length the reward falls (DAPO); 0: never
     c.overlong_penalty = 1.0  # what a response of max_response_length has lost by then
-    c.learn_truncated = True  # False: responses cut off at max_response_length are compared but train nobody
+    c.learn_truncated = True  # False: responses cut off at max_response_length are compared but do not train
     return c
 
 
 def _data() -> ConfigDict:
-    """The three sets of questions."""
+    """Returns the three sets of questions."""
     c = ConfigDict()
     c.folder = "data"  # local; where prepared datasets, and copies of what is in buckets, are kept
     c.train = question_source()
@@ -99,12 +94,12 @@ def _data() -> ConfigDict:
     c.validation.split = "validation"
     c.test = question_source()  # reported, never chosen on
     c.test.split = "test"
-    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests pay the Code LLM
+    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests reward the Code LLM
     return c
 
 
 def _game() -> ConfigDict:
-    """What is played, and who is paid how."""
+    """Returns the settings of the game and its rewards."""
     c = ConfigDict()
     c.num_solutions = 8  # M: solutions per question
     c.num_suites = 8  # N: suites per solution
@@ -123,7 +118,10 @@ def _game() -> ConfigDict:
 
 
 def _sandbox() -> ConfigDict:
-    """What untrusted programs may use. The values are ours: the reference gives a program 10 s for all of its tests."""
+    """Returns what untrusted programs may use.
+
+    The values are ours: the reference gives a program 10 s for all of its tests.
+    """
     c = ConfigDict()
     c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation.levels; "auto": the strongest there is
     c.slots = 0  # gradings at once; 0: one per CPU core
@@ -136,7 +134,7 @@ def _sandbox() -> ConfigDict:
 
 
 def _watchdog() -> ConfigDict:
-    """Seconds without any progress after which each host tells what it is doing; 0: never.
+    """Returns the seconds without progress after which a host dumps what it is doing; 0: never.
 
     A run may be continued with others.
     """
@@ -152,7 +150,7 @@ def _watchdog() -> ConfigDict:
 
 
 def _sft() -> ConfigDict:
-    """The warm start, and the SFT Test LLM, whose recipe the paper does not tell: the values are ours."""
+    """Returns the warm start, and the SFT Test LLM, whose recipe the paper does not give: the values are ours."""
     c = ConfigDict()
     # Model folder: its policy is trained on as a Test LLM, on suites for the training questions; see `codea1.sft`.
     c.start = ""  # empty: a tokenizer and a model for both players are made
@@ -174,7 +172,7 @@ def _sft() -> ConfigDict:
 
 
 def default_config() -> ConfigDict:
-    """Returns the paper's run, but for docs/differences.md: configs change what they must and nothing else."""
+    """Returns the paper's run, except for what docs/differences.md lists."""
     c = ConfigDict()
     c.seed = 0  # of everything random: data order, initial weights, sampled tokens
     c.method = "code_a1"  # who plays and where the Code LLM's reward comes from; see codea1.game.methods
@@ -248,9 +246,9 @@ def parse_arg(arg: str | None, **defaults: Any) -> ConfigDict:
 
 
 def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
-    """Sets what a method or recipe is made of; `sft` is left to the config, which knows what it starts from.
+    """Sets the fields of a method or recipe by its name; those of `sft` are set by the config file.
 
-    Raises BadInput: there is no such one.
+    Raises BadInput: there is no such method or recipe.
     """
     if name not in (*METHODS, SIMPLE, SFT):
         raise BadInput(f"method={name} is unknown; known are {', '.join((*METHODS, SIMPLE, SFT))}.")
@@ -262,7 +260,7 @@ def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
 
 
 def _use_simple(config: ConfigDict) -> None:
-    """A simpler variant in circulation, where it differs from Code-A1: who plays, sees and answers what stays.
+    """Sets what a simpler variant in circulation changes of Code-A1: its rewards, book and update.
 
     Rewards are those of `codea1.game.rewards.SimpleReward` with weight 0.6. The Mistake Book has at most 2,000 tests in
     all: those that a program failed, of suites paid more than 0.5; they are replayed in proportion to what was paid.
@@ -308,32 +306,30 @@ FRACTIONS = (
     "game.alpha sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
+# What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
+# and a wrong flag is reported before; tests/program_test.py compares them with the tables there.
 CHOICES = {
     "method": METHODS,
     "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,
     "sandbox.isolation": ISOLATIONS,
-    "model.remat": REMAT_POLICIES,
+    "model.remat": ("none", "dots", "full"),
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),
-    "{player}.advantage": (*ADVANTAGES, "gae"),
+    "{player}.advantage": ("grpo", "rloo", "reinforce++-baseline", "batch", "gae"),
     "{player}.advantage_ddof": (0, 1),
-    "{player}.decay": DECAYS,
-    "{player}.kl_estimator": KL_ESTIMATORS,
+    "{player}.decay": ("cosine", "linear", "constant"),
+    "{player}.kl_estimator": ("k1", "k2", "k3"),
     "{player}.old_log_probs": ("trainer", "sampler"),
-    "{player}.aggregation": AGGREGATIONS,
-    "{player}.shape": ("", *PUBLISHED),
-    "{player}.surrogate": SURROGATES,
+    "{player}.aggregation": ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo"),
+    "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b"))),
+    "{player}.surrogate": ("ppo", "gspo", "cispo"),
 }
-
-
-def _per_player(key: str) -> list[str]:
-    return [key.format(player=name) for name in ("code", "test")] if "{player}" in key else [key]
 
 
 def _keys(names: str) -> Iterator[str]:
     for name in names.split():
-        yield from _per_player(name)
+        yield from [name.format(player=player) for player in ("code", "test")] if "{player}" in name else [name]
 
 
 def _value(config: ConfigDict, key: str) -> Any:
@@ -343,7 +339,7 @@ def _value(config: ConfigDict, key: str) -> Any:
 
 
 def validate(config: ConfigDict) -> None:
-    """Checks everything that can be checked without loading anything.
+    """Checks all that can be checked without loading anything.
 
     Raises:
       BadInput: names the first field that cannot be, its value and what it may be.
@@ -365,7 +361,7 @@ def validate(config: ConfigDict) -> None:
     for key in _keys(FRACTIONS):
         check(key, 0 <= _value(config, key) <= 1, "lie between 0 and 1")
     for pattern, choices in CHOICES.items():
-        for key in _per_player(pattern):
+        for key in _keys(pattern):
             check(key, _value(config, key) in choices, f"be one of {', '.join(map(str, sorted(choices)))}")
     check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
     check("code.dual_clip", config.code.dual_clip > 1, "be greater than 1")
@@ -377,7 +373,13 @@ def validate(config: ConfigDict) -> None:
     )
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
-    _check_method(config, check)
+    method = METHODS[config.method]
+    learners = [name for name in method.policies if name != config.frozen]
+    rule = f"be empty, or one of two players, and {config.method} has {' and '.join(method.policies)}"
+    check("frozen", not config.frozen or 0 < len(learners) < len(method.policies), rule)
+    needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
+    rule = "name a file with method static_tests, and be empty with others"
+    check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
         is_ppo = config[name].advantage == "gae"
         check(
@@ -387,11 +389,13 @@ def validate(config: ConfigDict) -> None:
         )
         longest = config[name].max_response_length
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
-    _check_mini_batches(config, check)
+    for name in method.policies:
+        count, cut = trained_sequences(config, name), config[name].mini_batches
+        check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
 
 
 def trained_sequences(config: ConfigDict, policy: str) -> int:
-    """The sequences of a training step that train a policy, at most: those of all roles it plays; 0 if it is frozen."""
+    """Returns the most sequences that can train a policy in a step, in all roles it plays; 0 if it is frozen."""
     if policy == config.frozen:
         return 0
     of_role = trained_per_question(config)
@@ -399,33 +403,14 @@ def trained_sequences(config: ConfigDict, policy: str) -> int:
 
 
 def trained_per_question(config: ConfigDict) -> dict[str, int]:
-    """The samples of a question that train whoever plays a role, at most, by role."""
+    """Returns, by role, the most samples of a question that can train the policy that plays it."""
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
-def _check_method(config: ConfigDict, check: Any) -> None:
-    policies = METHODS[config.method].policies
-    others = [name for name in policies if name != config.frozen]
-    rule = f"be empty, or one of two players, and {config.method} has {' and '.join(policies)}"
-    check("frozen", not config.frozen or 0 < len(others) < len(policies), rule)
-    needs_tests = METHODS[config.method].code_reward is CodeRewardSource.STATIC_TESTS
-    check(
-        "data.static_tests",
-        bool(config.data.static_tests) == needs_tests,
-        "name a file with method static_tests, and be empty with others",
-    )
-
-
-def _check_mini_batches(config: ConfigDict, check: Any) -> None:
-    for name in METHODS[config.method].policies:
-        count, cut = trained_sequences(config, name), config[name].mini_batches
-        check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
-
-
 def config_of(folder: RunFolder) -> ConfigDict:
-    """The config of a training run. Raises BadInput for another kind of run, or one of another version.
+    """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version.
 
-    What a run that was begun before does not say, and what decides nothing that it learns, is as it is by default.
+    Fields that older runs lack, and that do not change what is learned, get their defaults.
     """
     if set(folder.config) != set(default_config()):
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")

@@ -1,4 +1,4 @@
-"""Measures the players of a run, a model, or anybody's programs.
+"""Measures the players of a run, a model, or programs from a file.
 
   python -m codea1.evaluate --run=runs/tiny/code_a1 --split=test
   python -m codea1.evaluate --run=RUN --step=best --benchmark=humanevalplus --file=HumanEvalPlus.jsonl
@@ -11,7 +11,7 @@ docs/benchmarks.md, the last one of the Test LLM, see docs/benchmarks_tests.md. 
 evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where one was cut off, and the
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
 
-What evaluates is imported once the flags are known to be right: it brings JAX, which takes seconds.
+What needs JAX, which takes seconds to import, is imported once the flags are checked.
 """
 
 from collections.abc import Sequence

@@ -10,17 +10,20 @@ Markdown; with --output it writes them as Markdown, LaTeX and CSV, and the figur
 
 from absl import flags
 
-from codea1.evaluation.run_report import report_run
-from codea1.paper.report import report_runs
 from codea1.runtime import command
 
 OUTPUT = flags.DEFINE_string("output", None, "folder that gets the tables and figures of several runs")
 
 
 def main(*runs: str) -> None:
+    # Imports Matplotlib, which takes seconds, once the flags are checked.
     if len(runs) == 1 and not OUTPUT.value:
+        from codea1.evaluation.run_report import report_run
+
         report_run(runs[0])
     else:
+        from codea1.paper.report import report_runs
+
         report_runs(runs, OUTPUT.value)
 
 

@@ -8,21 +8,23 @@ bucket, gs://BUCKET/FOLDER (docs/storage.md). On several hosts the same command 
 of them see; see docs/hosts.md. What signals do is in docs/resuming.md.
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from codea1.config import validate
 from codea1.runtime import command
-from codea1.training.dry_run import DryRun
 from codea1.training.guards import guarded
-from codea1.training.trainer import Trainer
+
+if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
+    from codea1.training.dry_run import DryRun
+    from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
-    "allow_previous_step", False, "where the newest checkpoint is damaged: delete it, and go on from an older one"
+    "allow_previous_step", False, "where the newest checkpoint is damaged: delete it, and continue from an older one"
 )
-DRY_RUN = flags.DEFINE_bool(
-    "dry_run", False, "compile everything, rehearse one step, examine the sandbox, write nothing"
-)
+DRY_RUN = flags.DEFINE_bool("dry_run", False, "compile everything, run one step, examine the sandbox, write nothing")
 CONFIG = command.define_config(validate)
 HOSTS = command.define_hosts()
 
@@ -34,13 +36,13 @@ def main() -> None:
         train(run)
 
 
-def train(run: Trainer | DryRun) -> None:
-    """Algorithm 1: each line is a method of `codea1.training.step.Step`; what surrounds the steps is the run's."""
+def train(run: "Trainer | DryRun") -> None:
+    """Runs Algorithm 1: each numbered line is a method of `codea1.training.step.Step`."""
     run.prepare()
     for number in run.steps():
         with run.step(number) as step:
             with step.rollout():
-                while questions := step.next_questions():  # one batch; or several, until enough of them teach
+                while questions := step.next_questions():  # one batch; with max_rounds, several
                     history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
                     solutions = step.sample_solutions(questions, history)  # 2. M for each question
                     step.sample_suites(solutions)  # 3. N for each solution, written with its source in sight

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from codea1.runtime.device_memory import limit_bytes, memory_metrics, peak_bytes
 from codea1.runtime.hosts import Hosts
+from codea1.training.profile import memory_limit_gib, memory_metrics
 
 GIB = 1 << 30
 
@@ -31,7 +31,7 @@ def test_the_fullest_device_and_the_smallest_count(devices):
     devices(
         {"peak_bytes_in_use": 2 * GIB, "bytes_limit": 16 * GIB}, {"peak_bytes_in_use": 5 * GIB, "bytes_limit": 15 * GIB}
     )
-    assert (peak_bytes(), limit_bytes()) == (5 * GIB, 15 * GIB)
+    assert memory_limit_gib() == 15.0
     assert memory_metrics(Hosts()) == {"perf/hbm_peak_gib": 5.0}
 
 
@@ -43,4 +43,4 @@ def test_the_fullest_of_all_hosts_counts(devices):
 @pytest.mark.parametrize("told", [None, {}, {"bytes_in_use": 3}])
 def test_nothing_is_said_where_devices_tell_nothing(devices, told):
     devices(told, told)
-    assert (peak_bytes(), limit_bytes(), memory_metrics(Hosts())) == (None, None, {})
+    assert (memory_limit_gib(), memory_metrics(Hosts())) == (None, {})

@@ -1,5 +1,7 @@
 import errno
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,12 @@ from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1 import explain as program
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runs.story import BookLine, read_story
-from codea1.runs.story_view import page as story_page
-from codea1.runs.story_view import visible
-from codea1.runtime.errors import StorageFailed
+from codea1.runs.story import BookLine, explain, read_story, visible
+from codea1.runs.story import page as story_page
+from codea1.runtime.errors import BadInput, StorageFailed
+from tests.conftest import ROOT
 
 HOSTILE = [
     "</pre><script>alert(1)</script>",
@@ -131,7 +132,7 @@ def test_the_book_is_made_again_with_the_order_of_the_reward(reward: str, third:
     [
         ({"game": {"mistake_book": False}}, ""),
         ({"method": "golden"}, ""),
-        ({"game": {"mistake_book": True, "book_total_cap": 2000}}, "hangs on all of them"),
+        ({"game": {"mistake_book": True, "book_total_cap": 2000}}, "depends on all of them"),
         ({"game": {"mistake_book": True, "history_size": 8, "book_policy": "reward"}}, "by reward"),
     ],
 )
@@ -146,7 +147,7 @@ def test_a_book_that_is_not_the_questions_own_is_not_told(changes: dict[str, Any
 
 def test_the_terminal_tells_all_of_it(run: RunFolder, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert program.main([str(run.path), "--question=q/1"]) == 0
+    explain(str(run.path), "q/1")
     said = capsys.readouterr().out
     for part in (
         "step 1",
@@ -194,7 +195,7 @@ def test_hostile_text_is_only_ever_text(text: str, tmp_path: Path, capsys: pytes
     asserts = [claim(text, text, text, mark=text, source=text, detail=text)]
     Samples(folder).write(1, [code, test_row(1, 0, asserts, text=text), test_row(1, 0, [], text=text)])
     file = tmp_path / "story.html"
-    assert program.main([str(folder.path), "--question=q/1", f"--html={file}"]) == 0
+    explain(str(folder.path), "q/1", html_file=str(file))
     page = Page(file.read_text(encoding="utf-8"))
     known = {"html", "head", "meta", "title", "style", "body", "pre", "span", "details", "summary"}
     assert set(page.tags) <= known
@@ -208,7 +209,7 @@ def test_hostile_text_is_only_ever_text(text: str, tmp_path: Path, capsys: pytes
         assert line.strip() in page.text
 
     capsys.readouterr()
-    assert program.main([str(folder.path), "--question=q/1"]) == 0
+    explain(str(folder.path), "q/1")
     shown = capsys.readouterr().out
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u202e\u2066]", shown)
     if "markup" in text:
@@ -244,9 +245,7 @@ def test_the_page_fits_a_phone(run: RunFolder):
     assert Page(page).text.count(long) == 2
 
 
-def test_a_page_is_written_whole_or_not_at_all(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_a_page_is_written_whole_or_not_at_all(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def half(path: epath.Path, content: bytes) -> None:
         with open(path, "wb") as file:
             file.write(content[:10])
@@ -255,38 +254,47 @@ def test_a_page_is_written_whole_or_not_at_all(
     file = tmp_path / "story.html"
     file.write_text("the last one")
     monkeypatch.setattr(type(epath.Path(tmp_path)), "write_bytes", half)
-    assert program.main([str(run.path), "--question=q/1", f"--html={file}"]) == 74
-    assert "there is no space left" in capsys.readouterr().err
+    with pytest.raises(StorageFailed, match="there is no space left"):
+        explain(str(run.path), "q/1", html_file=str(file))
     assert file.read_text() == "the last one"
 
 
-def test_samples_that_cannot_be_read_are_one_sentence(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
+def test_samples_that_cannot_be_read_are_one_sentence(run: RunFolder, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: object) -> None:
         raise StorageFailed("reading step_000001.jsonl failed: the disk does not work.")
 
     monkeypatch.setattr(Samples, "read", broken)
-    assert program.main([str(run.path), "--question=q/1"]) == 74
-    assert capsys.readouterr().err == "error: reading step_000001.jsonl failed: the disk does not work.\n"
+    with pytest.raises(StorageFailed, match=r"reading step_000001\.jsonl failed"):
+        explain(str(run.path), "q/1")
 
 
-def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture):
-    def said(*arguments: str) -> str:
-        assert program.main(list(arguments)) == 2
-        shown = capsys.readouterr()
-        assert shown.err.count("\n") == 1
-        return shown.err
+def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
+    def said(*arguments: Any, html_file: str = "") -> str:
+        with pytest.raises(BadInput) as caught:
+            explain(*map(str, arguments[:2]), *arguments[2:], html_file=html_file)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
 
-    assert "is not a run folder" in said(str(tmp_path), "--question=q/1")
-    assert "none of the 2 that" in said(str(run.path), "--question=q/3")
-    assert "such as q/" in said(str(run.path), "--question=q/3")
-    assert "was not asked in step 2" in said(str(run.path), "--question=q/1", "--step=2")
-    assert "but in 1, 3" in said(str(run.path), "--question=q/1", "--step=2")
+    assert "is not a run folder" in said(tmp_path, "q/1")
+    assert "none of the 2 that" in said(run.path, "q/3")
+    assert "such as q/" in said(run.path, "q/3")
+    assert "was not asked in step 2" in said(run.path, "q/1", 2)
+    assert "but in 1, 3" in said(run.path, "q/1", 2)
     (tmp_path / "file").write_text("")
     for page in (tmp_path / "file" / "page.html", tmp_path):
-        assert "cannot be written" in said(str(run.path), "--question=q/1", f"--html={page}")
+        assert "cannot be written" in said(run.path, "q/1", html_file=str(page))
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
-    assert "has no samples" in said(str(empty.path), "--question=q/1")
+    assert "has no samples" in said(empty.path, "q/1")
     (run.samples / "step_000001.jsonl").write_text("{\n{}\n")
-    assert "not a JSON object" in said(str(run.path), "--question=q/1")
+    assert "not a JSON object" in said(run.path, "q/1")
+
+
+def test_the_program_shows_a_step_and_wants_a_question(run: RunFolder):
+    def program(*arguments: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "codea1.explain", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+    done = program(str(run.path), "--question=q/1", "--step=3")
+    assert (done.returncode, "assert f([3]) == [4]" in done.stdout) == (0, True), done.stderr
+    done = program(str(run.path))
+    assert (done.returncode, done.stderr) == (2, "error: --question is missing: it is the id of the question.\n")

@@ -11,8 +11,8 @@ from codea1.config import default_config
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook, shards_of_host
 from codea1.game.tests import Test
 from codea1.runs.book_files import read_shards, write_shards
-from codea1.runs.manifest import write_manifest
 from codea1.runtime.hosts import Hosts
+from codea1.storage.checksums import write_manifest
 from codea1.training.setup import mistake_book
 from tests.mistake_books import TRUTH, failed, filled, joined, make
 

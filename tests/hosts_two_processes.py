@@ -49,7 +49,7 @@ assert both.exchange(index) == [0, 1]
 # A signal to one stops both at the same safe point. JAX has not taken it for itself.
 assert [both.any(index == culprit) for culprit in (0, 1, 2)] == [True, True, False]
 with StopRequest() as stop:
-    stop.costs_nothing = False
+    stop.can_exit_now = False
     for _ in range(7):  # only every fourth asks the others
         stop.safe_point(both)
         if index == 1 and stop._passed == 5:

@@ -19,7 +19,7 @@ def test_players_are_those_of_the_step_that_is_taken(run):
         assert opened.steps == [3, 6]
         scales = []
         for step in opened.steps:
-            opened.take(step)
+            opened.restore(step)
             leaves = jax.tree.leaves(opened.parts.players["code"].state)
             scales.append(np.concatenate([np.asarray(leaf).ravel() for leaf in leaves if leaf.ndim]))
     np.testing.assert_allclose(scales[1] * 1.5, scales[0] * 2.5, rtol=1e-5, atol=1e-7)

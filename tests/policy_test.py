@@ -9,8 +9,8 @@ import pytest
 
 from codea1.evaluation.asked import Asked, SamplingParams
 from codea1.evaluation.programs import evaluate_code
-from codea1.export import export
 from codea1.models import huggingface
+from codea1.players.export import export
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder

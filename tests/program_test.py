@@ -1,6 +1,7 @@
 """The command line: one readable sentence and an exit code for whatever is wrong, nothing written."""
 
 import importlib.util
+import json
 import os
 import re
 import socket
@@ -9,10 +10,25 @@ import sys
 
 import pytest
 
-from codea1.config import default_config, parse_arg, validate
+from codea1.config import CHOICES, default_config, parse_arg, validate
+from codea1.learn.advantages import ADVANTAGES
+from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
+from codea1.learn.optimizer import DECAYS
+from codea1.learn.surrogates import SURROGATES
+from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runtime import errors, hosts
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
+
+WRITTEN_OUT = {  # in codea1.config, which does not import them
+    "model.remat": {*REMAT_POLICIES},
+    "{player}.advantage": {*ADVANTAGES, "gae"},
+    "{player}.decay": {*DECAYS},
+    "{player}.kl_estimator": {*KL_ESTIMATORS},
+    "{player}.aggregation": {*AGGREGATIONS},
+    "{player}.shape": {"", *PUBLISHED},
+    "{player}.surrogate": {*SURROGATES},
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -56,8 +72,8 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
 )
 def test_programs_with_argparse_end_by_the_same_codes(error, code, capsys):
     @errors.with_exit_code
-    def main(told: str) -> None:
-        raise getattr(errors, error)(told)
+    def main(sentence: str) -> None:
+        raise getattr(errors, error)(sentence)
 
     assert main("it is\nfull.") == code
     assert capsys.readouterr().err == "error: it is full.\n"
@@ -81,6 +97,45 @@ def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     assert "--config:" in done.stdout
     assert "--workdir:" in done.stdout
     assert "--logtostderr" not in done.stdout
+
+
+# All in one process, each program in a fork of it: to start Python takes longer than what they say.
+MISTAKES = """
+import json, os, runpy, sys
+import codea1.config
+for program, *arguments in json.loads(sys.argv[1]):
+    if os.fork():
+        os.wait()
+        continue
+    sys.argv = [program, *arguments]
+    try:
+        runpy.run_module(f"codea1.{program}", run_name="__main__")
+    except SystemExit as end:
+        slow = {"jax", "optax", "orbax", "flax", "transformers", "matplotlib", "scipy", "grain"} & set(sys.modules)
+        print(program, end.code, *sorted(slow), flush=True)
+    os._exit(0)
+"""
+PROGRAMS = (
+    "train sft evaluate report explain export compile_tpu "
+    "tools.book tools.cross_play tools.dump_tests tools.prepare_data tools.replay tools.reproduce"
+)
+
+
+def test_a_mistake_is_reported_before_what_takes_seconds_is_imported():
+    cases = [[program, "--no_such_flag"] for program in PROGRAMS.split()]
+    for program in ("train", "sft", "compile_tpu"):
+        cases += [[program], [program, "--config=configs/none.py"]]
+        cases += [[program, "--config=configs/tiny.py", f"--config.game.{field}"] for field in ("alhpa=1", "alpha=2.0")]
+    cases += [["train", "--config=configs/tiny.py"], ["sft", "--config=configs/tiny.py"]]  # no --workdir
+    command = [sys.executable, "-c", MISTAKES, json.dumps(cases)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [f"{program} 2" for program, *_ in cases], done.stderr
+    assert done.stderr.count("error: ") == len(cases)
+    assert "Traceback" not in done.stderr
+
+
+def test_the_names_that_a_config_writes_out_are_those_there_are():
+    assert {name: set(CHOICES[name]) for name in CHOICES if name in WRITTEN_OUT} == WRITTEN_OUT
 
 
 def test_a_program_that_takes_a_word_wants_one(tmp_path):

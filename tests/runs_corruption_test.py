@@ -58,7 +58,7 @@ def resume(workdir: Path, allow_previous_step: bool = False) -> int:
         return -1
     checkpoints.forget_after(step)
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), ARRAYS)
-    _, restored, state = checkpoints.restore(step, target)
+    restored, state = checkpoints.restore(step, target)
     np.testing.assert_array_equal(restored["code"]["w"], arrays(step)["code"]["w"])
     assert state["book"] == {"q": [step]}
     with Record(folder, step, step, 4, 1, Checksum(*state["metrics"])) as record:

@@ -17,7 +17,7 @@ HELD_UP = """
 import ctypes, sys
 from codea1.runtime.signals import StopRequest
 with StopRequest() as stop:
-    stop.costs_nothing = sys.argv[1] == "nothing"
+    stop.can_exit_now = sys.argv[1] == "nothing"
     print("ready", flush=True)
     ctypes.CDLL(None).sem_wait(ctypes.create_string_buffer(64))
 """
@@ -51,7 +51,7 @@ def test_where_nothing_can_be_lost_the_first_signal_ends_the_process():
 def test_a_signal_is_heeded_at_a_safe_point_and_handlers_are_put_back():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     with StopRequest() as stop:
-        stop.costs_nothing = False
+        stop.can_exit_now = False
         stop.safe_point(Hosts())
         signal.raise_signal(signal.SIGTERM)
         assert stop._asked.wait(20)  # it comes by way of another thread

@@ -66,7 +66,7 @@ def test_a_step_that_does_not_fit_is_no_step(tmp_path: Path, limit: int):
     assert checkpoints.latest() == (1, [])
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     target = {"x": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=here)}
-    assert (checkpoints.restore(1, target)[1]["x"] == 0).all()
+    assert (checkpoints.restore(1, target)[0]["x"] == 0).all()
     checkpoints.close()
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 

@@ -122,7 +122,7 @@ def restored(folder: RunFolder) -> list[int]:
     """The steps of a run that is taken up, each of which is whole."""
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
     for step in checkpoints.steps():
-        _, arrays, state = checkpoints.restore(step, TARGET)
+        arrays, state = checkpoints.restore(step, TARGET)
         assert (arrays["x"] == SMALL["x"] * step).all()
         assert state == {"step": step}
     assert checkpoints.latest()[0] == (checkpoints.steps() or [None])[-1]

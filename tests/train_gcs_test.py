@@ -21,9 +21,9 @@ from nbclient import NotebookClient
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation.run_report import report_run
-from codea1.export import export
 from codea1.game.book_pages import Pages
-from codea1.runs.book_export import open_book
+from codea1.players.export import export
+from codea1.runs.book_export import open_book, show_books
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -31,7 +31,6 @@ from codea1.runs.samples import Samples
 from codea1.runtime.errors import StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.storage import faults
-from codea1.tools.book import main as book_program
 from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
 from tests.train_test import train
@@ -136,7 +135,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     epath.Path(f"{workdir}/report.md").unlink()
     report_run(workdir)
     assert f"wrote {workdir}/report.md" in capsys.readouterr().out
-    assert book_program([workdir, "--step=4", f"--export={workdir}/book.jsonl.gz"]) == 0
+    show_books([workdir], step="4", export=f"{workdir}/book.jsonl.gz")
     assert content(open_book(f"{workdir}/book.jsonl.gz", "last")[1]) == content(book(local, 4))
     export(RunFolder.existing(workdir), "code", "last", tmp_path / "exported", "float32", Hosts())
     assert (tmp_path / "exported" / "model.safetensors").stat().st_size > 0
@@ -221,5 +220,5 @@ def test_two_processes_write_their_shards_of_a_step_at_once(bucket: str):
     assert reader.latest() == (3, [])
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     target = {"x": jax.ShapeDtypeStruct((8, 512), "float32", sharding=here)}
-    assert (reader.restore(3, target)[1]["x"].ravel() == 3 * jax.numpy.arange(4096.0)).all()
+    assert (reader.restore(3, target)[0]["x"].ravel() == 3 * jax.numpy.arange(4096.0)).all()
     assert {path.name for path in (workdir / "3" / "arrays").iterdir()} >= {"ocdbt.process_0", "ocdbt.process_1"}

@@ -18,7 +18,6 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Page
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
-from codea1.runs.manifest import write_manifest
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
@@ -26,6 +25,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.results import ScriptRun
+from codea1.storage.checksums import write_manifest
 from codea1.training.setup import assemble
 from codea1.training.step import Step
 from codea1.training.trainer import Trainer

@@ -9,8 +9,7 @@ import pytest
 from codea1.game.round import Round
 from codea1.learn.advantages import ADVANTAGES
 from codea1.runtime.hosts import Hosts
-from codea1.training.samples import of_round
-from codea1.training.step import Step
+from codea1.training.step import Step, train_samples
 from tests.game_round_test import played
 
 
@@ -41,9 +40,9 @@ def compared(scheme: str, trained_solutions: int) -> tuple[Round, dict[str, Lear
 def test_suites_that_topvar_discards_have_no_part_in_the_statistics_of_the_batch(scheme: str):
     # Suites are paid 0.75 and 0.5; 0.25 and 0; 0.5; and nothing.
     round_, players = compared(scheme, trained_solutions=1)
-    np.testing.assert_allclose([each.advantage for each in of_round(round_, players["test"])], [1, -1], rtol=1e-6)
+    np.testing.assert_allclose([each.advantage for each in train_samples(round_, players["test"])], [1, -1], rtol=1e-6)
     round_, players = compared(scheme, trained_solutions=8)
-    advantages = np.array([each.advantage for each in of_round(round_, players["test"])])
+    advantages = np.array([each.advantage for each in train_samples(round_, players["test"])])
     rewards = np.array([0.75, 0.5, 0.25, 0.0, 0.5])
     centred = {"batch": rewards - 0.4, "reinforce++-baseline": np.array([1, -1, 1, -1, 0])}[scheme]
     np.testing.assert_allclose(advantages, centred / centred.std(), rtol=1e-6, atol=1e-9)

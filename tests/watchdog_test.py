@@ -7,14 +7,13 @@ import time
 from codea1.config import default_config
 from codea1.runtime import phases
 from codea1.runtime.errors import RESTART_EXIT_CODE
-from codea1.runtime.phases import doing, progress
-from codea1.runtime.watchdog import Watchdog
+from codea1.runtime.phases import Watchdog, doing, progress
 from tests.conftest import ROOT
 
 HANGS = """
 import threading
 from codea1.runtime.phases import doing
-from codea1.runtime.watchdog import Watchdog
+from codea1.runtime.phases import Watchdog
 def wait_for_godot():
     threading.Event().wait()
 with Watchdog({"sandbox": 0.4, "rollout": 60.0, "restart_after": 0.4}, host=3), doing("step 7"), doing("sandbox"):

@@ -13,7 +13,6 @@ from codea1.aot.roofline import estimate
 from codea1.aot.topology import Topology
 from codea1.sharding import device_mesh
 
-SELECTIONS = ("all", "largest")
 _SETTINGS = (
     "questions_per_step",
     "game.num_solutions",

@@ -7,13 +7,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jax
-from jax.experimental import topologies
 from ml_collections import ConfigDict
 
-from codea1.models.flops import CHIPS, Chip
 from codea1.runtime.errors import BadInput
+
+if TYPE_CHECKING:  # config files ask for `num_chips`, and a mistake in one is reported before JAX is there
+    import jax
+
+    from codea1.models.flops import Chip
 
 # Google's names of slices count chips on v5e and v6e, and cores, two per chip, on v5p.
 _FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
@@ -40,8 +43,8 @@ class Topology:
     """A TPU slice."""
 
     name: str
-    chip: Chip
-    devices: Sequence[jax.Device]  # they can be compiled for, and nothing else
+    chip: "Chip"
+    devices: "Sequence[jax.Device]"  # they can be compiled for, and nothing else
 
 
 def has_compiler() -> bool:
@@ -60,6 +63,11 @@ def topology(name: str) -> Topology:
     Raises:
       BadInput: there is no such slice, or libtpu is not installed.
     """
+    import jax
+    from jax.experimental import topologies
+
+    from codea1.models.flops import CHIPS
+
     shape = SLICES.get(name, name)
     generation = shape.partition(":")[0]
     if generation not in CHIPS or not re.fullmatch(r"\w+:\d+(x\d+){1,2}", shape):

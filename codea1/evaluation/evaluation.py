@@ -26,13 +26,12 @@ from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
-from codea1.runs.manifest import MANIFEST
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation.levels import AUTO
 from codea1.storage import json_lines
-from codea1.storage.checksums import checksum, checksums
+from codea1.storage.checksums import MANIFEST, checksum, checksums
 from codea1.storage.objects import GrowingFile, location, names
 
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer

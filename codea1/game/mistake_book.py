@@ -8,7 +8,7 @@ from itertools import chain
 
 from codea1.game.book_pages import BookEntry, Identity, Page, Pages
 from codea1.game.tests import Test
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 from codea1.values import encode_exact
 
 NUM_SHARDS = 64  # for good: books are kept by shard, whatever the number of hosts

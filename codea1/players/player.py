@@ -29,9 +29,9 @@ from codea1.models.qwen2 import Params
 from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.compilations import Compilation, compile_all
+from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 from codea1.sharding import to_host
 
 Metrics = dict[str, float]
@@ -172,11 +172,11 @@ class Player:
         """
         self.functions.engine.between_chunks = function
 
-    def warm_up(self) -> list[Compilation]:
+    def warm_up(self) -> list[CompileTime]:
         """Compiles all that answering calls, and returns what was not compiled before, with its times."""
         return compile_all(self.functions.generation)
 
-    def warm_up_learning(self) -> list[Compilation]:
+    def warm_up_learning(self) -> list[CompileTime]:
         """Compiles all that learning calls, and returns what was not compiled before, with its times."""
         return compile_all(self.functions.learning)
 

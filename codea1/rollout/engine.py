@@ -22,7 +22,7 @@ from codea1.rollout.decoding import Chunk, DecodingConfig
 from codea1.rollout.functions import Sizes, generation_functions, smallest
 from codea1.rollout.sampling import Restriction
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Slots
-from codea1.runtime.compilations import Compilation, Function, compile_all
+from codea1.runtime.compilations import CompileTime, Function, compile_all
 from codea1.sharding import to_host
 
 
@@ -101,7 +101,7 @@ class Engine:
         """Lists what generation calls; with a `restriction` it has functions of its own, listed when `restricted`."""
         return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
 
-    def warm_up(self, *, restricted: bool = False) -> list[Compilation]:
+    def warm_up(self, *, restricted: bool = False) -> list[CompileTime]:
         """Compiles `functions`, and returns those that were not compiled before, with their times."""
         return compile_all(self.functions(restricted=restricted))
 

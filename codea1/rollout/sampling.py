@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 
 
 @jax.tree_util.register_dataclass

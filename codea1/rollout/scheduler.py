@@ -19,7 +19,7 @@ import numpy as np
 from codea1.models.kv_cache import KVCache
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.functions import Sizes, smallest
-from codea1.runtime.stable_hash import stable_hash
+from codea1.runtime.shares import stable_hash
 
 Prompt = tuple[int, ...]
 

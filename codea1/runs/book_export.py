@@ -1,26 +1,62 @@
-"""Mistake Books for people: opened wherever they lie, listed, exported as one file and read back from it.
+"""Mistake Books for people: opened from a run, a folder or a file, listed, exported, and read back.
 
 An export is JSON lines, a test each, gzip-compressed where its name ends in .gz. Each line says the test as Python
-source, its question, its counts and its history, and besides the encoded call and answer from which the book is read
-back. `pandas.read_json(file, lines=True)` reads it.
+source, its question, its counts and its history, and the encoded call and answer from which the book is read back.
+`pandas.read_json(file, lines=True)` reads it.
 """
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from etils import epath
 
-from codea1.game.book_pages import BookEntry, Identity, Page, Pages
+from codea1.game.book_pages import BookEntry, Identity, Page, Pages, merge, search
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.manifest import MANIFEST
 from codea1.runtime.errors import BadInput
+from codea1.storage.checksums import MANIFEST
 from codea1.storage.objects import exists, is_folder, write_atomically
 
 _SHOWN = 160  # characters of a test in a listing
+
+
+def show_books(
+    paths: Sequence[str],
+    *,
+    step: str = "last",
+    question: str = "",
+    text: str = "",
+    questions: int = 20,
+    top: int = 3,
+    export: str = "",
+) -> None:
+    """Prints or exports the tests of one book, or of several as one.
+
+    Args:
+      paths: of the books; see `open_book`.
+      step: of those that are runs: "last", "best" or a number.
+      question: only questions whose id holds this.
+      text: only tests whose Python source holds this.
+      questions: that are listed.
+      top: tests that are listed of each question.
+      export: file to write; see `write_export`. "": the tests are listed.
+
+    Raises BadInput: a book cannot be read, or is given twice, or the file cannot be written.
+    """
+    books = dict(open_book(path, step) for path in paths)
+    if len(books) < len(paths):
+        raise BadInput("the same book is given twice, so its failures would count twice.")
+    found = search(merge(books), question, text)
+    if export:
+        write_export(epath.Path(export), found)
+        print(f"wrote {export}: {counts(found)}, of {' and '.join(books)}")
+    else:
+        print(f"{' and '.join(books)}: {counts(found)}")
+        for line in listing(found, questions, top):
+            print(line)
 
 
 def open_book(path: str, step: str) -> tuple[str, Pages]:

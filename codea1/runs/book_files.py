@@ -19,9 +19,8 @@ from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Futur
 
 from codea1.game.book_pages import BookEntry, Page, Pages
 from codea1.game.mistake_book import ALL_SHARDS, shard_of, shards_of_host
-from codea1.runs.manifest import check_same, read_manifest
 from codea1.runtime.errors import BadInput, StorageFailed
-from codea1.storage.checksums import Checksum, checksum_of
+from codea1.storage.checksums import Checksum, check_same, checksum_of, read_manifest
 from codea1.storage.objects import names, read, write_atomically
 
 _THREADS = 8  # on object storage a file takes its time, however small

@@ -1,4 +1,4 @@
-"""Checkpoints: both players and everything the host remembers, one atomic folder per step.
+"""Checkpoints: both players, the Mistake Book and the state of the host, one atomic folder per step.
 
 A step is complete when its folder holds the commit marker, which Orbax writes after everything else, the manifest
 with the checksums of all files included. A step that is to go loses its marker first, so a crash at any moment leaves
@@ -20,9 +20,8 @@ from orbax.checkpoint.checkpoint_managers import LatestN
 from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import ALL_SHARDS
 from codea1.runs.book_files import BookSave, read_shards
-from codea1.runs.manifest import check_manifest, write_manifest
 from codea1.runtime.errors import BadInput
-from codea1.storage.checksums import checksum_of
+from codea1.storage.checksums import check_manifest, checksum_of, write_manifest
 from codea1.storage.faults import translate_storage_errors
 from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
 
@@ -143,7 +142,7 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def close(self) -> None:
-        """Waits and gives back threads and files."""
+        """Waits, and releases threads and files."""
         self.wait()
         self._manager.close()
 
@@ -185,16 +184,16 @@ class Checkpoints:
         return None, []
 
     def forget_after(self, step: int) -> None:
-        """Deletes every step after `step`: the run goes on from there."""
+        """Deletes every step after `step`, from which the run continues."""
         for later in self.steps():
             if later > step:
                 self._delete(later)
 
-    def restore(self, step: int, abstract_arrays: PyTree) -> tuple[int, PyTree, dict[str, Any]]:
-        """Returns (step, arrays, state) of one step, bit for bit as saved.
+    def restore(self, step: int, abstract_arrays: PyTree) -> tuple[PyTree, dict[str, Any]]:
+        """Returns the arrays and the state of one step, bit for bit as saved.
 
         Args:
-          step: from `latest` or `named`, which look for damage; here it may come out as any error.
+          step: from `latest` or `named`, which look for damage; here damage may raise any error.
           abstract_arrays: pytree of jax.ShapeDtypeStruct with the shardings wanted now, on any mesh.
 
         Raises:
@@ -208,7 +207,7 @@ class Checkpoints:
                 step,
                 args=ocp.args.Composite(arrays=ocp.args.StandardRestore(abstract_arrays), state=ocp.args.JsonRestore()),
             )
-        return step, restored.arrays, restored.state
+        return restored.arrays, restored.state
 
     def restore_book(self, step: int, shards: range = ALL_SHARDS) -> Pages:
         """Returns what some shards of a step's Mistake Book hold; no host waits for another.

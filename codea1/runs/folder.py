@@ -64,7 +64,7 @@ class RunFolder:
 
     @classmethod
     def check(cls, workdir: str, config: Mapping[str, Any]) -> None:
-        """Raises what `open` would, and leaves everything as it was: for asking before slow work."""
+        """Raises what `open` would, and changes nothing: a check before slow work."""
         cls._prepare(workdir, config, is_made=False)
 
     @classmethod

@@ -1,8 +1,8 @@
 """One writer at a time in a folder: a file lock on a disk, a lease in a bucket.
 
 A lease is an object that its holder renews, and that others may take when it is no longer renewed. No clocks are
-compared: who finds the object waits, and looks whether it changes. Every write names the generation that it replaces,
-so of two that take it one does, and a holder that slept through it learns that it holds nothing.
+compared: a process that finds the object waits to see whether it changes. Every write names the generation that it
+replaces: of two processes that take the lease one succeeds, and a holder that was suspended meanwhile notices its loss.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ LOST_EXIT_CODE = 74
 
 @contextlib.contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
-    """Keeps every other writer out of the folder while it is open; a killed process keeps nobody out for long.
+    """Keeps every other writer out of the folder while it is open; the lock of a killed process ends soon.
 
     A filesystem that has no locks guards nothing.
 
@@ -98,7 +98,7 @@ class _Lease:
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
-            # Where the bucket does not answer, nobody else can take it either; the run's own writes will say why.
+            # Where the bucket does not answer, no other process can take it; the run's own writes will say why.
             with contextlib.suppress(StorageFailed):
                 try:
                     self._write()

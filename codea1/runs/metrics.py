@@ -37,7 +37,7 @@ class MetricsWriter:
         self._rewrite(_numbered_lines(self._path))
 
     def truncate_after(self, step: int) -> None:
-        """Forgets every step after `step`: the run goes on from there. -1 forgets all."""
+        """Removes the rows of every step after `step`, from which the run continues; -1 removes all."""
         self.close()
         self._rewrite([(line, row) for line, row in _numbered_lines(self._path) if row["step"] <= step])
 

@@ -1,9 +1,24 @@
-"""Reads one question's story from a run's samples: each step in which it was asked, and its Mistake Book."""
+"""One question's story in a run: each step in which it was asked, and its Mistake Book, rebuilt from the samples.
+
+rich draws it, on a terminal or as one HTML page that needs nothing but itself. Policies wrote most of it, and what they
+wrote is hostile: `visible` escapes what steers a terminal or turns the reading order, no text is taken for rich's
+markup, and rich escapes all of it as HTML. The page's own policy forbids scripts, frames and anything from elsewhere,
+should that ever fail.
+"""
 
 import difflib
-from collections.abc import Mapping, Sequence
+import html
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.text import Text
 
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.methods import METHODS
@@ -13,9 +28,25 @@ from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
+from codea1.storage.objects import location, write_atomically
 
 Row = Mapping[str, Any]  # of `codea1.game.round_views`
 _NAMED = 5  # questions that an error names
+_COLORS = {
+    **{"pass": "green", "fail": "red", "error": "red", "timeout": "yellow", "infra": "magenta"},  # verdicts
+    **{"right": "green", "wrong answer": "red", "unusable": "yellow", "rejected": "yellow"},  # marks of asserts
+}
+_HEADS = ("step", "solutions", "code reward", "pass new", "pass history", "test reward", "validity", "book")
+_STYLE = """
+body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: #292929; color: #c5c8c6; }
+pre { margin: 0 0 1rem; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; } pre.table { white-space: pre; overflow-x: auto; }
+summary { cursor: pointer; padding: .5rem 0; font: 15px/1.5 system-ui, sans-serif; }
+"""
+_PAGE_HEAD = f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>"""
 
 
 @dataclass(frozen=True)
@@ -37,11 +68,11 @@ class BookLine:
 
 @dataclass(frozen=True)
 class Meeting:
-    """One step in which the question was asked."""
+    """One step in which the question was sampled."""
 
     step: int
     solutions: tuple[Solution, ...]
-    book: tuple[BookLine, ...] | None  # most frequent first; None: there is none, or the samples do not tell it
+    book: tuple[BookLine, ...] | None  # most frequent first; None: there is none, or samples do not show it
 
     @property
     def suites(self) -> list[Row]:
@@ -58,6 +89,27 @@ class Story:
     prompt: str  # what the Code LLM read
     meetings: tuple[Meeting, ...]
     note: str = ""  # what is left out, and why
+
+
+def explain(workdir: str, question_id: str, step: int | None = None, html_file: str = "") -> None:
+    """Shows one question's story in the run of `workdir`, or writes it as a page.
+
+    Args:
+      step: the only step that is shown; None for all.
+      html_file: file of the page, local or gs://; "" for the terminal.
+
+    Raises BadInput as `read_story` does, and where the file cannot be written.
+    """
+    story = read_story(RunFolder.existing(workdir), question_id, step)
+    if not html_file:
+        show(story, Console())
+        return
+    file = location(html_file, "--html")
+    try:
+        write_atomically(file, page(story))
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
+    print(f"wrote {file}")
 
 
 def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> Story:
@@ -77,7 +129,7 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
         if own := [row for row in rows if row["question_id"] == question_id]:
             met[number] = own
     if not asked:
-        raise BadInput(f"{folder.path} has no samples: nothing can be told of its questions.")
+        raise BadInput(f"{folder.path} has no samples, which a story is made of.")
     if not met:
         near = difflib.get_close_matches(question_id, sorted(asked), n=_NAMED, cutoff=0.4) or sorted(asked)[:_NAMED]
         known = f"the {len(asked)} that {folder.path} has samples of, such as {', '.join(near)}"
@@ -104,7 +156,7 @@ def _solutions(rows: Sequence[Row]) -> tuple[Solution, ...]:
 
 
 class _Book:
-    """The question's page of the Mistake Book, made again from the samples."""
+    """The question's page of the Mistake Book, rebuilt from the samples."""
 
     def __init__(self, config: Mapping[str, Any], question_id: str):
         game = config.get("game", {})
@@ -116,13 +168,15 @@ class _Book:
         has_book = bool(method and method.mistake_book and game.get("mistake_book"))
         self.note = ""  # what is left out of the page's changes, and why
         if has_book and game.get("book_total_cap"):
-            self.note = "What the Mistake Book keeps of a question hangs on all of them here: its changes are left out."
+            self.note = (
+                "What the Mistake Book keeps of a question depends on all of them here: its changes are left out."
+            )
         elif has_book and bound.by_reward:
             self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
         self._known = has_book and not self.note
 
     def learn(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
-        """Takes in a step; returns the page's changes, or None where there is no book or it is not known."""
+        """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
         own = [test.text for test in self._book.retrieve(self._question_id, self._size)]
         if self._known and replayed and replayed != own:
@@ -150,7 +204,7 @@ class _Book:
 
 
 def _evidence(solutions: Sequence[Solution]) -> Evidence:
-    """What the step showed, of valid programs. Raises ValueError: a test is too large to be written out."""
+    """Returns what valid programs failed and passed. Raises ValueError: a test is too large to be written out."""
     failed = {verdict.value for verdict in FAILED}
     failed_new, passed_history, failed_history = [], [], []
     for solution in solutions:
@@ -169,3 +223,159 @@ def _parse(source: str) -> Test:
     if isinstance(parsed, Rejected):
         raise ValueError(source)
     return parsed
+
+
+def show(story: Story, console: Console) -> None:
+    """Prints the whole story."""
+    _print(console, _introduction(story), _overview(story))
+    for meeting in story.meetings:
+        _print(console, Rule(f"step {meeting.step}"), _join(_meeting(meeting)))
+
+
+def page(story: Story) -> str:
+    """Returns the story as a page that fits a phone; the last meeting is open, what led to it is folded."""
+    parts = [
+        f"{_PAGE_HEAD}<title>{html.escape(visible(f'{story.question_id} in {story.run}'))}</title></head><body>",
+        f"<pre>{_recorded(_introduction(story))}</pre><pre class='table'>{_recorded(_overview(story))}</pre>",
+    ]
+    for meeting in story.meetings:
+        is_open = " open" * (meeting is story.meetings[-1])
+        body = _recorded(_join(_meeting(meeting)))
+        parts.append(f"<details{is_open}><summary>step {meeting.step}</summary><pre>{body}</pre></details>")
+    return "\n".join([*parts, "</body></html>"])
+
+
+def visible(text: str) -> str:
+    """Returns `text` with every character that is not printable, but line ends and tabs, as Python escapes it.
+
+    So no escape sequence reaches a terminal, no direction mark hides what a program says ("Trojan Source",
+    CVE-2021-42574), and lone surrogates, which no file takes, are written out.
+    """
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _recorded(part: RenderableType) -> str:
+    """Returns what rich draws as HTML, without anything around it."""
+    console = Console(record=True, file=io.StringIO(), width=100)
+    _print(console, part)
+    return console.export_html(theme=SVG_EXPORT_THEME, code_format="{code}", inline_styles=True)
+
+
+def _print(console: Console, *parts: RenderableType) -> None:
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, Text))  # the terminal, or the browser, wraps text
+
+
+def _join(lines: Iterable[Text]) -> Text:
+    return Text("\n").join(lines)
+
+
+def _text(text: str, style: str = "", indent: int = 0) -> Text:
+    return Text(" " * indent + visible(text).replace("\n", "\n" + " " * indent), style)
+
+
+def _introduction(story: Story) -> Text:
+    title = Text.assemble(_text(story.question_id, "bold"), _text(f"  in run {story.run} ({story.method})"))
+    return _join([title, Text(), _text(story.prompt.strip(), "dim", indent=2), Text(), _text(story.note, "yellow")])
+
+
+def _overview(story: Story) -> Table:
+    table = Table(*_HEADS, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for meeting in story.meetings:
+        codes, suites = [solution.row for solution in meeting.solutions], meeting.suites
+        book = meeting.book
+        table.add_row(
+            str(meeting.step),
+            f"{sum(bool(row.get('program_valid')) for row in codes)} of {len(codes)} load",
+            _mean(row["reward"] for row in codes),
+            _mean(row["reward_parts"].get("generated_pass_rate") for row in codes),
+            _mean(row["reward_parts"].get("history_pass_rate") for row in codes),
+            _mean(row["reward"] for row in suites),
+            _mean(row["reward_parts"].get("validity") for row in suites),
+            "" if book is None else f"{sum(line.before > 0 for line in book)} → {sum(line.after > 0 for line in book)}",
+        )
+    return table
+
+
+def _meeting(meeting: Meeting) -> Iterator[Text]:
+    for solution in meeting.solutions:
+        yield from _solution(solution)
+    if meeting.book:
+        yield Text("Mistake Book", "bold")
+        for line in meeting.book:
+            color = "green" if line.after < line.before else "red" if line.after > line.before else "dim"
+            yield Text.assemble((f"  {_book_change(line):14}  ", color), visible(line.test))
+        yield Text()
+
+
+def _solution(solution: Solution) -> Iterator[Text]:
+    row = solution.row
+    head = _text(f"solution {row['solution']}: {_standing(row)}", "bold")
+    yield Text.assemble(head, _text(f"  {_code_parts(row)}"))
+    program, answer = row.get("program", ""), row.get("text", "")
+    yield Syntax("", "python", theme="ansi_dark").highlight(_text(program, indent=2).plain)
+    if not row.get("program_valid") and answer != program:
+        yield _text(f"the whole answer:\n{answer}", "dim", indent=2)
+    for name in ("history", "golden"):
+        for run in row.get(name) or ():
+            yield Text.assemble(f"  {name} test  ", _verdict(run["verdict"]), _text(run["test"]))
+    for suite in solution.suites:
+        parts = ", ".join(f"{name.replace('_', ' ')} {_number(part)}" for name, part in suite["reward_parts"].items())
+        yield _text(f"suite {suite['suite']}: {_standing(suite)}  {parts}", indent=2)
+        for item in suite.get("asserts") or ():
+            yield Text.assemble("    ", _verdict(item["verdict"]), _text(item["source"]), _mark(item))
+        if not suite.get("asserts"):
+            yield _text(suite.get("text", "") or "an empty answer", "dim", indent=4)
+    yield Text()
+
+
+def _verdict(verdict: str | None) -> Text:
+    return _text(f"{verdict or 'not run on it':13}  ", _COLORS.get(verdict, "dim"))
+
+
+def _mark(item: Row) -> Text:
+    """Returns what the ground truth says about an assert."""
+    said = item["mark"] + (f": {item['detail']}" if item["detail"] else "")
+    if item["truth"] is not None and item["source"] != f"assert {item['call']} == {item['truth']}":
+        said += f"; {item['call']} is {item['truth']}"
+    return _text(f"  # {said}", _COLORS.get(item["mark"], "dim"))
+
+
+def _standing(row: Row) -> str:
+    """Returns what a sample earned and whether it trains."""
+    if row["reward"] is None:
+        return f"masked, {row['masked'] or 'not graded'}"
+    shaped = row.get("shaped_reward")
+    length = f" ({_number(shaped)} after its length)" if shaped is not None and shaped != row["reward"] else ""
+    trains = "trains" if row["selected"] else "not selected"
+    return f"reward {_number(row['reward'])}{length}, advantage {row['advantage']:+.3f}, {trains}"
+
+
+def _code_parts(row: Row) -> str:
+    """Returns the components of a solution's reward."""
+    parts, valid = row["reward_parts"], row.get("program_valid")
+    said = ["not graded" if valid is None else "loads" if valid else "cannot be loaded"]
+    rates = {"new tests": "generated_pass_rate", "history": "history_pass_rate", "golden tests": "golden_pass_rate"}
+    said += [f"passes {100 * parts[key]:.0f} % of {name}" for name, key in rates.items() if parts.get(key) is not None]
+    if parts.get("suites"):
+        said.append(f"by suite {' '.join(map(_number, parts['suites']))}")
+    return "; ".join(said)
+
+
+def _book_change(line: BookLine) -> str:
+    if line.before == line.after:
+        return str(line.after)
+    if not line.before:
+        return f"enters with {line.after}"
+    return f"{line.before} → {line.after}" if line.after else f"{line.before}, leaves"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    return _number(sum(there) / len(there) if there else None)

@@ -1,49 +1,43 @@
-"""How every program starts and ends: flags read, hosts joined, what went wrong printed in one sentence.
+"""How every command starts and ends: flags read, hosts joined, errors printed in one sentence.
 
-JAX is imported where hosts are joined, not before: a wrong flag is reported at once, and what needs no device does
-without.
+Nothing here imports JAX, and commands import what needs it in their `main`: a wrong flag is reported at once.
 """
 
 import importlib.util
 import os
 import pkgutil
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
+from codea1.runtime import hosts
 from codea1.runtime.errors import (
     BAD_INPUT_EXIT_CODE,
-    RESTART_EXIT_CODE,
-    TOLD,
+    REPORTED,
     AgreedBadInput,
     BadInput,
-    HostsLate,
     StorageFailed,
     exit_code,
-    tell,
+    print_error,
 )
-
-if TYPE_CHECKING:
-    from codea1.runtime.hosts import Hosts
 
 
 def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
     """Parses the flags, calls `main` and exits.
 
-    0 when done; where an error of `errors.TOLD` is raised, its sentence goes to stderr and its exit code is used.
+    0 when done; where an error of `errors.REPORTED` is raised, its sentence goes to stderr, and its exit code is used.
 
     Args:
-      argument: what a word that is no flag stands for, such as "RUN": it must be given, and is handed to `main`.
-      many: whether there may be several such words.
+      argument: name of the positional argument that `main` gets, such as "RUN"; "": there is none.
+      many: whether there may be several of them.
     """
     logging.set_verbosity(logging.WARNING)
-    # What policies write is parsed all the time; that Python finds it odd is no news.
+    # Policies write programs that Python parses with warnings.
     warnings.simplefilter("ignore", SyntaxWarning)
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
@@ -53,19 +47,18 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         if argument and not rest:
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
-            raise BadInput(f"{rest[-1]!r} is not a flag of this program.")
-        if sys.modules.get("jax"):
-            _set_up_jax()
+            raise BadInput(f"{rest[-1]!r} is not a flag of this command.")
+        _set_up_jax()
         main(*rest)
     except AgreedBadInput as error:
-        tell(error)
+        print_error(error)
         sys.exit(BAD_INPUT_EXIT_CODE)
     except StorageFailed as error:
-        tell(error)
+        print_error(error)
         # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
         _leave_at_once(exit_code(error))
-    except TOLD as error:
-        tell(error)
+    except REPORTED as error:
+        print_error(error)
         _leave(exit_code(error))
     except KeyboardInterrupt:
         _leave(130)
@@ -100,21 +93,23 @@ def _leave_at_once(code: int) -> NoReturn:
 def _set_up_jax() -> None:
     """Keeps compiled functions per machine, and JAX from starting libtpu where it is only there to compile for TPUs.
 
-    What the user asked for stands, and GPUs are found as ever.
+    What the environment sets already stands, and GPUs are found as ever. JAX reads the environment when it is imported;
+    where it has been, it is configured directly.
     """
-    import jax
-
-    from codea1.runtime import hosts
-
+    settings: dict[str, str | float] = {}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    if jax.config.jax_platforms or hosts.has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
-        return
-    plugins = importlib.util.find_spec("jax_plugins")
-    found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
-    if all(name.startswith("xla_cuda") for name in found):  # of others it is not known what they are called
-        jax.config.update("jax_platforms", "cuda,cpu" if found else "cpu")
+        settings["jax_compilation_cache_dir"] = os.path.expanduser("~/.cache/codea1/jax")
+        settings["jax_persistent_cache_min_compile_time_secs"] = 0.5
+    is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()
+    if is_idle and not os.environ.get("JAX_PLATFORMS"):
+        plugins = importlib.util.find_spec("jax_plugins")
+        found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
+        if all(name.startswith("xla_cuda") for name in found):  # the platforms of other plugins are unknown
+            settings["jax_platforms"] = "cuda,cpu" if found else "cpu"
+    for name, value in settings.items():
+        os.environ[name.upper()] = str(value)
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update(name, value)
 
 
 def _own_flags() -> Iterator[str]:
@@ -129,9 +124,11 @@ def _parse_flags() -> list[str]:
         return flags.FLAGS(sys.argv)[1:]
     except BadInput:
         raise
-    except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
+    except Exception as error:  # a config file is Python, and may raise anything
         cause = error.__cause__ or error.__context__
-        if isinstance(error, AttributeError) and isinstance(error.__context__, KeyError):  # ml_collections' way
+        if isinstance(error, AttributeError) and isinstance(
+            error.__context__, KeyError
+        ):  # how ml_collections reports it
             field = ". ".join(str(error.__context__.args[0]).splitlines())
             raise BadInput(f"the config has no field {field}") from None
         raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None
@@ -158,36 +155,17 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
     return read
 
 
-def define_hosts() -> "Callable[[], Hosts]":
+def define_hosts() -> Callable[[], hosts.Hosts]:
     """Defines the flags of `jax.distributed.initialize`; the returned function joins the hosts once flags are parsed.
 
-    It must be called before any device is used; see `codea1.runtime.hosts.join`. Where the other hosts do not come in
-    time, it ends the process with RESTART_EXIT_CODE.
+    It must be called before any device is used; see `codea1.runtime.hosts.join`.
     """
     shared = {"allow_override": True}  # one process may import several commands, and runs one of them
     address = flags.DEFINE_string("coordinator_address", None, "host 0's address and a free port, host:port", **shared)
     count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
-    def join() -> "Hosts":
-        from codea1.runtime import hosts
-
-        _set_up_jax()
-        late = threading.Timer(hosts.WAIT_SECONDS, _end_for_late_hosts, [hosts.WAIT_SECONDS])
-        late.daemon = True
-        late.start()
-        try:
-            return hosts.join(address.value, count.value, index.value)
-        finally:
-            late.cancel()
-
-    return join
-
-
-def _end_for_late_hosts(seconds: float) -> NoReturn:
-    tell(HostsLate(f"the other hosts did not come within {seconds} s; start all of them again."))
-    sys.stderr.flush()
-    os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX, which would abort
+    return lambda: hosts.join(address.value, count.value, index.value)
 
 
 def config_name() -> str:

@@ -4,16 +4,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 compiled_functions: dict[Any, jax.stages.Compiled] = {}  # of this process, by what decides them
 
 
-@dataclass(frozen=True)
-class Compilation:
-    """One function that was compiled."""
+class CompileTime(NamedTuple):
+    """How long one function took to compile."""
 
     name: str  # with its static sizes
     seconds: float
@@ -50,11 +49,11 @@ class Function:
         return self.compiled(*arguments)
 
 
-def compile_all(functions: Iterable[Function]) -> list[Compilation]:
-    """Compiles functions, and returns those that were not compiled before, with their times."""
-    compilations = []
+def compile_all(functions: Iterable[Function]) -> list[CompileTime]:
+    """Compiles functions; returns the times of those that this process had not compiled before."""
+    times = []
     for function in functions:
         known, started = len(compiled_functions), time.monotonic()
         if function.compiled and len(compiled_functions) > known:
-            compilations.append(Compilation(function.name, time.monotonic() - started))
-    return compilations
+            times.append(CompileTime(function.name, time.monotonic() - started))
+    return times

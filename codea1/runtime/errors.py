@@ -1,7 +1,4 @@
-"""What a program tells in one sentence, without a traceback, and the exit code that it then ends with.
-
-Without JAX: commands that need no device start without it.
-"""
+"""The errors that end a command with one sentence instead of a traceback, and their exit codes."""
 
 import functools
 import sys
@@ -11,10 +8,9 @@ from typing import ParamSpec
 P = ParamSpec("P")
 
 BAD_INPUT_EXIT_CODE = 2
-# A disk or bucket that fails until somebody mends it: sysexits.h's EX_IOERR.
+# A disk or bucket that fails until a person repairs it: sysexits.h's EX_IOERR.
 STORAGE_EXIT_CODE = 74
-# A program that ends with this code, sysexits.h's EX_TEMPFAIL, says: start me again with the same workdir. The scripts
-# of launch/ do.
+# sysexits.h's EX_TEMPFAIL: the same command continues where this one ended. The scripts of launch/ start it again.
 RESTART_EXIT_CODE = 75
 
 
@@ -27,7 +23,7 @@ class BadInput(Exception):
 
 
 class AgreedBadInput(BadInput):
-    """Bad input that every host knows of: all leave together. Its sentence is empty where another host tells it."""
+    """Bad input that every host knows of: all exit together. Its sentence is empty where another host prints it."""
 
 
 class MissingFile(BadInput):
@@ -52,15 +48,15 @@ _EXIT_CODES = {  # the first that fits
     StorageOutage: RESTART_EXIT_CODE,
     StorageFailed: STORAGE_EXIT_CODE,
 }
-TOLD = tuple(_EXIT_CODES)  # the kinds that end a program by a sentence and an exit code
+REPORTED = tuple(_EXIT_CODES)  # the kinds that end a command with a sentence and an exit code
 
 
 def exit_code(error: Exception) -> int:
-    """Returns the exit code of an error that is one of TOLD."""
+    """Returns the exit code of an error that is one of REPORTED."""
     return next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
 
 
-def tell(error: Exception) -> None:
+def print_error(error: Exception) -> None:
     """Prints the error's sentence to stderr; nothing where it is empty, because another host prints it."""
     if str(error):
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -69,18 +65,18 @@ def tell(error: Exception) -> None:
 def with_exit_code(main: Callable[P, int | None]) -> Callable[P, int]:
     """Wraps the `main` of a command with flags of argparse, so that it returns its exit code.
 
-    0 where `main` returns None, 130 after Control-C; the code of an error that is one of TOLD, after its sentence on
-    stderr.
+    0 where `main` returns None, 130 after Control-C; after an error that is one of REPORTED its own code, and its
+    sentence on stderr.
     """
 
     @functools.wraps(main)
-    def told(*args: P.args, **kwargs: P.kwargs) -> int:
+    def with_code(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return main(*args, **kwargs) or 0
-        except TOLD as error:
-            tell(error)
+        except REPORTED as error:
+            print_error(error)
             return exit_code(error)
         except KeyboardInterrupt:
             return 130
 
-    return told
+    return with_code

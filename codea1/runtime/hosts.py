@@ -1,7 +1,9 @@
-"""The hosts of a run, one process each: who this one is, and what they tell one another.
+"""The hosts of a run, one process each, and what they exchange.
 
-All run the same program on the same input and start the same device programs in the same order. What only one of them
-can know, such as verdicts or what lies in the run's folder, must reach the others before anything is decided by it.
+All run the same command on the same input and call the same compiled functions in the same order. What only one of
+them can know, such as verdicts or what lies in the run's folder, must reach the others before anything depends on it.
+
+JAX is imported inside the collectives: commands import `Hosts` before their flags are parsed.
 """
 
 import contextlib
@@ -11,15 +13,15 @@ import importlib.util
 import os
 import pickle
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
-from codea1.runtime.errors import AgreedBadInput, BadInput, HostsLate
+from codea1.runtime.errors import RESTART_EXIT_CODE, AgreedBadInput, BadInput, HostsLate, print_error
 from codea1.runtime.phases import doing
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ class Hosts:
         return self.index == 0
 
     def exchange(self, value: T) -> list[T]:
-        """The values of all hosts, in the order of the hosts; they must pickle."""
+        """Returns the values of all hosts, in the order of the hosts; they must pickle."""
         if self.count == 1:
             return [value]
         with doing("collective"):
@@ -50,14 +52,16 @@ class Hosts:
         return [pickle.loads(by_host[index]) for index in range(self.count)]
 
     def any(self, value: bool) -> bool:
-        """Whether `value` is true on some host."""
+        """Returns whether `value` is true on some host."""
         if self.count == 1:
             return value
+        from jax.experimental import multihost_utils
+
         with doing("collective"):
             return bool(multihost_utils.process_allgather(np.array([value])).any())
 
     def of_main(self, function: Callable[[], T]) -> T:
-        """What `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
+        """Returns what `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
         result = None
         with self.agreed():
             if self.is_main:
@@ -66,7 +70,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def agreed(self) -> Iterator[None]:
-        """Bad input that any host meets inside ends all of them, at the end of the block, and one host tells it."""
+        """Raises BadInput on all hosts, at the end of the block, where one raised it inside; one host prints it."""
         caught = None
         try:
             yield
@@ -74,15 +78,15 @@ class Hosts:
             raise
         except BadInput as error:
             caught = error
-        told = self.exchange(str(caught) if caught else None)
-        speaker = next((index for index, sentence in enumerate(told) if sentence is not None), None)
-        if speaker is None:
+        sentences = self.exchange(str(caught) if caught else None)
+        first = next((index for index, sentence in enumerate(sentences) if sentence is not None), None)
+        if first is None:
             return
         if self.count == 1:
             raise caught
         if not self.is_main:
             raise AgreedBadInput("") from None
-        raise AgreedBadInput(told[0] if caught else f"host {speaker}: {told[speaker]}") from None
+        raise AgreedBadInput(sentences[0] if caught else f"host {first}: {sentences[first]}") from None
 
     def require_same(self, what: str, value: bytes) -> None:
         """Raises BadInput on all hosts unless `value` is the same everywhere; `what` names it in a sentence."""
@@ -99,21 +103,27 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
     What is None is left to JAX, which finds it on Cloud TPUs, and under Slurm and Open MPI. With nothing given, outside
     of a TPU machine, or with one process, this host is alone and nothing is started.
 
+    Where the other hosts do not come within WAIT_SECONDS, the process ends with RESTART_EXIT_CODE.
+
     Raises:
-      BadInput: JAX was not told, and cannot find, who the hosts are.
+      BadInput: JAX is not given, and cannot find, the addresses of the hosts.
       HostsLate: JAX knows them, and cannot reach them.
     """
     given = [coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"), num_processes, process_id]
     is_asked_for = any(value is not None for value in given)
     if num_processes == 1 or not (is_asked_for or _may_have_other_hosts()):
         return Hosts()
-    # JAX would keep SIGTERM for itself, as a notice that nobody here asks it for.
+    import jax
+
+    # JAX would keep SIGTERM for itself, as a notice of preemption that nothing here reads.
     jax.config.update("jax_enable_preemption_service", False)
+    late = threading.Timer(WAIT_SECONDS, _end_for_late_hosts)
+    late.daemon = True
+    late.start()
     try:
         if given[0] is not None and not re.fullmatch(r".+:\d+", given[0]):
             raise ValueError(f"{given[0]} is not an address and a port, host:port")
-        # JAX aborts the process when its own time is over; see `command.define_hosts`, which is before it.
-        timeout = WAIT_SECONDS + 60
+        timeout = WAIT_SECONDS + 60  # then JAX would abort the process
         jax.distributed.initialize(coordinator_address, num_processes, process_id, initialization_timeout=timeout)
     except jax.errors.JaxRuntimeError as error:  # of its service and client, which have all they need
         raise HostsLate(f"the other hosts cannot be reached ({error}); start all of them again.") from None
@@ -122,16 +132,24 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
             f"the other hosts cannot be joined ({error}): give --coordinator_address, --num_processes and "
             "--process_id, or --num_processes=1 for this host alone."
         ) from None
+    finally:
+        late.cancel()
     return Hosts(jax.process_index(), jax.process_count())
 
 
+def _end_for_late_hosts() -> NoReturn:
+    print_error(HostsLate(f"the other hosts did not come within {WAIT_SECONDS} s; start all of them again."))
+    sys.stderr.flush()
+    os._exit(RESTART_EXIT_CODE)  # the main thread is deep in JAX
+
+
 def has_tpu_chips() -> bool:
-    """Whether this machine shows devices as TPU drivers make them."""
+    """Returns whether this machine has the device files of TPU drivers."""
     return bool(glob.glob("/dev/accel[0-9]*") or glob.glob("/dev/vfio/[0-9]*"))
 
 
 def _may_have_other_hosts() -> bool:
-    """Whether this machine has TPU chips, and does not say that it is the only host that has them."""
+    """Returns whether this machine has TPU chips, and its environment does not name it as the only host."""
     if not has_tpu_chips() or importlib.util.find_spec("libtpu") is None:
         return False
     workers = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES")
@@ -140,7 +158,7 @@ def _may_have_other_hosts() -> bool:
 
 
 def _gather(index: int, message: bytes) -> dict[int, bytes]:
-    """The messages of all hosts by index, in as many collectives as the longest has slices."""
+    """Returns the messages of all hosts by index, in as many collectives as the longest has slices."""
     header = np.array([(index, len(message))], _HEADER).tobytes()
     whole = np.frombuffer(header + message, np.uint8)
     slices = [_gather_slice(whole[:_SLICE_BYTES])]
@@ -153,5 +171,7 @@ def _gather(index: int, message: bytes) -> dict[int, bytes]:
 
 
 def _gather_slice(part: np.ndarray) -> np.ndarray:
-    """One slice of every host, uint8 [hosts, _SLICE_BYTES]."""
+    """Gathers one slice of every host, uint8 [hosts, _SLICE_BYTES]."""
+    from jax.experimental import multihost_utils
+
     return multihost_utils.process_allgather(np.pad(part, (0, _SLICE_BYTES - len(part))))

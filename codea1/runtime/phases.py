@@ -1,23 +1,29 @@
-"""What this process is doing, and how long each phase of a step takes.
+"""What this process is doing, and a watchdog that ends it where it makes no progress.
 
-The main thread alone says what is being done, for the watchdog, which must tell a slow process from one that hangs.
-What nests is told from the outside in: "step 7", "rollout", "collective".
+The main thread alone says what is being done. What nests is listed from the outside in: "step 7", "rollout",
+"collective".
 """
 
+import faulthandler
+import os
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from jax.profiler import TraceAnnotation
+from codea1.runtime.errors import RESTART_EXIT_CODE
+
+_LONGEST_LOOK = 10.0  # seconds between looks, at most
+_LOOKS_PER_LIMIT = 8
 
 
-@dataclass
+@dataclass(eq=False)
 class Activity:
-    """One thing that is being done, and when, by `time.monotonic`, it last got on."""
+    """One thing that is being done, and when, by `time.monotonic`, it last made progress."""
 
     name: str
-    began: float = field(default_factory=time.monotonic)
     moved: float = field(default_factory=time.monotonic)
 
 
@@ -26,7 +32,7 @@ _activities: list[Activity] = []  # the innermost is the last
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """Says that what happens inside is `name`; those that have a limit are in `config.watchdog`."""
+    """Marks what happens inside as `name`; `config.watchdog` limits some names."""
     _activities.append(Activity(name))
     try:
         yield
@@ -36,28 +42,74 @@ def doing(name: str) -> Iterator[None]:
 
 
 def progress() -> None:
-    """Says that the innermost activity gets on."""
+    """Marks that the innermost activity makes progress."""
     if _activities:
         _activities[-1].moved = time.monotonic()
 
 
 def now() -> tuple[Activity, ...]:
-    """What is being done, from the outside in; any thread may ask."""
+    """Returns what is being done, from the outside in; any thread may call it."""
     return tuple(_activities)
 
 
-class Stopwatch:
-    """Seconds of wall time by phase."""
+class Watchdog:
+    """Detects a stalled activity, dumps all stacks, and later exits with the restart code. A context manager.
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    Each host of a run has its own. Time is counted by its own looks: a process that was suspended as a whole, and
+    continues, was not stalled.
+    """
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
-        started = time.monotonic()
-        try:
-            with TraceAnnotation(name):
-                yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+    def __init__(self, limits: Mapping[str, float], host: int = 0) -> None:
+        """Prepares to watch.
+
+        Args:
+          limits: `config.watchdog`: seconds without progress, by the name of the activity; 0: no limit. Its
+            "restart_after" is how long after the dump the process exits; 0: never.
+          host: index of this host, for the message.
+        """
+        self._limits = {name: float(limit) for name, limit in limits.items() if limit}
+        self._restart_after = self._limits.pop("restart_after", None)
+        self._host = host
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="codea1-watchdog", daemon=True)
+        self._seen: tuple[Activity, float] | None = None  # the innermost, and its `moved`
+        self._still = 0.0  # seconds for which that has been so
+        self._dumped = False
+
+    def __enter__(self) -> "Watchdog":
+        if self._limits:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        shortest = min(filter(None, [*self._limits.values(), self._restart_after]))
+        between = min(_LONGEST_LOOK, shortest / _LOOKS_PER_LIMIT)
+        while not self._closed.wait(between):
+            self._look(between)
+
+    def _look(self, seconds: float) -> None:
+        activities = now()
+        seen = (activities[-1], activities[-1].moved) if activities else None
+        if seen is None or seen != self._seen:
+            self._seen, self._still, self._dumped = seen, 0.0, False
+            return
+        self._still += seconds
+        limit = self._limits.get(activities[-1].name)
+        if limit is None or self._still < limit:
+            return
+        if not self._dumped:
+            self._dumped = True
+            what = " > ".join(each.name for each in activities)
+            self._say(f"has made no progress for {self._still:.0f} s in: {what}. All its threads:")
+            faulthandler.dump_traceback(sys.__stderr__)
+        if self._restart_after and self._still >= limit + self._restart_after:
+            self._say(f"ends, to be started again (exit code {RESTART_EXIT_CODE})")
+            os._exit(RESTART_EXIT_CODE)
+
+    def _say(self, sentence: str) -> None:
+        print(f"watchdog: host {self._host} {sentence}", file=sys.__stderr__, flush=True)

@@ -1,12 +1,12 @@
 """Work on questions, dealt over the hosts: each piece is done by one host, and all hosts learn what came of it."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing, progress
-from codea1.runtime.stable_hash import stable_hash
 
 
 class Shares:
@@ -18,7 +18,7 @@ class Shares:
     """
 
     def __init__(self, hosts: Hosts, question_ids: Sequence[str]) -> None:
-        """`question_ids`: all that there will be work on; see `deal`."""
+        """Deals the questions over the hosts: `question_ids` are all that there will be work on."""
         self._hosts = hosts
         self._host_of = deal(question_ids, hosts.count)
         self._own: dict[int, Future] = {}  # by place among the pieces
@@ -32,22 +32,17 @@ class Shares:
 
     def collect(self) -> list[Any]:
         """Waits for all pieces of all hosts and returns every result, in the order of the pieces."""
-        results: dict[int, Any] = {}
-        for own in self._hosts.exchange(self._own_results()):
-            results |= own
-        return [results[place] for place in range(self._count)]
-
-    def _own_results(self) -> dict[int, Any]:
-        results = {}
+        own: dict[int, Any] = {}
         with doing("sandbox"):
             for place, future in self._own.items():
-                results[place] = future.result()
+                own[place] = future.result()
                 progress()
-        return results
+        results = {place: result for part in self._hosts.exchange(own) for place, result in part.items()}
+        return [results[place] for place in range(self._count)]
 
 
 def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:
-    """The host that works on each question.
+    """Returns the host that works on each question.
 
     Numbers of questions differ by at most one share; within that, a question goes to the same host whenever it comes,
     which remembers what its ground truth answers (consistent hashing with bounded loads, Mirrokni et al. 2016).
@@ -61,3 +56,8 @@ def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:
         room[host] -= 1
         host_of[question_id] = host
     return host_of
+
+
+def stable_hash(text: str) -> int:
+    """Returns 32 bits of BLAKE2b: the same in every process and on every machine, unlike Python's `hash`."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")

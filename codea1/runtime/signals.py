@@ -1,4 +1,4 @@
-"""Being asked to stop, as a machine is before it is taken away: when that is heeded, and how a run ends by it."""
+"""Requests to stop, as a machine gets one before it is taken away, and the points at which a run acts on them."""
 
 import os
 import signal
@@ -10,22 +10,22 @@ from codea1.runtime.errors import RESTART_EXIT_CODE
 from codea1.runtime.hosts import Hosts
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_EXCHANGE_EVERY = 4  # safe points: several hosts must ask one another
+_EXCHANGE_EVERY = 4  # safe points: with several hosts, to look is a collective
 
 
 class Stopped(Exception):
-    """The run was asked to stop. Whoever holds what is not saved yet saves it and passes this on."""
+    """The run was asked to stop. What catches it saves what is not saved yet and raises it again."""
 
 
 class StopRequest:
-    """Whether this process was asked to stop. As a context manager it is SIGTERM and SIGINT that ask.
+    """Holds whether this process was asked to stop; as a context manager, by SIGTERM or SIGINT.
 
-    A second signal ends the process at once, as does the first while `costs_nothing`. Both are seen by a thread, since
-    the main one may be held up for minutes in a compilation or in a collective that never ends.
+    A second signal ends the process at once, as does the first while `can_exit_now`. A thread receives both, since the
+    main one may be held up for minutes by a compilation, or by a collective that never ends.
     """
 
     def __init__(self) -> None:
-        self.costs_nothing = True  # ending this very moment loses nothing that is done
+        self.can_exit_now = True  # to end at this moment loses no work
         self._asked = threading.Event()
         self._passed = 0  # safe points
 
@@ -34,9 +34,9 @@ class StopRequest:
         self._asked.set()
 
     def safe_point(self, hosts: Hosts) -> None:
-        """Raises Stopped where a host was asked to stop, on all hosts at the same call: it is a collective.
+        """Raises Stopped where a host was asked to stop, on all hosts at the same call.
 
-        With several hosts only every few calls look; the calls must be the same on all of them.
+        A collective. With several hosts only every _EXCHANGE_EVERY-th call looks.
         """
         self._passed += 1
         if hosts.count > 1 and self._passed % _EXCHANGE_EVERY:
@@ -45,34 +45,34 @@ class StopRequest:
             raise Stopped
 
     def __enter__(self) -> "StopRequest":
-        self._heard, self._ear = socket.socketpair()
-        self._ear.setblocking(False)
+        self._wakeup_read, self._wakeup_write = socket.socketpair()
+        self._wakeup_write.setblocking(False)
         # Python's handlers wait for the main thread; the bytes that it writes for each signal do not.
         self._old = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
         for number in SIGNALS:
             signal.siginterrupt(number, False)
-        self._old_ear = signal.set_wakeup_fd(self._ear.fileno(), warn_on_full_buffer=False)
+        self._old_wakeup = signal.set_wakeup_fd(self._wakeup_write.fileno(), warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="codea1-signals", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.set_wakeup_fd(self._old_ear)
+        signal.set_wakeup_fd(self._old_wakeup)
         for number, handler in self._old.items():
             signal.signal(number, handler)
-        self._ear.close()
+        self._wakeup_write.close()
         self._thread.join()
-        self._heard.close()
+        self._wakeup_read.close()
 
     def _listen(self) -> None:
-        while byte := self._heard.recv(1):
+        while byte := self._wakeup_read.recv(1):
             number = byte[0]
             if number not in SIGNALS:
                 continue
             name = signal.Signals(number).name
             if self._asked.is_set():
                 _end(128 + number, f"{name} again: ended at once.")
-            if self.costs_nothing:
+            if self.can_exit_now:
                 _end(RESTART_EXIT_CODE, f"{name}: ended; nothing was lost.")
             _say(f"{name}: the last whole step is saved first; a second signal ends the run at once.")
             self.ask()

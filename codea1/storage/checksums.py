@@ -1,17 +1,25 @@
-"""Sizes and CRC-32C checksums of files: of a bucket's objects as Cloud Storage keeps them, without reading them."""
+"""Sizes and CRC-32C checksums of files, and the manifest of a folder that holds those of all its files.
+
+Of a bucket's objects, Cloud Storage keeps the checksums: the objects are not read.
+"""
 
 import base64
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import google_crc32c
 from etils import epath
 
+from codea1.runtime.errors import BadInput
 from codea1.storage.faults import retried
-from codea1.storage.objects import filesystem, is_remote
+from codea1.storage.objects import files, filesystem, is_remote, read, write_atomically
 
+MANIFEST = "manifest.json"
+# Orbax writes these when all else of a saved step is there: the time of the commit, and the marker of completeness.
+_WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt", MANIFEST)
 _CHUNK_BYTES = 1 << 22
 _THREADS = 8
 
@@ -47,11 +55,11 @@ class RunningChecksum:
         return Checksum(self._size, base64.b64encode(self._crc32c.digest()).decode())
 
 
-def checksums(folder: epath.Path, files: Iterable[str]) -> dict[str, Checksum | None]:
+def checksums(folder: epath.Path, names: Iterable[str]) -> dict[str, Checksum | None]:
     """Returns the checksums of files by name relative to `folder`; None where there is none. Raises StorageFailed."""
-    files = list(files)
+    names = list(names)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return dict(zip(files, threads.map(lambda name: checksum(folder / name), files), strict=True))
+        return dict(zip(names, threads.map(lambda name: checksum(folder / name), names), strict=True))
 
 
 def checksum(path: epath.Path) -> Checksum | None:
@@ -74,3 +82,57 @@ def checksum(path: epath.Path) -> Checksum | None:
         return retried(f"reading {path}", compute)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
+
+
+def write_manifest(folder: epath.Path) -> None:
+    """Writes the manifest of all files that are in `folder` now. Raises StorageFailed."""
+    found = checksums(folder, [name for name in files(folder) if name not in _WRITTEN_LATER])
+    listed = {name: each._asdict() for name, each in found.items() if each is not None}
+    write_atomically(folder / MANIFEST, json.dumps({"files": listed, "crc32c": _crc32c(listed)}, indent=1) + "\n")
+
+
+def read_manifest(folder: epath.Path, beginning: str = "") -> dict[str, Checksum]:
+    """Returns the checksums of the files of `folder` whose names, relative to it, have this beginning.
+
+    Raises BadInput: the manifest is missing or damaged; StorageFailed.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(read(path))
+        listed = {name: Checksum(int(entry["size"]), str(entry["crc32c"])) for name, entry in manifest["files"].items()}
+        if manifest["crc32c"] != _crc32c(manifest["files"]):
+            raise ValueError
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing.") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"{path} is damaged.") from None
+    return {name: wanted for name, wanted in listed.items() if name.startswith(beginning)}
+
+
+def check_manifest(folder: epath.Path, beginning: str = "") -> None:
+    """Returns where the files of `folder` whose names have this beginning are those of its manifest.
+
+    Those on a disk are read once; for those in a bucket, Cloud Storage's own checksums are compared.
+
+    Raises:
+      BadInput: names the first file that is missing, has another size, or other content.
+      StorageFailed: they cannot be read.
+    """
+    listed = read_manifest(folder, beginning)
+    found = checksums(folder, listed)
+    for name, wanted in listed.items():
+        check_same(folder / name, found[name], wanted)
+
+
+def check_same(path: epath.Path, found: Checksum | None, wanted: Checksum | None) -> None:
+    """Raises BadInput where a file is missing, or is not the one that the manifest lists."""
+    if found is None or wanted is None:
+        raise BadInput(f"{path} is missing.")
+    if found.size != wanted.size:
+        raise BadInput(f"{path} is damaged: it has {found.size} bytes, and had {wanted.size}.")
+    if found != wanted:
+        raise BadInput(f"{path} is damaged: its content is not what was saved.")
+
+
+def _crc32c(listed: Mapping[str, Mapping[str, object]]) -> str:
+    return checksum_of(json.dumps(listed, sort_keys=True).encode()).crc32c

@@ -10,7 +10,7 @@ keeps its last two checkpoints and the best; --config.checkpoint.keep_last=100 k
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -18,14 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1.config import config_of
-from codea1.evaluation.cross_play import Players, cross_play, matrix
-from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.held_out import HeldOut, summary
 from codea1.game.methods import METHODS
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
-from codea1.training.opened_run import opened_run
+
+if TYPE_CHECKING:
+    from codea1.evaluation.cross_play import Players
 
 STEPS = flags.DEFINE_list("steps", None, "checkpoints that play; all that are there")
 SPLIT = flags.DEFINE_enum("split", "validation", ["validation", "test"], "questions of the run's config that are asked")
@@ -34,11 +33,17 @@ HOSTS = command.define_hosts()
 
 def main(run: str) -> None:
     hosts = HOSTS()
+    # Imports JAX, once the flags are checked.
+    from codea1.evaluation.cross_play import cross_play, matrix
+    from codea1.evaluation.evaluations import write_evaluation
+    from codea1.evaluation.held_out import HeldOut, summary
+    from codea1.training.opened_run import opened_run
+
     with opened_run(run, STEPS.value or [], hosts, _config_with_test_llm) as opened:
         config, parts, steps = opened.config, opened.parts, opened.steps
 
-        def players_of(step: int) -> Players:
-            opened.take(step)
+        def players_of(step: int) -> "Players":
+            opened.restore(step)
             return parts.players
 
         asked = HeldOut.of_config(config, parts.rules, SPLIT.value, parts.questions(SPLIT.value), 1)
@@ -47,7 +52,7 @@ def main(run: str) -> None:
     evaluation = summary(measured, steps[-1], f"cross_play_{SPLIT.value}", ids)
     hosts.of_main(lambda: write_evaluation(opened.folder, f"cross_play_{SPLIT.value}", evaluation))
     if hosts.is_main:
-        Console().print(_table(evaluation, steps))
+        Console().print(_table(evaluation, steps, matrix(evaluation["metrics"], "kill", steps)))
 
 
 def _config_with_test_llm(folder: RunFolder) -> ConfigDict:
@@ -57,14 +62,13 @@ def _config_with_test_llm(folder: RunFolder) -> ConfigDict:
     return config
 
 
-def _table(evaluation: Mapping[str, Any], steps: Sequence[int]) -> Table:
-    metrics = evaluation["metrics"]
+def _table(evaluation: Mapping[str, Any], steps: Sequence[int], kills: Sequence[Sequence[float]]) -> Table:
     title = f"right tests that fail the program, in %; {evaluation['questions']} questions of the {SPLIT.value} split"
     table = Table("Code LLM of step", "fails its check", title=title, title_justify="left")
     for step in steps:
         table.add_column(f"Test LLM of {step}", justify="right")
-    for step, row in zip(steps, matrix(metrics, "kill", steps), strict=True):
-        wrong = 1 - metrics[f"code_pass_at_1_step_{step}"]["mean"]
+    for step, row in zip(steps, kills, strict=True):
+        wrong = 1 - evaluation["metrics"][f"code_pass_at_1_step_{step}"]["mean"]
         table.add_row(str(step), f"{100 * wrong:.1f}", *(f"{100 * share:.1f}" for share in row))
     return table
 

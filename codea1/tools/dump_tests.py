@@ -14,6 +14,7 @@ several hosts the same command runs on each, and host 0 writes.
 import copy
 import dataclasses
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -32,9 +33,9 @@ from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import location
-from codea1.training.opened_run import OpenedRun, opened_run
-from codea1.training.setup import mistake_book
-from codea1.training.step import Step
+
+if TYPE_CHECKING:
+    from codea1.training.opened_run import OpenedRun
 
 RUN = flags.DEFINE_string("run", None, "folder of a run with a Test LLM")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -48,8 +49,10 @@ def main() -> None:
         raise BadInput("give --run, the run's folder, and --output, the file to write.")
     hosts = HOSTS()
     output = location(OUTPUT.value, "--output")
+    from codea1.training.opened_run import opened_run  # imports JAX, once the flags are checked
+
     with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
-        opened.take(*opened.steps)
+        opened.restore(*opened.steps)
         tests = list(_tests(opened, hosts))
     if hosts.is_main:
         write_static_tests(output, tests)
@@ -75,8 +78,11 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
     return config
 
 
-def _tests(opened: OpenedRun, hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
+def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
     """Yields the right tests of each training question."""
+    from codea1.training.setup import mistake_book
+    from codea1.training.step import Step
+
     config, parts = opened.config, opened.parts
     reward = StrictReward(parts.rules.reward.alpha, parts.rules.num_tests)
     rules = dataclasses.replace(parts.rules, reward=reward, num_suites=1, history_size=0)
@@ -88,7 +94,7 @@ def _tests(opened: OpenedRun, hosts: Hosts) -> Iterator[tuple[Question, list[Tes
             step = Step(0, parts.players, rules, parts.feed, opened.grader, book, hosts)
             step.sample_suites(step.sample_solutions(questions, step.retrieve(questions)))
             step.collect_verdicts()
-            step.assign_rewards()  # which tells when the sandbox judges nothing
+            step.assign_rewards()  # raises BadInput where the sandbox judges nothing
             step.update_book()
             yield from ((record.question, _right_tests(record)) for record in step.round.questions)
             progress.advance(task, len(questions))

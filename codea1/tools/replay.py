@@ -1,4 +1,4 @@
-"""Makes the update of one step of a run again, from its saved samples, and compares the metrics with the run's.
+"""Replays the update of one step of a run from its saved samples, and compares the metrics with the run's.
 
   python -m codea1.tools.replay runs/tiny/code_a1 --step=91
 
@@ -9,6 +9,7 @@ Changes nothing in the run's folder. Exits with 1 when a metric differs by more 
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 from rich.console import Console
@@ -18,7 +19,9 @@ from codea1.config import config_of
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
-from codea1.training.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
+
+if TYPE_CHECKING:  # it imports JAX, which takes seconds; wrong flags are reported before
+    from codea1.training.saved_step import MetricPair, Tolerance
 
 STEP = flags.DEFINE_integer("step", None, "training step", lower_bound=1)
 HOSTS = command.define_hosts()
@@ -32,6 +35,8 @@ def main(run: str) -> None:
             raise BadInput("--step is missing: it says which training step is made again.")
         folder = RunFolder.existing(run)
         config = config_of(folder)
+        from codea1.training.saved_step import ROUNDING, SavedStep
+
         saved = SavedStep(folder, config, STEP.value)
         console.print(f"{folder.path}: step {saved.step} again, from {saved.start}")
         pairs = saved.replay()
@@ -42,7 +47,7 @@ def main(run: str) -> None:
         sys.exit(1)
 
 
-def _table(pairs: Sequence[MetricPair], tolerance: Tolerance) -> Table:
+def _table(pairs: "Sequence[MetricPair]", tolerance: "Tolerance") -> Table:
     table = Table("metric", "run", "replay", "difference", "")
     for pair in pairs:
         said = "equal" if pair.is_equal else "rounding" if pair.is_close(tolerance) else "DIFFERS"
@@ -51,7 +56,7 @@ def _table(pairs: Sequence[MetricPair], tolerance: Tolerance) -> Table:
     return table
 
 
-def _verdict(pairs: Sequence[MetricPair], tolerance: Tolerance) -> str:
+def _verdict(pairs: "Sequence[MetricPair]", tolerance: "Tolerance") -> str:
     if all(pair.is_equal for pair in pairs):
         return f"all {len(pairs)} metrics are equal to the last bit"
     within = f"{tolerance.absolute:g} + {tolerance.relative:g} of the value"

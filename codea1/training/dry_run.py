@@ -1,28 +1,29 @@
-"""A run rehearsed: everything that training does, once, on what is loaded, and nothing kept.
+"""A dry run: everything that training does, once, and nothing is kept.
 
 The sandbox judges programs whose verdict is known, everything is compiled, and one step is played on the first batch of
 questions. What the players learn ends with the process.
 """
 
 import contextlib
+import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 from rich.table import Table
 
-from codea1.players.player import Player
-from codea1.runtime.compilations import Compilation
-from codea1.runtime.device_memory import GIB, limit_bytes, memory_metrics
+from codea1.config import trained_sequences
+from codea1.game.methods import METHODS, CodeRewardSource
+from codea1.learn.batch import RowShape
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.batch_table import Gradings, StepSizes, batch_table
+from codea1.training.profile import memory_limit_gib, memory_metrics
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
 
@@ -49,32 +50,35 @@ _SHOWN = (  # of each player's metrics, those there are
 
 
 class DryRun:
-    """The loop of `codea1.train` with one step and no folder, as every host does it; one of them prints."""
+    """Runs the loop of `codea1.train` with one step and no folder; host 0 prints."""
 
     def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config = config
         self._parts = parts
         self._players = parts.players
         self._policies = parts.policies
+        self.learners = parts.learners
         self._sandbox = sandbox
         self._hosts = hosts
         width = None if sys.stdout.isatty() else 120
         self._console = Console(quiet=not hosts.is_main, highlight=False, width=width)
 
-    @property
-    def learners(self) -> list[Player]:
-        """The players that learn, each once, whatever it plays."""
-        return [player for player in self._policies.values() if player.learns]
-
     def prepare(self) -> None:
         """Shows devices and batches, examines the sandbox and compiles. Raises BadInput: it judges wrongly."""
-        self._show_devices()
+        kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
+        mesh = next(iter(self._policies.values())).functions.mesh
+        axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+        self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
         self._show_batches()
-        self._examine_sandbox()
+        with self._hosts.agreed():
+            wrong = misjudged(self._sandbox)
+            if wrong:
+                raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
+        self._console.print(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
         self._compile()
 
     def steps(self) -> list[int]:
-        """The first step in which policies learn: with PPO, after the warm-up of the critics."""
+        """Returns the first step in which policies learn: with PPO, after the warm-up of the critics."""
         own = [self._config[player.name] for player in self.learners]
         return [1 + max((each.critic.warmup_steps for each in own if each.advantage == "gae"), default=0)]
 
@@ -97,51 +101,36 @@ class DryRun:
 
     def conclude(self) -> None:
         """Shows how much memory was in use."""
-        peak, limit = memory_metrics(self._hosts), limit_bytes()
+        peak, limit = memory_metrics(self._hosts), memory_limit_gib()
         if peak:
-            of = f" of {limit / GIB:.2f} GiB" if limit else ""
+            of = f" of {limit:.2f} GiB" if limit else ""
             self._console.print(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")
         else:
             self._console.print("the devices do not tell how much memory was in use")
         self._console.print("dry run done: nothing was written.")
 
-    def _show_devices(self) -> None:
-        kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
-        mesh = next(iter(self._policies.values())).functions.mesh
-        axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
-
     def _show_batches(self) -> None:
         config, parts = self._config, self._parts
-        sizes = {
-            name: StepSizes.of(config, name, player.functions.row_shapes) for name, player in self._policies.items()
-        }
-        self._console.print(batch_table(config, len(parts.train), sizes))
-        gradings = Gradings.of(config)
+        row_shapes = {name: player.functions.row_shapes for name, player in self._policies.items()}
+        self._console.print(batch_table(config, len(parts.train), row_shapes))
+        programs, ground_truths = num_gradings(config)
         self._console.print(
-            f"sandbox gradings in one step, at most: {gradings.programs:,} of programs and "
-            f"{gradings.ground_truths:,} of ground truths, over {self._hosts.count} hosts"
+            f"sandbox gradings in one step, at most: {programs:,} of programs and {ground_truths:,} of ground truths, "
+            f"over {self._hosts.count} hosts"
         )
         self._console.print(parts.counted)
         if parts.untested:
             self._console.print(f"{len(parts.untested)} more training questions have no tests and are left out")
 
-    def _examine_sandbox(self) -> None:
-        with self._hosts.agreed():
-            wrong = misjudged(self._sandbox)
-            if wrong:
-                raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
-        self._console.print(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
-
     def _compile(self) -> None:
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
-        table = Table("compiled", "seconds", title="Programs", title_justify="left", caption=shared)
+        table = Table("function", "seconds", title="Compiled functions", title_justify="left", caption=shared)
         total = 0.0
         for name, player in self._policies.items():
             for what, warm_up in {"generation": player.warm_up, "learning": player.warm_up_learning}.items():
                 self._console.print(f"compiling the {what} of the {name} player")
                 with doing("compile"):
-                    compiled: Sequence[Compilation] = warm_up()
+                    compiled = warm_up()
                 total += sum(each.seconds for each in compiled)
                 for each in compiled:
                     table.add_row(f"{name}: {each.name}", f"{each.seconds:.1f}")
@@ -156,3 +145,66 @@ class DryRun:
             if any(value is not None for value in values):
                 table.add_row(key, *("" if value is None else f"{value:.4g}" for value in values))
         return table
+
+
+def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Table:
+    """Returns what each player does in one step and in the whole run, for people.
+
+    Where a number depends on what is sampled it is the most there can be, in one round of the game.
+
+    Args:
+      questions: how many there are to train on.
+      row_shapes: of the micro-batches of each player, shortest first.
+    """
+    table = Table("in one step", *row_shapes, title="Batches", title_justify="left")
+    columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
+    for what in columns[0]:
+        table.add_row(what, *(column[what] for column in columns))
+    steps = config.steps
+    table.add_section()
+    epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
+    optimizer_steps = [config[name].mini_batches * (trained_sequences(config, name) > 0) for name in row_shapes]
+    table.add_row(f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps))
+    table.add_row(f"over {steps:,} steps: samples", *(f"{steps * _num_samples(config, name):,}" for name in row_shapes))
+    return table
+
+
+def _batches(config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
+    """Returns the column of one player, which has the numbers of all roles that it plays."""
+    own, roles = config[name], METHODS[config.method].roles_of(name)
+    prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
+    what = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
+    samples = _num_samples(config, name)
+    sequences = trained_sequences(config, name)  # 0 if it is frozen
+    mini_batches = own.mini_batches if sequences else 0
+    sequences_of_one = sequences // own.mini_batches
+    longest_rows = math.ceil(sequences_of_one / row_shapes[-1].rows)  # if every sequence takes a row of the longest
+    return {
+        "questions": f"{config.questions_per_step:,}",
+        "prompts": f"{sum(prompts_of[role] for role in roles):,}",
+        "samples": f"{samples:,} {what}",
+        "tokens generated, at most": f"{samples * own.max_response_length:,}",
+        "sequences trained, at most": f"{sequences:,}",
+        "tokens trained, at most": f"{sequences * (own.max_prompt_length + own.max_response_length):,}",
+        "mini-batches": f"{mini_batches} of {sequences_of_one:,}" if mini_batches else "0",
+        "micro-batches, at most": f"{mini_batches * longest_rows:,}",
+        "rows x tokens of one": ", ".join(f"{shape.rows} x {shape.length}" for shape in row_shapes),
+    }
+
+
+def _num_samples(config: ConfigDict, name: str) -> int:
+    solutions = config.questions_per_step * config.game.num_solutions
+    samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
+    return sum(samples_of[role] for role in METHODS[config.method].roles_of(name))
+
+
+def num_gradings(config: ConfigDict) -> tuple[int, int]:
+    """Returns how often programs and ground truths run in one step, over all hosts, if no result is remembered.
+
+    A solution runs on the book's tests and on those of its suites, or on fixed tests alone. The ground truth runs twice
+    on the tests of each solution, to see that it agrees with itself.
+    """
+    solutions = config.questions_per_step * config.game.num_solutions
+    if METHODS[config.method].code_reward is not CodeRewardSource.GENERATED_TESTS:
+        return solutions, 0
+    return 2 * solutions, 2 * solutions

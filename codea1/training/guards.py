@@ -1,9 +1,13 @@
-"""What a run needs around it: the same input on every host, a sandbox, a watchdog, the folder's lock, signals."""
+"""What a run needs around it: the same input on every host, a sandbox, a watchdog, the folder's lock, signals.
+
+What needs JAX, which takes seconds to import, is imported once the flags and the config are checked.
+"""
 
 import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
@@ -11,13 +15,13 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import doing
+from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
-from codea1.runtime.watchdog import Watchdog
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.dry_run import DryRun
-from codea1.training.setup import assemble
-from codea1.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from codea1.training.dry_run import DryRun
+    from codea1.training.trainer import Trainer
 
 
 @contextlib.contextmanager
@@ -28,8 +32,8 @@ def guarded(
     *,
     dry_run: bool,
     allow_previous_step: bool,
-) -> Iterator[Trainer | DryRun]:
-    """Opens the run in `workdir`, or its rehearsal, and closes it whatever happens.
+) -> "Iterator[Trainer | DryRun]":
+    """Opens the run in `workdir`, or a dry run, and closes it whatever happens.
 
     Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
 
@@ -54,12 +58,16 @@ def guarded(
                 hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict()))
             elif not dry_run:
                 raise BadInput("--workdir is missing: it names the folder of the run.")
+            from codea1.training.setup import assemble
+
             with doing("storage"):
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
             sandbox = stack.enter_context(SandboxPool.of_config(config))
         if dry_run:
+            from codea1.training.dry_run import DryRun
+
             yield DryRun(config, parts, sandbox, hosts)
             return
 
@@ -71,6 +79,8 @@ def guarded(
         folder = hosts.of_main(open_locked)
         with hosts.agreed():
             folder.require_visible()
+        from codea1.training.trainer import Trainer
+
         stop = stack.enter_context(StopRequest())  # not before: what drives a TPU may take signals when it starts
         try:
             with Trainer(config, parts, sandbox, folder, hosts, stop, allow_previous_step) as trainer:

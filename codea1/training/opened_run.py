@@ -1,4 +1,4 @@
-"""A run opened for its saved players to answer once more: assembled, with checkpoints and a sandbox; and measured."""
+"""A run opened for its saved players to answer again: its components, checkpoints and a sandbox."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +21,16 @@ from codea1.training.setup import Components, assemble
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """What programs that ask a run's players have in common."""
+    """A run whose players can be given the states of its checkpoints."""
 
     folder: RunFolder
     config: ConfigDict
     parts: Components
-    steps: Sequence[int]  # those that were asked for, in order, each once
+    steps: Sequence[int]  # the chosen ones, in order, each once
     grader: Grader
     checkpoints: Checkpoints
 
-    def take(self, step: int) -> None:
+    def restore(self, step: int) -> None:
         """Gives the players their states of a step."""
         self.parts.restore(self.checkpoints, step)
 
@@ -46,7 +46,7 @@ def opened_run(
 
     Args:
       steps: of checkpoints, each "last", "best" or a number; all that there are where none is named.
-      config_for: gives the config by which it plays; its own, or one that refuses the run or changes a player.
+      config_for: returns the config to play with; by default the run's own. It may raise BadInput.
 
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
     """
@@ -81,7 +81,7 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
     """
     with opened_run(run, [step], hosts) as opened:
         (number,) = opened.steps
-        opened.take(number)
+        opened.restore(number)
         config, parts = opened.config, opened.parts
         asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
         measured = evaluate(asked, parts.players, opened.grader, hosts)

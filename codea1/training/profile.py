@@ -1,21 +1,64 @@
-"""A profiler's trace of a few steps, in the run's folder; TensorBoard with the xprof plugin and Perfetto show it."""
+"""What a step costs: seconds by phase, memory of the devices, and a profiler's trace of a few steps."""
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 
 from codea1.runs.folder import RunFolder
+from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import write_atomically
 
+GIB = 1 << 30
 STEP = "training step"  # what a step is called in the trace, where it has its number
 _KINDS = ("xplane.pb", "trace.json.gz")  # TensorBoard's, Perfetto's
 
 
+class Stopwatch:
+    """Seconds of wall time by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
+        started = time.monotonic()
+        try:
+            with jax.profiler.TraceAnnotation(name):
+                yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+
+
+def memory_metrics(hosts: Hosts) -> dict[str, float]:
+    """Returns "perf/hbm_peak_gib": the most that any device of any host has had in use since its program began.
+
+    Nothing where devices do not report it, as CPUs do not. A collective.
+    """
+    own = max(_memory_stats("peak_bytes_in_use"), default=None)
+    peaks = [peak for peak in hosts.exchange(own) if peak is not None]
+    return {"perf/hbm_peak_gib": max(peaks) / GIB} if peaks else {}
+
+
+def memory_limit_gib() -> float | None:
+    """Returns the least that one of this host's devices lets programs use; None where none reports it."""
+    return min((limit / GIB for limit in _memory_stats("bytes_limit")), default=None)
+
+
+def _memory_stats(name: str) -> list[int]:
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    return [each[name] for each in stats if name in each]
+
+
 class ProfilerWindow:
-    """Traces this host while the steps of the window run; each host of a run has one of its own."""
+    """Traces this host in the steps of a window, into the run's folder; TensorBoard with xprof and Perfetto show it.
+
+    Each host of a run has its own.
+    """
 
     def __init__(self, folder: RunFolder, first: int, count: int, last: int, host: int) -> None:
         """Prepares a window of `count` steps from step `first` on; a `first` of 0 is no window.

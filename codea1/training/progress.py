@@ -1,4 +1,4 @@
-"""Progress of a run on the terminal: how far, how long still, how the two players do, and what is slow right now."""
+"""Progress of a run on the terminal: the step, the time left, how the players do, and what happens now."""
 
 import time
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ class Progress:
             self.print(self._line())
 
     def note(self, text: str) -> None:
-        """Says what happens now, before something slow: it is shown until the next note or step."""
+        """Shows what happens now, before something slow, until the next note or step."""
         self._note = text
         if self._live is not None:
             self._live.update(self._view(), refresh=True)

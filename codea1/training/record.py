@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rich.console import Console
+
 from codea1.evaluation.evaluations import write_evaluation
 from codea1.evaluation.run_report import table_title, terminal_table, write_report
 from codea1.runs.folder import RunFolder
@@ -19,9 +21,16 @@ class Record(contextlib.ExitStack):
     """Progress on the terminal, metrics, samples, evaluations and the report. Close it when the run ends."""
 
     def __init__(
-        self, folder: RunFolder, done: int, last_row: int, steps: int, every: int, cursor: Checksum | None
+        self,
+        folder: RunFolder,
+        done: int,
+        last_row: int,
+        steps: int,
+        every: int,
+        cursor: Checksum | None,
+        is_main: bool = True,
     ) -> None:
-        """Opens the record of a run; what it holds of later steps is forgotten.
+        """Opens the record of a run, and removes what it holds of later steps.
 
         Args:
           folder: the run's.
@@ -30,13 +39,17 @@ class Record(contextlib.ExitStack):
           steps: that the run will have.
           every: how often a step is printed where there is no terminal.
           cursor: what `cursor` returned when step `done` was saved.
+          is_main: whether this host writes the record; on the others, every method does nothing.
 
         Raises:
-          BadInput: what is there of the metrics is damaged.
+          BadInput: the metrics that are there are damaged.
           StorageFailed: the folder cannot be read or written.
         """
         super().__init__()
-        self._folder = folder
+        self._folder, self._is_main = folder, is_main
+        self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
+        if not is_main:
+            return
         self._retries = 0
         self._metrics = self.enter_context(MetricsWriter(folder))
         self._metrics.truncate_after(last_row)
@@ -49,64 +62,32 @@ class Record(contextlib.ExitStack):
             )
         self._samples = Samples(folder)
         self._samples.remove_after(done)
-        self._progress = self.enter_context(Progress(steps, max(done, 0), every=every))
+        self.enter_context(self.progress)
         if is_changed:
-            self._progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
-
-    def note(self, text: str) -> None:
-        """Shows what slow thing happens now."""
-        self._progress.note(text)
-
-    def print(self, *lines: str) -> None:
-        """Prints lines."""
-        for line in lines:
-            self._progress.print(line)
+            self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
 
     def write_metrics(self, step: int, row: Mapping[str, float]) -> None:
-        """Writes the metrics of a step, and how often storage had to be asked again since the last."""
-        retries = retries_so_far()
-        self._metrics.write(step, {**row, "storage/retries": retries - self._retries})
-        self._retries = retries
+        """Writes the metrics of a step, and how many storage operations were retried since the last."""
+        if self._is_main:
+            retries = retries_so_far()
+            self._metrics.write(step, {**row, "storage/retries": retries - self._retries})
+            self._retries = retries
 
     def cursor(self) -> Checksum | None:
         """Returns what the metrics hold, once stored: for the checkpoint of the step that was written last."""
-        return self._metrics.flush()
+        return self._metrics.flush() if self._is_main else None
 
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Writes the samples of a step, a row each."""
-        self._samples.write(step, rows)
+        if self._is_main:
+            self._samples.write(step, rows)
 
     def write_evaluation(self, name: str, evaluation: Mapping[str, Any]) -> None:
         """Writes an evaluation; see `codea1.evaluation.evaluations`."""
-        write_evaluation(self._folder, name, evaluation)
-
-    def show_step(self, step: int, row: Mapping[str, float]) -> None:
-        """Shows that a step is done."""
-        self._progress.update(step, row)
+        if self._is_main:
+            write_evaluation(self._folder, name, evaluation)
 
     def write_report(self) -> None:
         """Writes the report and prints its table."""
-        self._progress.print(terminal_table(write_report(self._folder), table_title(self._folder)))
-
-
-class NoRecord(Record):
-    """Records nothing: what the hosts have that do not write the record."""
-
-    def __init__(self) -> None:
-        contextlib.ExitStack.__init__(self)
-
-    def note(self, text: str) -> None: ...
-
-    def print(self, *lines: str) -> None: ...
-
-    def write_metrics(self, step: int, row: Mapping[str, float]) -> None: ...
-
-    def cursor(self) -> Checksum | None: ...
-
-    def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None: ...
-
-    def write_evaluation(self, name: str, evaluation: Mapping[str, Any]) -> None: ...
-
-    def show_step(self, step: int, row: Mapping[str, float]) -> None: ...
-
-    def write_report(self) -> None: ...
+        if self._is_main:
+            self.progress.print(terminal_table(write_report(self._folder), table_title(self._folder)))

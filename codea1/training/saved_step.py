@@ -1,8 +1,10 @@
-"""One step of a run as its folder holds it: made again from its samples and the checkpoint before it, and compared."""
+"""Replays one step of a run from its samples and the checkpoint before it, and compares the metrics."""
 
 import copy
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from jax.sharding import Mesh
@@ -10,6 +12,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
+from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -17,7 +20,6 @@ from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
-from codea1.training.samples import of_rows
 
 _OF_THE_CLOCK = ("update_tflops_per_second", "update_mfu")
 
@@ -36,7 +38,7 @@ ROUNDING = {"float32": Tolerance(1e-4, 1e-5), "bfloat16": Tolerance(5e-2, 5e-3)}
 
 @dataclass(frozen=True)
 class MetricPair:
-    """A metric of the run beside the one that was made again; NaN where it is no number."""
+    """A metric of the run beside that of the replay; NaN where it is no number."""
 
     name: str
     recorded: float
@@ -48,19 +50,19 @@ class MetricPair:
         return self.recorded == self.again or (math.isnan(self.recorded) and math.isnan(self.again))
 
     def is_close(self, tolerance: Tolerance) -> bool:
-        """Whether they are equal within rounding."""
+        """Returns whether they are equal within rounding."""
         allowed = tolerance.absolute + tolerance.relative * abs(self.recorded)
         return self.is_equal or abs(self.again - self.recorded) <= allowed
 
 
 class SavedStep:
-    """A training step of a run that can be made again. Nothing is written."""
+    """A training step of a run that can be replayed. Nothing is written."""
 
     def __init__(self, folder: RunFolder, config: ConfigDict, step: int) -> None:
         """Finds what the folder holds of the step.
 
         Raises BadInput: it has no samples or metrics of it, or no checkpoint of the step before; names those steps that
-        can be made again.
+        can be replayed.
         """
         self.folder, self.step = folder, step
         self._config = config
@@ -78,7 +80,7 @@ class SavedStep:
         return "the model folders" if self.step == 1 else f"the checkpoint of step {self.step - 1}"
 
     def replay(self) -> list[MetricPair]:
-        """Makes every update of the step again, on the devices there are, and pairs its metrics with the run's.
+        """Makes every update of the step, on the devices there are, and pairs its metrics with the run's.
 
         Every host makes the same call. Raises BadInput: a model folder has gone, or the samples are damaged.
         """
@@ -87,7 +89,7 @@ class SavedStep:
         return [pair for name in players for pair in self._pairs(name, self._learned(name, mesh))]
 
     def mesh(self) -> Mesh:
-        """The run's mesh where there are devices for it, or else all that there are as fsdp."""
+        """Returns the run's mesh where there are devices for it, or else one with all devices as fsdp."""
         config, count = self._config, jax.device_count()
         others = config.mesh.replica * config.mesh.tensor
         fits = count % others == 0 if config.mesh.fsdp == -1 else count == others * config.mesh.fsdp
@@ -101,7 +103,7 @@ class SavedStep:
         player = Player(name, self._config, mesh, load_tokenizer(self._config[name].model))
         if self.step > 1:
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
-        return player.learn(of_rows(self._samples.read(self.step), player), self.step)
+        return player.learn(_train_samples(self._samples.read(self.step), player), self.step)
 
     def _pairs(self, player: str, metrics: dict[str, float]) -> list[MetricPair]:
         recorded = self._rows[self.step]
@@ -119,6 +121,23 @@ class SavedStep:
         if step not in self._rows or step not in self._samples.steps():
             return "it has no samples or metrics of it"
         return f"it has no checkpoint of step {step - 1}"
+
+
+def _train_samples(rows: Iterable[Mapping[str, Any]], player: Player) -> list[TrainSample]:
+    """Returns what `codea1.training.step.train_samples` returned of the round whose rows these are, in the same order.
+
+    Raises BadInput: a row is not one of `codea1.game.round_views`.
+    """
+    samples = []
+    for number, row in enumerate(rows, start=1):
+        try:
+            is_selected = row["player"] in player.roles and row["selected"]
+            if is_selected and row["reward"] is not None and player.learns_from(row["finish_reason"]):
+                names = ("prompt_ids", "token_ids", "log_probs", "advantage", "shaped_reward")
+                samples.append(TrainSample(*(row[name] for name in names)))
+        except KeyError as error:
+            raise BadInput(f"row {number} of the samples: {error} is missing.") from None
+    return samples
 
 
 def _number(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""The parts of a run, made from its config: whatever can be wrong with the input is found here, cheap checks first."""
+"""The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from ml_collections import ConfigDict
 from codea1.data.feed import QuestionFeed, filter_by_length
 from codea1.data.loader import load_questions
 from codea1.data.static_tests import with_static_tests
-from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.data.tokenizer import load_tokenizer
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
-from codea1.game.prompts import PromptTemplates, code_messages
+from codea1.game.prompts import code_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
 from codea1.players.player import Player
@@ -35,6 +35,11 @@ class Components:
     untested: Sequence[Question]  # training questions of which the static tests have none
     validation: Sequence[Question]
     test: Sequence[Question]
+
+    @property
+    def learners(self) -> list[Player]:
+        """The players that learn, each once, whatever it plays."""
+        return [player for player in self.policies.values() if player.learns]
 
     @property
     def counted(self) -> str:
@@ -67,16 +72,27 @@ def assemble(config: ConfigDict) -> Components:
     rules = game_rules(config)
     mesh = device_mesh(config)
     tokenizers = {name: load_tokenizer(config[name].model) for name in rules.method.policies}
-    train, dropped = _fitting(config, rules.templates, tokenizers["code"])
+    train, dropped = filter_by_length(
+        questions_of(config, "train"),
+        lambda question: len(tokenizers["code"].encode_chat(code_messages(rules.templates, question))),
+        config.code.max_prompt_length,
+    )
     untested: list[Question] = []
     if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
         train, untested = with_static_tests(config.data.static_tests, train)
-    _require_a_batch(config, train, len(dropped) + len(untested))
+    if len(train) < config.questions_per_step:
+        raise BadInput(
+            f"config.questions_per_step is {config.questions_per_step}, but {config.data.train.source} has "
+            f"{len(train)} questions that can be asked ({len(dropped) + len(untested)} are too long or have no tests)."
+        )
     sets = {name: questions_of(config, name) for name in ("validation", "test")}
     for name, questions in sets.items():
-        _require_check_scripts(name, questions)
-    if rules.golden:
-        _require_golden_tests(train)
+        for question in questions:
+            if not question.check_script:
+                raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
+    for question in train if rules.golden else ():
+        if not golden_tests(question):
+            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")
     policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
@@ -84,43 +100,13 @@ def assemble(config: ConfigDict) -> Components:
 
 
 def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
-    """This host's part of the book, empty."""
+    """Returns this host's part of the Mistake Book, empty."""
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
 
 
 def questions_of(config: ConfigDict, name: str) -> list[Question]:
-    """The questions of section `name` of config.data, as they are."""
+    """Returns the questions of section `name` of config.data."""
     section = config.data[name]
     return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
-
-
-def _fitting(
-    config: ConfigDict, templates: PromptTemplates, tokenizer: ChatTokenizer
-) -> tuple[list[Question], list[Question]]:
-    return filter_by_length(
-        questions_of(config, "train"),
-        lambda question: len(tokenizer.encode_chat(code_messages(templates, question))),
-        config.code.max_prompt_length,
-    )
-
-
-def _require_a_batch(config: ConfigDict, train: Sequence[Question], num_left_out: int) -> None:
-    if len(train) < config.questions_per_step:
-        raise BadInput(
-            f"config.questions_per_step is {config.questions_per_step}, but {config.data.train.source} has "
-            f"{len(train)} questions that can be asked ({num_left_out} are too long or have no tests)."
-        )
-
-
-def _require_check_scripts(name: str, questions: Sequence[Question]) -> None:
-    for question in questions:
-        if not question.check_script:
-            raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-
-
-def _require_golden_tests(questions: Sequence[Question]) -> None:
-    for question in questions:
-        if not golden_tests(question):
-            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")

@@ -1,8 +1,8 @@
-"""One step of Algorithm 1: what happens between a batch of questions and what its samples teach.
+"""One step of Algorithm 1: from a batch of questions to the updates of the players.
 
-Every host plays the whole step, but has only its share of the questions graded and takes the other verdicts from the
-others. Replayed tests run while other solutions are sampled, and the suites on a solution while other suites are;
-suites are asked for once all solutions are there.
+Every host plays the whole step, but grades only its share of the questions and receives the other verdicts from the
+other hosts. Replayed tests run while other solutions are sampled, and the suites on a solution while other suites are;
+suites are sampled once all solutions are there.
 """
 
 import contextlib
@@ -23,14 +23,15 @@ from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import statistics
 from codea1.game.tests import Test
+from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import Steps, run
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import Stopwatch, doing
+from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
-from codea1.training.samples import of_round, trains
+from codea1.training.profile import Stopwatch
 from codea1.values.verdict import Verdict
 
 Solved = tuple[QuestionRecord, SolutionRecord]
@@ -63,7 +64,7 @@ class Step:
         self.round = Round(number)  # of all questions asked so far
         self.metrics: dict[str, float] = {}
         self.watch = Stopwatch()
-        self.has_taught = False  # the book or a player has changed
+        self.has_changed_state = False  # of the book or a player
         self._players, self._rules, self._feed = players, rules, feed
         self._grader, self._book, self._hosts = grader, book, hosts
         self._batch = Round(number)  # of the questions asked last
@@ -81,7 +82,8 @@ class Step:
         With `max_rounds` above 1 it has enough when `questions_per_step` of them tell solutions apart.
         """
         asked = {record.question.id for record in self.round.questions}
-        while self._rounds_left and self._num_telling() < self._rules.questions_per_step:
+        num_telling = sum(record.rewards_differ for record in self.round.questions)
+        while self._rounds_left and num_telling < self._rules.questions_per_step:
             questions = [question for question in self._feed.batch(self.batches) if question.id not in asked]
             self.batches += 1
             self._rounds_left -= 1
@@ -196,8 +198,8 @@ class Step:
         self._hosts.require_same(f"samples or rewards of step {self.number}", digest.digest())
 
     def update_book(self) -> None:
-        """Lets each host's part of the Mistake Book learn; the round notes the whole book's change and size."""
-        self.has_taught = True
+        """Updates each host's part of the Mistake Book; the round gets the change and the size of the whole book."""
+        self.has_changed_state = True
         batch, book, hosts = self._batch, self._book, self._hosts
         if self._rules.history_size:
             batch.update(book)
@@ -214,22 +216,16 @@ class Step:
             self.round.select(self._rules.trained_solutions)
         if self._rules.max_rounds > 1:
             self.round.keep(self._rules.questions_per_step)
-        _compare(self.round.code_groups(), self._players["code"])
+        _assign_advantages(self.round.code_groups(), self._players["code"])
         if "test" in self._players:
-            _compare(self.round.test_groups(), self._players["test"])
+            _assign_advantages(self.round.test_groups(), self._players["test"])
         self.metrics |= statistics(self.round)
 
     def learn(self, player: Player) -> None:
         """Makes the player's optimizer steps on its selected samples, of all roles that it plays."""
         with self.watch.phase("learn"), doing("update"):
-            learned = player.learn(of_round(self.round, player), self.number)
+            learned = player.learn(train_samples(self.round, player), self.number)
         self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
-
-    def _num_telling(self) -> int:
-        """Counts the questions that tell solutions apart; with one round a step, those that were asked."""
-        if self._rules.max_rounds == 1:
-            return 0
-        return sum(record.rewards_differ for record in self.round.questions)
 
 
 def _grade_suites(
@@ -238,7 +234,7 @@ def _grade_suites(
     """Runs the ground truth and then, on its answers, the solution: one process each for all suites.
 
     Which tests share a process depends on the samples alone and never on when they finished, because a program that
-    keeps state between calls can tell.
+    keeps state between calls could tell the difference.
     """
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
@@ -251,7 +247,7 @@ def _grade_suites(
     return [(items, list(islice(verdicts, sum(item.kept for item in items)))) for items in marked]
 
 
-def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
+def _assign_advantages(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
     """Writes shaped rewards and advantages into the records, under the settings of their player."""
     records = [(index, record) for index, group in enumerate(groups) for record in group]
     for _, record in records:
@@ -260,10 +256,36 @@ def _compare(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: P
     advantages = player.advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
-        [len(record.sample.token_ids) if trains(record, player) else 0 for _, record in records],
+        [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
     )
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)
+
+
+def train_samples(round_: Round, player: Player) -> list[TrainSample]:
+    """Returns what a player learns from, of all roles that it plays: each solution, then its suites."""
+    records: list[SolutionRecord | SuiteRecord] = []
+    for solution in round_.solutions:
+        if "code" in player.roles:
+            records.append(solution)
+        if "test" in player.roles:
+            records += solution.suites
+    return [
+        TrainSample(
+            record.sample.prompt_ids,
+            record.sample.token_ids,
+            record.sample.log_probs,
+            record.advantage,
+            record.shaped_reward,
+        )
+        for record in records
+        if _trains(record, player)
+    ]
+
+
+def _trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
+    """Returns whether a sample is selected, has a reward and ended as its player learns from."""
+    return record.selected and not record.masked and player.learns_from(record.sample.finish_reason)
 
 
 def _sample_record(player: Player, sample: Sample) -> SampleRecord:

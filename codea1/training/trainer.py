@@ -1,4 +1,4 @@
-"""A run: what surrounds the steps of Algorithm 1, so that held-out questions are looked at and nothing done is lost."""
+"""A run: what surrounds the steps of Algorithm 1. It validates, evaluates, writes, saves and resumes."""
 
 import contextlib
 import dataclasses
@@ -12,12 +12,10 @@ from codea1.evaluation.evaluations import read_evaluation
 from codea1.evaluation.held_out import HeldOut, PerQuestion, evaluate, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.round_views import rows
-from codea1.players.player import Player
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.compilations import Compilation
-from codea1.runtime.device_memory import memory_metrics
+from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
@@ -25,8 +23,8 @@ from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import Checksum
-from codea1.training.profile import ProfilerWindow
-from codea1.training.record import NoRecord, Record
+from codea1.training.profile import ProfilerWindow, memory_metrics
+from codea1.training.record import Record
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
@@ -36,31 +34,26 @@ Metrics = dict[str, float]
 
 @dataclasses.dataclass
 class Best:
-    """The step that did best on the validation questions."""
+    """The step that did best on the validation questions, the earliest of equals."""
 
     step: int = -1
     score: float = float("-inf")
-
-    def see(self, step: int, score: float) -> None:
-        """Takes note of a step's score; the earliest of equals stays."""
-        if score > self.score:
-            self.step, self.score = step, score
 
 
 @dataclasses.dataclass
 class Position:
     """How far the run has come: what a checkpoint holds besides the players and the book."""
 
-    step: int = -1  # the last whole one: the players hold what its updates made of them, and the book what it taught
+    step: int = -1  # the last whole one: the players and the book are as it left them
     batches: int = 0  # of questions, asked until then
     row: Metrics | None = None  # the step's metrics, until they are complete and written
 
 
 class Trainer:
-    """Every host's side of a run, from where its folder stands to the last step. A context manager.
+    """A run on one host, from the step that its folder holds to the last. A context manager.
 
-    Asked to stop, it leaves the step that it is in and saves the last whole one. Between whole steps lie moments in
-    which the players and the book are neither here nor there; those it sees through.
+    When asked to stop, it abandons the current step and saves the last whole one, unless the step has begun to change
+    the players and the book: then it completes the step.
     """
 
     def __init__(
@@ -77,6 +70,7 @@ class Trainer:
         self._config = config
         self._parts = parts
         self._policies = parts.policies
+        self.learners = parts.learners
         self._sandbox = sandbox
         self._grader = Grader(sandbox)
         self._folder = folder
@@ -85,11 +79,11 @@ class Trainer:
         self._book = mistake_book(config, hosts)  # of all hosts together
         self._best = Best()
         self._position = Position()
-        self._cursor: Checksum | None = None  # of the metrics, as the step that the run goes on from was saved with
-        self._step: Step | None = None  # that is played
+        self._cursor: Checksum | None = None  # of the metrics when the step that the run resumes from was saved
+        self._step: Step | None = None  # that is under way
         self._saved = -1  # step
         self._stop = stop or StopRequest()
-        self._notes: list[str] = []  # what a person must know of how the run was taken up
+        self._notes: list[str] = []  # on how the run was resumed, for people
         window = config.profile
         self._profile = ProfilerWindow(folder, window.first_step, window.steps, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
@@ -97,11 +91,19 @@ class Trainer:
         )
 
     def __enter__(self) -> "Trainer":
-        """Takes up the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
+        """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
         with doing("storage"):
             self._resume()
             with self._hosts.agreed():
-                self._record = self._open_record()
+                self._record = Record(
+                    self._folder,
+                    done=self._position.step,
+                    last_row=self._position.step - (self._position.row is not None),
+                    steps=self._config.steps,
+                    every=self._config.validation.every,
+                    cursor=self._cursor,
+                    is_main=self._hosts.is_main,
+                )
         for player in self._policies.values():
             player.call_between_chunks(self._safe_point)
         return self
@@ -109,7 +111,7 @@ class Trainer:
     def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
         """Saves what can be saved: the last whole step, where the players still hold it and all hosts end together."""
         with self._record:
-            # Bad input that one host alone met has no end together.
+            # Bad input that one host alone met does not end all hosts at the same point.
             together = self._hosts.count == 1 or isinstance(error, AgreedBadInput)
             if isinstance(error, Stopped) or (isinstance(error, BadInput) and self._is_whole and together):
                 self._save_last_step()
@@ -118,13 +120,8 @@ class Trainer:
         if error is None:
             self._checkpoints.close()
 
-    @property
-    def learners(self) -> list[Player]:
-        """The players that learn, each once, whatever it plays."""
-        return [player for player in self._policies.values() if player.learns]
-
     def prepare(self) -> None:
-        """Compiles, evaluates before the first step, and completes the last one where it was cut off."""
+        """Compiles, evaluates before the first step, and completes the last whole step where that was cut off."""
         done = self._position.step
         self._announce(done)
         for name, player in self._policies.items():
@@ -138,14 +135,14 @@ class Trainer:
             self._finish_step()
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps that are left."""
+        """Yields the numbers of the steps that are left."""
         yield from range(max(self._position.step, 0) + 1, self._config.steps + 1)
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[Step]:
-        """Begins a step; once it has taught, it is whole: it is validated where that is due, written down and saved."""
+        """Begins a step; at its end, validates where that is due, and writes what the step left behind."""
         self._safe_point()
-        self._stop.costs_nothing = False
+        self._stop.can_exit_now = False
         self._grader.take_stats()  # of the last validation, like those of the players
         for player in self._policies.values():
             player.take_rollout_metrics()
@@ -174,22 +171,15 @@ class Trainer:
         """Evaluates after the last step and writes the report, whose table is shown."""
         with doing("storage"):
             self._checkpoints.wait()
-        self._stop.costs_nothing = True
+        self._stop.can_exit_now = True
         self._evaluate_once("after", step=self._config.steps, due=True)
-        self._record.print(f"best step on the validation questions: {self._best.step}")
+        self._record.progress.print(f"best step on the validation questions: {self._best.step}")
         self._record.write_report()
 
     @property
     def _is_whole(self) -> bool:
         """Whether the players and the book are as the last whole step left them."""
-        return self._step is None or not self._step.has_taught
-
-    def _open_record(self) -> Record:
-        if not self._hosts.is_main:
-            return NoRecord()
-        done = self._position.step
-        last_row = done if self._position.row is None else done - 1
-        return Record(self._folder, done, last_row, self._config.steps, self._config.validation.every, self._cursor)
+        return self._step is None or not self._step.has_changed_state
 
     def _safe_point(self) -> None:
         progress()
@@ -197,7 +187,7 @@ class Trainer:
             self._stop.safe_point(self._hosts)
 
     def _row(self, step: Step) -> Metrics:
-        """The step's metrics, all but those of validation. A collective."""
+        """Returns the step's metrics, all but those of validation. A collective."""
         seconds = step.watch.seconds
         metrics = step.metrics | {f"time/{name}": spent for name, spent in seconds.items()}
         metrics |= self._sandbox_metrics(seconds)
@@ -209,7 +199,7 @@ class Trainer:
         return metrics | memory_metrics(self._hosts)
 
     def _sandbox_metrics(self, seconds: dict[str, float]) -> Metrics:
-        """Sums over the hosts, and how far this host had to wait for all of them."""
+        """Returns sums over the hosts, and how long this host waited for their gradings. A collective."""
         own = self._grader.take_stats(), self._sandbox.isolation.strength
         stats, strengths = zip(*self._hosts.exchange(own), strict=True)
         metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}
@@ -220,7 +210,7 @@ class Trainer:
         return metrics
 
     def _finish_step(self) -> None:
-        """What follows from the players of the last whole step alone, now or after the run was taken up again."""
+        """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
         step, row = self._position.step, self._position.row
         if step == self._config.steps or step % self._config.validation.every == 0:
             row = row | self._validate(step)
@@ -228,20 +218,21 @@ class Trainer:
             self._record.write_metrics(step, row)
             self._position.row = None
             self._save_if_due(step, row)
-        self._record.show_step(step, row)
+        self._record.progress.update(step, row)
 
     def _validate(self, step: int) -> Metrics:
-        self._record.note("validating")
+        self._record.progress.note("validating")
         measured = self._measure("validation", self._config.validation.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
         means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
-        self._best.see(step, means["validation/score"])
+        if means["validation/score"] > self._best.score:
+            self._best = Best(step, means["validation/score"])
         return means
 
     def _evaluate_once(self, name: str, step: int, due: bool) -> None:
         if not due or self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
             return
-        self._record.note(f"evaluating {name} training, on the test split")
+        self._record.progress.note(f"evaluating {name} training, on the test split")
         measured = self._measure("test", self._config.validation.test_samples)
         question_ids = [question.id for question in self._parts.test]
         self._record.write_evaluation(name, summary(measured, step, "test", question_ids))
@@ -269,7 +260,7 @@ class Trainer:
                 self._save(score=None)
             self._checkpoints.close()
         after = f"after step {self._saved}, which is saved" if self._saved > 0 else "before the first step"
-        self._record.print(f"stopped {after}: the same command goes on from there")
+        self._record.progress.print(f"stopped {after}: the same command goes on from there")
 
     def _save(self, score: float | None) -> None:
         arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
@@ -285,7 +276,7 @@ class Trainer:
         self._saved = self._position.step
 
     def _resume(self) -> None:
-        """Takes up the last complete checkpoint, where there is one."""
+        """Restores the last complete checkpoint, where there is one."""
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
@@ -294,40 +285,36 @@ class Trainer:
         self._checkpoints.forget_after(step)
         for player in self._policies.values():
             player.release()
-        step, arrays, state = self._checkpoints.restore(step, abstract)
+        arrays, state = self._checkpoints.restore(step, abstract)
         for player in self._policies.values():
             player.restore(arrays)
         with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them
             pages = self._checkpoints.restore_book(step, self._book.shards)
-            valid = revalidate(pages, self._parts.train, self._grader)
-        self._book.load(valid.pages)
-        self._notes += [line for lines in self._hosts.exchange(valid.lines) for line in lines]
+            pages, notes = revalidate(pages, self._parts.train, self._grader)
+        self._book.load(pages)
+        self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
         self._position = Position(step, state["batches"], state["row"])
         self._saved = step
         self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
 
-    def _compile(self, name: str, what: str, warm_up: Callable[[], list[Compilation]]) -> None:
-        self._record.note(f"compiling the {what} of the {name} player")
+    def _compile(self, name: str, what: str, warm_up: Callable[[], list[CompileTime]]) -> None:
+        self._record.progress.note(f"compiling the {what} of the {name} player")
         with doing("compile"):
             compiled = warm_up()
-        seconds = sum(compilation.seconds for compilation in compiled)
-        self._record.print(f"{name}: compiled {len(compiled)} programs of {what} in {seconds:.1f} s")
-        for compilation in sorted(compiled, key=lambda compilation: -compilation.seconds)[:3]:
-            self._record.print(f"  {compilation.seconds:6.1f} s  {compilation.name}")
+        seconds = sum(each.seconds for each in compiled)
+        self._record.progress.print(f"{name}: compiled {len(compiled)} functions of {what} in {seconds:.1f} s")
+        for each in sorted(compiled, key=lambda each: -each.seconds)[:3]:
+            self._record.progress.print(f"  {each.seconds:6.1f} s  {each.name}")
 
     def _announce(self, done: int) -> None:
         parts = self._parts
-        if done >= 0:
-            self._record.print(f"continuing {self._folder.path} after step {done}", *self._notes)
-        self._record.print(parts.counted)
-        self._record.print(self._sandbox.isolation_note)
-        for question in parts.dropped:
-            self._record.print(f"dropped: {question.id}")
+        lines = [f"continuing {self._folder.path} after step {done}", *self._notes] if done >= 0 else []
+        lines += [parts.counted, self._sandbox.isolation_note]
+        lines += [f"dropped: {question.id}" for question in parts.dropped]
         if parts.untested:
-            self._record.print(
-                f"{len(parts.untested)} more training questions are left out: "
-                f"{self._config.data.static_tests} has no tests of them"
-            )
-        for question in parts.untested:
-            self._record.print(f"without tests: {question.id}")
+            source = self._config.data.static_tests
+            lines.append(f"{len(parts.untested)} more training questions are left out: {source} has no tests of them")
+        lines += [f"without tests: {question.id}" for question in parts.untested]
+        for line in lines:
+            self._record.progress.print(line)

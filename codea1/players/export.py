@@ -1,0 +1,74 @@
+"""Writes one player of a run as a folder that `transformers` and vLLM load; see docs/models.md."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import jax
+from flax import nnx
+
+from codea1.config import config_of
+from codea1.data.tokenizer import copy_tokenizer, load_tokenizer
+from codea1.game.methods import METHODS
+from codea1.models import config_json, huggingface, qwen2
+from codea1.models.config import SpecialIds, require_divisible
+from codea1.models.files import ModelFolder
+from codea1.players.functions import model_config
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
+
+
+def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str], dtype: str, hosts: Hosts) -> None:
+    """Writes the parameters of one player at one checkpoint, with its tokenizer.
+
+    Raises BadInput: there is no such checkpoint, the folder that the player started from has gone, or `output` holds
+    something or cannot be written.
+    """
+    folder = ModelFolder(output)
+    with hosts.agreed():
+        config = config_of(run)
+        roles = METHODS[config.method].roles
+        if player not in roles:
+            raise BadInput(f"{run.path} has no {player} policy: its method is {config.method}.")
+        player = roles[player]
+        if player == config.frozen:
+            raise BadInput(f"the {player} policy of {run.path} is frozen: it still is {config[player].model}.")
+        hosts.of_main(lambda: _require_empty(folder))
+        checkpoints = Checkpoints.reader(run.checkpoints)
+        number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
+        started_from = ModelFolder(config[player].model)
+        tokenizer = load_tokenizer(started_from.url)
+        mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
+        shape = model_config(config, config_json.read(started_from), mesh)
+        require_divisible(shape, mesh)
+    _, abstract = qwen2.abstract(shape)
+    wanted = laid_out(nnx.to_pure_dict(abstract), param_shardings(abstract, mesh, TRAIN_RULES))
+    params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
+    params = jax.tree.map(lambda x: x.astype(dtype), params)
+    with _whole_or_not_at_all(folder, hosts):
+        if hosts.is_main:
+            copy_tokenizer(started_from, folder)
+        huggingface.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+    if hosts.is_main:
+        print(f"wrote {folder}: the {player} policy of {run.path} after step {number}, in {dtype}")
+
+
+def _require_empty(folder: ModelFolder) -> None:
+    names = folder.names()
+    if names and "config.json" not in names:
+        raise BadInput(f"--output {folder} holds {names[0]} but no model; remove what an export left that was cut off.")
+    if names:
+        raise BadInput(f"--output {folder} holds a model already.")
+
+
+@contextlib.contextmanager
+def _whole_or_not_at_all(folder: ModelFolder, hosts: Hosts) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if hosts.is_main:
+            folder.remove()
+        raise

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.hostile.attack import descendants
+from bench.hostile.resources import CLONE
 from codea1.game.tests import Call, Test
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.benchmarks import Description, Inputs
@@ -26,8 +28,6 @@ from codea1.sandbox.isolation.files import library_paths
 from codea1.sandbox.isolation.levels import Isolation
 from codea1.sandbox.isolation.threads import MAX_THREADS
 from codea1.values import decode_exact, encode_exact
-from tests.hostile.attack import descendants
-from tests.hostile.resources import CLONE
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""`python -m tests.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
+"""`python -m bench.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
 
 Standard library only, so that any user's Python can run it.
 """
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
+from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import encode_exact
-from tests.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
 WORKERS = 4

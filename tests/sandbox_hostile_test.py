@@ -12,7 +12,7 @@ import pytest
 from bench.hostile.attack import all_programs
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation
 
 ROOT = Path(__file__).parents[1]
 NOBODY = 65534

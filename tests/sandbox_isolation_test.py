@@ -23,9 +23,8 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
-from codea1.sandbox.isolation import seccomp, syscalls
+from codea1.sandbox.isolation import Isolation, seccomp
 from codea1.sandbox.isolation.files import library_paths
-from codea1.sandbox.isolation.levels import Isolation
 from codea1.sandbox.isolation.threads import MAX_THREADS
 from codea1.values import decode_exact, encode_exact
 
@@ -62,7 +61,7 @@ def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
 DENIED = ("PermissionError", "FileNotFoundError", "OSError")
 ATTEMPT = f"""
     import ctypes, os, socket
-    CLONE, CLOSE_RANGE = {seccomp.native(syscalls.WITH_CONDITIONS["clone"])}, 436
+    CLONE, CLOSE_RANGE = {seccomp.native(seccomp.WITH_CONDITIONS["clone"])}, 436
     libc = ctypes.CDLL(None, use_errno=True)
     def called(*numbers):
         if libc.syscall(*map(ctypes.c_long, numbers)) < 0: raise OSError(ctypes.get_errno(), 'denied')
@@ -484,7 +483,7 @@ def test_a_user_without_privileges_gets_the_same_levels(full):
         pytest.skip("no Python here can be run by another user")
     program = """
         import json, os
-        from codea1.sandbox.isolation.levels import Isolation
+        from codea1.sandbox.isolation import Isolation
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import decode_exact, encode_exact
         class Call: entry_point, arguments = "f", encode_exact(((), {}))
@@ -519,7 +518,7 @@ def test_numbers_of_system_calls(column, header):
     if not Path(header).exists():
         pytest.skip(f"there is no {header}")
     known = header_numbers(header)
-    tables = [*seccomp._ALWAYS, syscalls.CHANGING_FILES, syscalls.OF_THE_ZYGOTE, syscalls.WITH_CONDITIONS]
+    tables = [*seccomp._ALWAYS, seccomp.CHANGING_FILES, seccomp.OF_THE_ZYGOTE, seccomp.WITH_CONDITIONS]
     for table in tables:
         for name, numbers in table.items():
             if name in ("newfstatat", "fstatat"):

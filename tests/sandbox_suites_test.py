@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
+from codea1.sandbox.host import TracedRun
 from codea1.sandbox.host.pool import Limits, SandboxPool
-from codea1.sandbox.host.results import TracedRun
 from codea1.values.verdict import Verdict
 
 PROGRAM = """

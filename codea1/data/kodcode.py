@@ -34,7 +34,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import AUTO
+from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, location, write_atomically
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard

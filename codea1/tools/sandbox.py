@@ -18,7 +18,7 @@ from codea1.sandbox.doctor import examine
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import AUTO, Isolation
+from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.values import canonical_of
 from codea1.values.verdict import Verdict
 

@@ -26,8 +26,7 @@ from typing import NamedTuple
 import codea1
 from codea1.sandbox import frames
 from codea1.sandbox.child import benchmarks, candidate, script
-from codea1.sandbox.isolation import files, kernel, limits, namespaces
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation, files, kernel, limits, namespaces
 from codea1.sandbox.isolation.threads import Supervisor, Threads
 from codea1.values import encode_exact
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 from codea1.sandbox import frames
 from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES
+from codea1.sandbox.host import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
 from codea1.sandbox.host.dispatcher import Task, Waiting
-from codea1.sandbox.host.results import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.scripts import ENDED, JudgedRun, known_verdict
 from codea1.sandbox.host.zygote import Profile
 from codea1.values import decode_fields, encode_exact

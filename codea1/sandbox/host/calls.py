@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from codea1.sandbox import frames
+from codea1.sandbox.host import Call, Limits, Outcome, OutcomeKind, ProgramRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
 from codea1.sandbox.host.dispatcher import Task, Waiting
-from codea1.sandbox.host.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
 
 _KINDS: dict[bytes, OutcomeKind] = {
     frames.VALUE: "value",

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation
 
 T = TypeVar("T")
 Waiting = Generator[float, None, T]  # yields the seconds for which it can wait, and returns a T

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Steps, every, run
+from codea1.sandbox.host import Call, Outcome, ProgramRun, ScriptRun, Test
 from codea1.sandbox.host.ground_truth import GroundTruthAnswer, answer_calls
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import Call, Outcome, ProgramRun, ScriptRun, Test
 from codea1.values import canonical_of
 from codea1.values.verdict import Verdict
 

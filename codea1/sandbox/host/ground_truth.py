@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codea1.runtime.futures import Steps
+from codea1.sandbox.host import Call, Outcome
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
-from codea1.sandbox.host.results import Call, Outcome
 from codea1.values import canonical_of, contains_nan, decode_exact
 
 _REASONS = {

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from codea1.sandbox import frames
+from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.conversation import (
     Closed,
     Conversation,
@@ -14,7 +15,6 @@ from codea1.sandbox.host.conversation import (
     wall_limit,
 )
 from codea1.sandbox.host.dispatcher import Task, Waiting
-from codea1.sandbox.host.results import Limits, ScriptRun
 from codea1.sandbox.host.zygote import Child
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import codea1
 from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
-from codea1.sandbox.isolation import kernel
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation, kernel
 
 MODULE = "codea1.sandbox.child.zygote"  # whose `start` a zygote runs
 # Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.

@@ -14,8 +14,8 @@ import struct
 import sys
 from collections.abc import Sequence
 
+from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.isolation.kernel import check, libc
-from codea1.sandbox.isolation.levels import Isolation
 
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446

@@ -9,9 +9,8 @@ import resource
 import signal
 import sys
 
-from codea1.sandbox.isolation import kernel, namespaces, seccomp
+from codea1.sandbox.isolation import Isolation, kernel, namespaces, seccomp
 from codea1.sandbox.isolation.files import Place
-from codea1.sandbox.isolation.levels import Isolation
 
 _MAX_FDS = 64
 _MAX_FILE_BYTES = 1 << 20

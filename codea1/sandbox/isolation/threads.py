@@ -15,7 +15,7 @@ import struct
 from _signal import SIGKILL  # `signal` has enums, which are memory to every fork
 from collections.abc import Iterable
 
-from codea1.sandbox.isolation import seccomp, syscalls
+from codea1.sandbox.isolation import seccomp
 from codea1.sandbox.isolation.kernel import libc
 
 MAX_QUESTIONS = 100_000  # of a child, which is killed then: each takes about 15 microseconds of its zygote's
@@ -24,8 +24,8 @@ MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor a
 _ASKED = struct.Struct("=QIIi4xQ6Q")  # struct seccomp_notif: id, thread, flags; call, instruction pointer, arguments
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, minus an errno, flags
 _CONTINUE = 1
-_EXIT = seccomp.native(syscalls.WITH_CONDITIONS["exit"])
-_TGKILL = seccomp.native(syscalls.OF_THE_ZYGOTE["tgkill"])
+_EXIT = seccomp.native(seccomp.WITH_CONDITIONS["exit"])
+_TGKILL = seccomp.native(seccomp.OF_THE_ZYGOTE["tgkill"])
 
 
 class Threads:

@@ -628,14 +628,14 @@ def test_a_suite_says_no_more_however_many_processes_it_takes(pool):
 def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
     left = iter(range(bugs))
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        count = pool._dispatcher._count_busy_seconds
+        advance_due = pool._dispatcher._advance_due
 
-        def failing() -> None:
+        def failing() -> float:
             if next(left, None) is not None:
                 raise ValueError("a bug")
-            count()
+            return advance_due()
 
-        monkeypatch.setattr(pool._dispatcher, "_count_busy_seconds", failing)
+        monkeypatch.setattr(pool._dispatcher, "_advance_due", failing)
         future = pool.run_calls("def f(): return 1", [call()], reply="exact")
         if ends:
             pool._dispatcher._thread.join(60)

@@ -15,8 +15,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput, with_exit_code
 from codea1.sandbox.doctor import examine
-from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.values import canonical_of

@@ -12,8 +12,7 @@ from codea1.game.ground_truth import answers_equal
 from codea1.game.mistake_book import Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 
 
 @dataclass

@@ -53,67 +53,46 @@ _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptor
 # SECCOMP_IOCTL_NOTIF_RECV and _SEND: of the listener that a zygote alone has.
 NOTIFICATION, RESPONSE = 0xC0502100, 0xC0182101
 
-# The system calls that the sandbox knows, by what they are for: each name with its x86_64 and its aarch64 number, None (in
-# the text, a minus) where the architecture does not have the call. A call that is in no table is denied to everyone.
-Numbers = tuple[int | None, int | None]
+Numbers = tuple[int | None, int | None]  # of a system call on x86_64 and on aarch64; None where there is no such call
 
 
 def _table(text: str) -> Mapping[str, Numbers]:
-    rows = [call.split() for call in text.split(",")]
+    rows = [call.split() for call in re.sub("#.*", "", text).split(",")]
     return {name: tuple(None if number == "-" else int(number) for number in numbers) for name, *numbers in rows}
 
 
-MEMORY = _table(
+# The system calls that the sandbox knows. One that is in no table is denied to everyone.
+ALLOWED = _table(
     """
+    # memory
     mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, brk 12 214, msync 26 227,
-    mincore 27 232, membarrier 324 283
-    """
-)
-TIME = _table(
-    """
+    mincore 27 232, membarrier 324 283,
+    # time
     clock_nanosleep 230 115, gettimeofday 96 169, time 201 -, nanosleep 35 101, times 100 153, getitimer 36 102,
-    setitimer 38 103, alarm 37 -
-    """
-)
-THREADS = _table(
-    """
+    setitimer 38 103, alarm 37 -,
+    # threads
     futex 202 98, futex_waitv 449 449, set_tid_address 218 96, set_robust_list 273 99, get_robust_list 274 100,
     rseq 334 293, sched_yield 24 124, sched_getaffinity 204 123, sched_getparam 143 121,
     sched_getscheduler 145 120, sched_get_priority_max 146 125, sched_get_priority_min 147 126, getcpu 309 168,
-    gettid 186 178, arch_prctl 158 -, exit_group 231 94, restart_syscall 219 128
-    """
-)
-OWN_SIGNALS = _table(
-    """
+    gettid 186 178, arch_prctl 158 -, exit_group 231 94, restart_syscall 219 128,
+    # own signals
     rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
-    rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -
-    """
-)
-ABOUT_ITSELF = _table(
-    """
+    rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -,
+    # itself
     getpid 39 172, getppid 110 173, getpgrp 111 -, getpgid 121 155, getsid 124 156, getuid 102 174,
     geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 120 150, getgroups 115 158,
     getpriority 140 141, getrlimit 97 163, getrusage 98 165, uname 63 160, sysinfo 99 179, umask 95 166,
-    wait4 61 260, waitid 247 95, getrandom 318 278
-    """
-)
-DESCRIPTORS = _table(
-    """
+    wait4 61 260, waitid 247 95, getrandom 318 278,
+    # descriptors
     read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
     pwritev 296 70, preadv2 327 286, pwritev2 328 287, close 3 57, dup 32 23, dup2 33 -, dup3 292 24,
     lseek 8 62, pipe 22 -, pipe2 293 59, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
     epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22,
     epoll_pwait2 441 441, eventfd 284 -, eventfd2 290 19, fsync 74 82, fdatasync 75 83, sendfile 40 71,
-    copy_file_range 326 285, splice 275 76, tee 276 77, fadvise64 221 223, readahead 187 213
-    """
-)
-SOCKETS = _table(
-    """
-    shutdown 48 210, getsockname 51 204, getpeername 52 205
-    """
-)
-LOOKING_AT_FILES = _table(
-    """
+    copy_file_range 326 285, splice 275 76, tee 276 77, fadvise64 221 223, readahead 187 213,
+    # sockets
+    shutdown 48 210, getsockname 51 204, getpeername 52 205,
+    # looking at files
     stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -, faccessat 269 48,
     faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents 78 -, getdents64 217 61, getcwd 79 17,
     chdir 80 49, fchdir 81 50, statfs 137 43, fstatfs 138 44
@@ -144,17 +123,6 @@ OF_THE_ZYGOTE = _table(
 
 _NEWEST = 463  # numbers beyond are of calls younger than these tables
 
-_ALWAYS = (
-    MEMORY,
-    TIME,
-    THREADS,
-    OWN_SIGNALS,
-    ABOUT_ITSELF,
-    DESCRIPTORS,
-    SOCKETS,
-    LOOKING_AT_FILES,
-)
-
 
 class _Architecture(NamedTuple):
     audit: int  # AUDIT_ARCH_*, what the kernel reports for a native call
@@ -183,7 +151,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
 
     With `asks` it leaves the start and end of threads to whoever has its listener; without, no thread starts.
     """
-    rules = [_for_call(numbers, _ALLOW_IT) for table in _ALWAYS for numbers in table.values()]
+    rules = [_for_call(numbers, _ALLOW_IT) for numbers in ALLOWED.values()]
     rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
     rules += [_for_call(numbers, _changing(isolation)) for numbers in CHANGING_FILES.values()]
     rules += [

@@ -187,22 +187,16 @@ class Zygote:
 
 def can_change_user(uid: int) -> bool:
     """Returns whether this process may become such a user, who could still read the Python that this one runs."""
-    library, packages = Path(os.__file__).parent, Path(sys.prefix)
-    return (
-        os.getuid() == 0
-        and kernel.holds(kernel.SETUID, kernel.SETGID)
-        and _is_mapped(uid)
-        and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
-    )
-
-
-def _is_mapped(uid: int) -> bool:
-    """Returns whether a user exists in this process's user namespace: that of some containers has root alone."""
-    for kind in ("uid", "gid"):
+    if os.getuid() != 0 or not kernel.holds(kernel.SETUID, kernel.SETGID):
+        return False
+    for kind in ("uid", "gid"):  # the user namespace of some containers has root alone
         ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
         if not any(first <= uid < first + count for first, _, count in ranges):
             return False
-    return Path("/proc/self/setgroups").read_text().strip() == "allow"
+    if Path("/proc/self/setgroups").read_text().strip() != "allow":
+        return False
+    library, packages = Path(os.__file__).parent, Path(sys.prefix)
+    return all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
 
 
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:

@@ -119,16 +119,13 @@ class Place:
             return
         while names := os.listdir(self._scratch):
             for name in names:
-                self._remove(os.path.join(self._scratch, name))
-
-    def _remove(self, path: str) -> None:
-        """Removes a file; or a folder, whose contents move up, however deep it is: paths stay short."""
-        try:
-            os.unlink(path)
-        except IsADirectoryError:
-            for name in os.listdir(path):
-                os.rename(os.path.join(path, name), os.path.join(self._scratch, os.urandom(16).hex()))
-            os.rmdir(path)
+                path = os.path.join(self._scratch, name)
+                try:
+                    os.unlink(path)
+                except IsADirectoryError:  # its contents move up, however deep it is: paths stay short
+                    for inside in os.listdir(path):
+                        os.rename(os.path.join(path, inside), os.path.join(self._scratch, os.urandom(16).hex()))
+                    os.rmdir(path)
 
 
 def make_places(isolation: Isolation, readable: Sequence[str], scratches: Sequence[str]) -> list[Place]:

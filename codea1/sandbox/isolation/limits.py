@@ -17,7 +17,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 def prefer_as_victim() -> None:
-    """Tells the kernel that out of memory it must choose this process, not the trainer. First of all that is done."""
+    """Has the kernel kill this process and not the trainer where memory runs out. Done before anything else."""
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
@@ -79,7 +79,8 @@ class ChildLimits:
     def __init__(self, isolation: Isolation) -> None:
         self._zygote = 0 if isolation.namespaces else os.getpid()  # as the child sees it
         self._drops_capabilities = isolation.namespaces
-        self._mapped = _mapped_bytes()
+        with open("/proc/self/statm", "rb") as file:
+            self._mapped = int(file.read().split()[0]) * resource.getpagesize()  # bytes of address space in use
         self._filter = seccomp.Filter(seccomp.child_filter())
 
     def confine(self, place: Place, cpu_seconds: int, memory_bytes: int) -> None:
@@ -112,8 +113,3 @@ def why_unsupported() -> str:
     if not seccomp.supported():
         return f"the sandbox's system-call filter does not know the processor {os.uname().machine}"
     return ""
-
-
-def _mapped_bytes() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()

@@ -9,7 +9,7 @@ from codea1.sandbox.child.benchmarks import digest
 from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
 from codea1.values import decode_exact, encode_exact
-from codea1.values.exact import Members, Pairs
+from codea1.values.encoding import Members, Pairs
 from codea1.values.verdict import Verdict
 
 LIMITS = Limits(cpu_seconds_per_script=2.0, script_memory_bytes=512 << 20)

@@ -23,7 +23,7 @@ from codea1.values import (
     encode_canonical,
     encode_exact,
 )
-from codea1.values.exact import ExactEncoder
+from codea1.values.encoding import ExactEncoder
 
 REALS = [0, 1, -1, 2, 255, 256, -256, 2**53, 10**30, True, False, 0.0, -0.0, 1.0, 0.5, 1e30, 0.1, math.inf, -math.inf]
 RATIOS = [Fraction(1, 2), Fraction(2), Fraction(1, 3), Fraction(1, 10), Decimal("0.5"), Decimal("0.1"), Decimal("2.00")]

@@ -13,17 +13,18 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
 from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
+from bench.sandbox import Call, Test, descendants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
-AT_ONCE = 8  # programs
+AT_ONCE = 12  # programs
+CALL = Call(encode_exact(((3,), {})))
 OUTSIDE = ["/tmp/codea1-hostile", "/dev/shm/codea1-hostile", "/var/tmp/codea1-hostile"]
 
 # Judged after the programs: what it sees must be as if nothing had run before it.
@@ -59,18 +60,6 @@ def f(x):
         for thread in threads: thread.join()
     return x + 1 if len(out) == 12 else out
 """
-
-
-@dataclass(frozen=True)
-class Call:
-    entry_point: str = "f"
-    arguments: bytes = encode_exact(((3,), {}))
-
-
-@dataclass(frozen=True)
-class Test:
-    expected: bytes
-    call: Call = Call()
 
 
 def all_programs() -> Iterator[tuple[str, str, set[str]]]:
@@ -144,20 +133,6 @@ class Neighbourhood:
         return source
 
 
-def descendants(pool: SandboxPool) -> set[int]:
-    """The processes of a pool."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
 class Attacker:
     """A pool in which programs run a few at a time, beside an honest one."""
 
@@ -175,10 +150,10 @@ class Attacker:
         attacks = {}
         for name, source in programs:
             answer = secret if name.startswith("forging") else 4
-            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [Test(encode_exact(answer))])
-        beside = grader.grade(BYSTANDER, [Test(encode_exact(4))]).result(120)
+            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [Test(CALL, encode_exact(answer))])
+        beside = grader.grade(BYSTANDER, [Test(CALL, encode_exact(4))]).result(120)
         gradings = {name: attack.result(120) for name, attack in attacks.items()}
-        clean = grader.grade(CLEAN, [Test(encode_exact(4))]).result(120)
+        clean = grader.grade(CLEAN, [Test(CALL, encode_exact(4))]).result(120)
         harm: dict[str, object] = {}
         if beside.verdicts != ["pass"]:
             harm["bystander"] = beside.verdicts + beside.details
@@ -196,7 +171,9 @@ class Attacker:
         """What no program may change."""
         counters = self.pool.counters()
         return {
-            "processes left": sorted(descendants(self.pool)),
+            "processes left": sorted(
+                descendants({zygote._process.pid for zygote in self.pool._dispatcher._zygotes.values()})
+            ),
             "files touched": self.neighbourhood.seen(),
             "sandbox harmed": {harm: counters[harm] for harm in ("zygotes_lost", "infra", "restarts")},
         }

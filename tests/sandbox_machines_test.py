@@ -37,7 +37,7 @@ def test_many_slots(level):
         assert all(run.result(60).loaded for run in runs)
         if level is Isolation.FULL:
             # Twice the requests to one zygote that its socket has room for: neither side may wait for the other.
-            scripts = [pool.run_script("def check(c): assert c(1) == 1", "def f(x): return x", "f") for _ in range(480)]
+            scripts = [pool.run_script("def check(c): assert c(1) == 1", "def f(x): return x", "f") for _ in range(240)]
             assert {script.result(60).verdict for script in scripts} == {"pass"}
 
 

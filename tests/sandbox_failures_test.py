@@ -363,8 +363,8 @@ def test_questions_of_threads_are_counted(monkeypatch, zygote_module):
     zygote_module(
         """
         from codea1.sandbox.child.zygote import start
-        from codea1.sandbox.isolation import threads
-        threads.MAX_QUESTIONS = 50
+        from codea1.sandbox.isolation import limits
+        limits.MAX_QUESTIONS = 50
         """
     )
     program = """

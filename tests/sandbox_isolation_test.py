@@ -24,7 +24,7 @@ from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
 from codea1.sandbox.isolation.files import library_paths
-from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.sandbox.isolation.limits import MAX_THREADS
 from codea1.values import decode_exact, encode_exact
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ import codea1
 from codea1.sandbox import frames
 from codea1.sandbox.child import benchmarks, candidate, script
 from codea1.sandbox.isolation import Isolation, files, kernel, limits, namespaces
-from codea1.sandbox.isolation.threads import Supervisor, Threads
+from codea1.sandbox.isolation.limits import Supervisor, Threads
 from codea1.values import encode_exact
 
 START, END = b"S", b"E"
@@ -168,7 +168,7 @@ class _Zygote:
         else:
             self.processes = os
             readable = files.without(package, readable)
-        self.places = files.make_places(isolation, readable, scratches)  # by slot, or the one of all
+        self.places = [files.Place(isolation, readable, scratch) for scratch in scratches or [None]]  # by slot, or one
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin

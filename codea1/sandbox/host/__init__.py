@@ -67,7 +67,7 @@ class ProgramRun:
 class ScriptRun:
     """One check script run against one program: PASS, FAIL, ERROR, TIMEOUT or INFRA.
 
-    `detail` of an error starts with "candidate" or "script", whoever raised.
+    `detail` of an error starts with "candidate" or "script", the one that raised.
     """
 
     verdict: Verdict

@@ -21,7 +21,7 @@ Waiting = Generator[float, None, T]  # yields the seconds for which it can wait,
 EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "restarts", "infra")
 # Summed over gradings: waiting for a slot, holding one. Of the clock: with at least one grading under way.
 SECONDS = ("queue_seconds", "run_seconds", "busy_seconds")
-MAX_QUEUED = 1 << 14  # gradings; who submits more waits
+MAX_QUEUED = 1 << 14  # gradings; `submit` waits beyond them
 _MAX_RESTARTS = 3  # of the loop without a grading finished between them
 _CHILDREN_PER_GRADING = 2  # at most: a check script's has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
@@ -33,7 +33,7 @@ _MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has fail
 
 
 class KilledByOthers(Exception):
-    """Somebody else killed a child of a grading, which begins again."""
+    """Another process killed a child of a grading, which begins again."""
 
 
 class ZygoteStuck(Exception):

@@ -4,7 +4,7 @@ Verdicts are decided here, in the trusted process, from values. A process that r
 expected value; equality is equality of canonical bytes.
 
 A sandbox that fails now and then costs samples, which are masked. One that always fails would otherwise look like
-programs that are all wrong, or like steps from which nothing is learned: then the run must stop and somebody look.
+programs that are all wrong, or like steps from which nothing is learned: then the run must stop (`require_judged`).
 """
 
 import sys
@@ -24,9 +24,7 @@ from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
 MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per test
-_CALLS_PER_RUN = (
-    64  # of a ground truth: most solutions' suites fit; more, and one process would keep all others waiting
-)
+_CALLS_PER_RUN = 64  # of a ground truth: most suites fit; with more, one process would keep all others waiting
 
 LOST = "the sandbox failed"
 # A script that raises something else may do so over what a program returned.
@@ -156,7 +154,7 @@ class Grader:
         return (yield self._pool.run_script(script, program, entry_point))
 
     def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Steps[None]:
-        """Sees to it that futures get their answers, or the exception of the pool."""
+        """Completes futures with their answers, or with the exception of the pool."""
         try:
             answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""The trainer's side of a zygote: starting it, asking it for children, and hearing what became of them."""
+"""The trainer's side of a zygote: starts it, asks it for children, and receives how they ended."""
 
 import contextlib
 import itertools
@@ -58,7 +58,7 @@ class Ended:
 
     @property
     def was_killed(self) -> bool:
-        """Whether somebody else killed the child; not itself, for programs cannot send signals."""
+        """Whether another process killed the child; programs themselves cannot send signals."""
         return os.waitstatus_to_exitcode(self.status) == -signal.SIGKILL and not self.was_asked
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class Zygote:
             self._send(REQUEST.pack(END, child.token, 0, 0), [])
 
     def _send(self, request: bytes, sockets: Sequence[socket.socket]) -> None:
-        """Sends a request, now or when there is room: who waited for a zygote that waits too would do so for ever."""
+        """Sends a request, now or when there is room: two processes that wait for each other would do so for ever."""
         if self.unsent or not self._is_sent(request, sockets):
             self.unsent.append((request, [end.dup() for end in sockets]))
 

@@ -55,7 +55,7 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
     """Leaves this process with a read-only root that has only `readable`, and as many empty scratch folders.
 
     Where the folder `hidden` lies beneath one of `readable`, an empty one takes its place. Returns the scratch folders,
-    each a file system of its own of SCRATCH_BYTES, whose names nobody can guess: Landlock lets programs look at a
+    each a file system of its own of SCRATCH_BYTES, with a random name: Landlock lets programs look at a
     neighbour's, though not into it. Raises OSError.
     """
     links, trees = _layout(readable)

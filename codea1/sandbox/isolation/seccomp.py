@@ -45,7 +45,7 @@ _SENT = 0x4000 | 0x40  # MSG_NOSIGNAL MSG_DONTWAIT; no MSG_OOB
 _RECEIVED = _SENT | 0x100 | 0x2  # MSG_WAITALL MSG_PEEK
 _SOL_SOCKET = 1
 # SO_REUSEADDR SO_TYPE SO_ERROR SO_BROADCAST SO_SNDBUF SO_RCVBUF SO_KEEPALIVE SO_LINGER SO_RCVTIMEO SO_SNDTIMEO
-# SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that tells who is at the other end
+# SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that identifies the process at the other end
 _SOCKET_OPTIONS = (2, 3, 4, 6, 7, 8, 9, 13, 20, 21, 30, 38, 39)
 _LAST_CLOCK = 11  # CLOCK_TAI; larger numbers, as unsigned ones, are the CPU clocks of other processes
 _PRCTLS = (15, 16)  # PR_SET_NAME, PR_GET_NAME
@@ -149,7 +149,7 @@ def native(numbers: Numbers) -> int | None:
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     """Builds the filter a zygote installs and its children inherit: allows what it lists.
 
-    With `asks` it leaves the start and end of threads to whoever has its listener; without, no thread starts.
+    With `asks` the process that has its listener decides on the start and end of threads; without, no thread starts.
     """
     rules = [_for_call(numbers, _ALLOW_IT) for numbers in ALLOWED.values()]
     rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
@@ -208,7 +208,7 @@ class Filter:
         """
         if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) < _FIRST_WITH_CONTINUE:
             return None
-        # Where the kernel can (Linux 5.19), who waits for an answer cannot be interrupted and ask again.
+        # Where the kernel can (Linux 5.19), a thread that waits for an answer cannot be interrupted and ask again.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
             number = native(OF_THE_ZYGOTE["seccomp"])
             listener = libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(self._program))

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from codea1.evaluation.attempts import flip_one_operator
 from codea1.evaluation.evalplus import DATASETS, EvalPlus, Problem, load_problems
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import ScriptRun
-from codea1.sandbox.isolation.levels import AUTO
+from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 QUICK_SECONDS = 3.0

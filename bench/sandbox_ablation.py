@@ -10,9 +10,9 @@ import argparse
 import collections
 from collections.abc import Iterator
 
+from bench.hostile import attack, processes
 from codea1.sandbox.host import zygote
-from codea1.sandbox.isolation.levels import Isolation
-from tests.hostile import attack, processes
+from codea1.sandbox.isolation import Isolation
 
 HARM = ("next grading", "processes left", "files touched", "sandbox harmed")
 VARIANTS = {

@@ -3,7 +3,7 @@
   python -m bench.sandbox_soak [--gradings 20000] [--kills 200] [--slots 2] [--isolation auto]
   python -m bench.sandbox_soak --long --kills 0      # arguments of 40 KB for each program, and a ground truth for them
 
-Half of the programs are right, a fifth wrong, the rest from the hostile suite of tests/hostile; with --long none is
+Half of the programs are right, a fifth wrong, the rest from the hostile suite of bench/hostile; with --long none is
 hostile. While they are graded, zygotes and children are killed at random; after that, trainers with gradings under way
 are killed, too. One grader remembers what its limits allow, 16 MiB.
 """
@@ -21,11 +21,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.hostile.attack import all_programs
 from bench.sandbox import Call, Test, descendants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import encode_exact
-from tests.hostile.attack import all_programs
 
 LIMITS = Limits(
     cpu_seconds_per_test=0.25,

@@ -19,7 +19,7 @@ from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.isolation.levels import ISOLATIONS
+from codea1.sandbox.isolation import ISOLATIONS
 
 SIMPLE, SFT = "simple", "sft"  # what `method=` of a shipped config can be besides a method
 
@@ -123,7 +123,7 @@ def _sandbox() -> ConfigDict:
     The values are ours: the reference gives a program 10 s for all of its tests.
     """
     c = ConfigDict()
-    c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation.levels; "auto": the strongest there is
+    c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation; "auto": the strongest there is
     c.slots = 0  # gradings at once; 0: one per CPU core
     c.cpu_seconds_per_test = 2.0
     c.cpu_seconds_per_suite = 12.0  # all tests of one solution

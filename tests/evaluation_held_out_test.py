@@ -15,10 +15,9 @@ from codea1.game.tests import Call, Test
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host import ScriptRun
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 from tests.shares_test import on_hosts
 

@@ -24,9 +24,9 @@ from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import run
 from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 

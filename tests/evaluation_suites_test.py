@@ -16,8 +16,8 @@ from codea1.evaluation.suites import evaluate_suites
 from codea1.game.methods import METHODS
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host import TracedRun
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import TracedRun
 from codea1.values.verdict import Verdict
 
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"

@@ -1,8 +1,7 @@
-"""Levels of isolation: what programs see at each, which one a machine gets, and scratch folders that leave no trace."""
+"""Levels of isolation: what programs see at each, and scratch folders that leave no trace."""
 
 import ast
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,22 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from bench.hostile.resources import CLONE
+from bench.sandbox import descendants
 from codea1.game.tests import Call, Test
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
-from codea1.sandbox.isolation import seccomp, syscalls
+from codea1.sandbox.isolation import Isolation, seccomp
 from codea1.sandbox.isolation.files import library_paths
-from codea1.sandbox.isolation.levels import Isolation
-from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.sandbox.isolation.limits import MAX_THREADS
 from codea1.values import decode_exact, encode_exact
-from tests.hostile.attack import descendants
-from tests.hostile.resources import CLONE
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)
-NOBODY = 65534
 
 
 @pytest.fixture(scope="module", params=list(Isolation))
@@ -60,9 +57,11 @@ def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
 
 
 DENIED = ("PermissionError", "FileNotFoundError", "OSError")
+
+
 ATTEMPT = f"""
     import ctypes, os, socket
-    CLONE, CLOSE_RANGE = {seccomp.native(syscalls.WITH_CONDITIONS["clone"])}, 436
+    CLONE, CLOSE_RANGE = {seccomp.native(seccomp.WITH_CONDITIONS["clone"])}, 436
     libc = ctypes.CDLL(None, use_errno=True)
     def called(*numbers):
         if libc.syscall(*map(ctypes.c_long, numbers)) < 0: raise OSError(ctypes.get_errno(), 'denied')
@@ -205,36 +204,6 @@ def test_each_kind_of_grading_at_every_level(pool, imports):
 
     assert set(verdicts(right)) == {"pass"}
     assert set(verdicts(wrong)) == {"fail"}
-
-
-@pytest.mark.parametrize("level", list(Isolation))
-def test_many_slots(level):
-    """What each slot takes, descriptors and mounts, is there for the 240 cores of a large host."""
-    try:
-        SandboxPool(2, LIMITS, level).close()
-    except BadInput as error:
-        pytest.skip(str(error))
-    with SandboxPool(240, LIMITS, level) as pool:
-        runs = [pool.run_calls(f"x = {i}", [], reply="exact") for i in range(240)]
-        # Twice the requests to one zygote that its socket has room for: neither side may wait for the other.
-        scripts = [pool.run_script("def check(c): assert c(1) == 1", "def f(x): return x", "f") for _ in range(480)]
-        assert all(run.result(60).loaded for run in runs)
-        assert {script.result(60).verdict for script in scripts} == {"pass"}
-
-
-def test_too_many_slots_for_the_limit_on_descriptors(full):
-    done = run(
-        sys.executable,
-        """
-        import resource
-        from codea1.runtime.errors import BadInput
-        from codea1.sandbox.host.pool import SandboxPool
-        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-        try: SandboxPool(100)
-        except BadInput as error: print(error)
-        """,
-    )
-    assert "264 descriptors, and this machine allows 128 (ulimit -Hn)" in done.stdout, done
 
 
 def test_descriptors_of_the_trainer_are_nobodys(full):
@@ -385,149 +354,6 @@ def test_what_a_child_has_from_outside(pool):
     assert run.result(60).outcomes[0].kind == "value"
 
 
-def run(python: str, program: str, **popen: object) -> subprocess.CompletedProcess:
-    source = textwrap.dedent(program)
-    return subprocess.run([python, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=120, **popen)
-
-
-def run_without(denied: str, program: str) -> subprocess.CompletedProcess:
-    return run(sys.executable, f"from tests import denied_calls as calls\n{denied}\n{textwrap.dedent(program)}")
-
-
-START = """
-    import sys
-    from codea1.runtime.errors import BadInput
-    from codea1.sandbox.host.pool import SandboxPool
-    for level in sys.argv[1:] or {levels}:
-        try:
-            with SandboxPool(1, isolation=level) as pool: print(pool.isolation_note)
-        except BadInput as error: print(error)
-"""
-
-
-@pytest.mark.parametrize(
-    ("denied", "best"),
-    [
-        ("calls.deny(calls.UNSHARE)", "no_namespaces"),
-        ("calls.deny(calls.LANDLOCK_CREATE_RULESET)", "no_landlock"),
-        ("calls.deny(calls.UNSHARE, calls.LANDLOCK_CREATE_RULESET)", "seccomp_only"),
-    ],
-)
-def test_a_machine_that_lacks_a_layer(full, denied, best):
-    done = run_without(denied, START.format(levels=["auto", "full", best]))
-    auto, refusal, chosen = done.stdout.splitlines()
-    assert auto.startswith(f"Sandbox isolation: only {best}; full is not to be had here: "), done
-    assert "The sandbox cannot confine untrusted code on this machine: " in refusal
-    assert "--config.sandbox.isolation=auto" in refusal
-    assert ("a user namespace" if "UNSHARE" in denied else "Landlock") in refusal
-    assert chosen == f"Sandbox isolation: {best}."
-
-
-def test_without_seccomp_nothing_runs():
-    done = run_without("calls.deny_seccomp()", START.format(levels=["auto", *(level.value for level in Isolation)]))
-    assert len(done.stdout.splitlines()) == 5
-    assert all("refused a seccomp filter" in line for line in done.stdout.splitlines()), done
-
-
-def test_unknown_levels_are_named():
-    with pytest.raises(BadInput, match="isolation 'strong' is unknown; known are auto, full, no_landlock, no_names"):
-        SandboxPool(1, LIMITS, "strong")
-
-
-AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-
-
-def python_of_others() -> str | None:
-    """A Python that any user can run, able to import the sandbox."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        with contextlib.suppress(OSError):
-            if run(python, "import codea1.sandbox.host.pool", **AS_NOBODY).returncode == 0:
-                return python
-    return None
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may lack what else root has")
-@pytest.mark.parametrize(
-    "lacking",
-    ["--drop-capabilities", "--only-root"],
-    ids=["root without capabilities", "root alone in a user namespace"],
-)
-def test_a_root_who_cannot_become_another_user(full, lacking):
-    """As in a container without capabilities, or in one that an ordinary user started."""
-    program = """
-        import ctypes, os, struct, sys
-        from codea1.sandbox.host import zygote
-        from codea1.sandbox.isolation import kernel
-        libc = ctypes.CDLL(None)
-        if sys.argv[1] == "--only-root":
-            uid = os.getuid()
-            assert libc.unshare(0x10000000) == 0
-            for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
-                with open(f"/proc/self/{name}", "w") as file: file.write(text)
-        else:
-            for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: for what it starts
-            kernel.keep_only()
-        from codea1.sandbox.host.pool import SandboxPool
-        with SandboxPool(1, isolation="auto") as pool:
-            print(pool.run_calls("x = 1", [], reply="exact").result().loaded, zygote.can_change_user(1234))
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), lacking], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout.split() == ["True", "False"], done
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may become another user")
-def test_a_user_without_privileges_gets_the_same_levels(full):
-    python = python_of_others()
-    if python is None:
-        pytest.skip("no Python here can be run by another user")
-    program = """
-        import json, os
-        from codea1.sandbox.isolation.levels import Isolation
-        from codea1.sandbox.host.pool import SandboxPool
-        from codea1.values import decode_exact, encode_exact
-        class Call: entry_point, arguments = "f", encode_exact(((), {}))
-        seen = {}
-        for level in Isolation:
-            with SandboxPool(1, isolation=level) as pool:
-                program = "import os\\ndef f(): return os.getpid() == 1, os.getuid()"
-                (outcome,) = pool.run_calls(program, [Call], reply="exact").result(60).outcomes
-                seen[level] = decode_exact(outcome.payload)
-        print(json.dumps(seen))
-    """
-    done = run(python, program, **AS_NOBODY)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "full": [True, 1000],
-        "no_landlock": [True, 1000],
-        "no_namespaces": [False, NOBODY],
-        "seccomp_only": [False, NOBODY],
-    }
-
-
-def header_numbers(path: str) -> dict[str, int]:
-    text = Path(path).read_text()
-    return {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", text)}
-
-
-@pytest.mark.parametrize(
-    ("column", "header"),
-    [(0, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (1, "/usr/include/asm-generic/unistd.h")],
-)
-def test_numbers_of_system_calls(column, header):
-    if not Path(header).exists():
-        pytest.skip(f"there is no {header}")
-    known = header_numbers(header)
-    tables = [*seccomp._ALWAYS, syscalls.CHANGING_FILES, syscalls.OF_THE_ZYGOTE, syscalls.WITH_CONDITIONS]
-    for table in tables:
-        for name, numbers in table.items():
-            if name in ("newfstatat", "fstatat"):
-                assert numbers[column] == known.get("newfstatat", known.get("fstatat"))
-            else:
-                assert numbers[column] == known.get(name), name
-
-
 @pytest.mark.parametrize("level", list(Isolation))
 def test_an_installed_package_is_hidden(full, level, tmp_path):
     """Installed beside numpy, questions and their answers would be a file to read like any library."""
@@ -579,17 +405,18 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
 
 def test_what_a_pool_takes_at_most(pool):
     """Each program starts all the threads it can; the trainer has a descriptor for each slot, and a few."""
-    slots, zygotes = 8, 2
+    slots, started = 8, 2
     program = f"{CLONE}\ndef f(x):\n  import time\n  count = started(0x3D0F00)\n  time.sleep(4)\n  return count"
     call = Call("f", encode_exact(((0,), {})))
     before = len(os.listdir("/proc/self/fd"))
     with SandboxPool(slots, LIMITS, pool.isolation) as busy:
         runs = [busy.run_calls(f"{program}  # {i}", [call], reply="exact") for i in range(slots)]
+        zygotes = {zygote._process.pid for zygote in busy._dispatcher._zygotes.values()}
         deadline, counts = time.monotonic() + 20, []
         while counts.count(MAX_THREADS) < slots and time.monotonic() < deadline:
-            counts = [len(os.listdir(f"/proc/{pid}/task")) for pid in descendants(busy)]
+            counts = [len(os.listdir(f"/proc/{pid}/task")) for pid in descendants(zygotes)]
         descriptors = len(os.listdir("/proc/self/fd")) - before
         assert [decode_exact(run.result(60).outcomes[0].payload) for run in runs] == [MAX_THREADS - 1] * slots
     assert counts.count(MAX_THREADS) == slots
-    assert sum(counts) <= slots * MAX_THREADS + 2 * zygotes
-    assert descriptors <= slots + zygotes + 7
+    assert sum(counts) <= slots * MAX_THREADS + 2 * started
+    assert descriptors <= slots + started + 7

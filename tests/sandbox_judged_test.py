@@ -3,8 +3,8 @@
 import pytest
 
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import LOST, require_judged, why_lost, why_unjudged
-from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 
 

@@ -156,7 +156,7 @@ LITERALS = st.recursive(
 
 
 @given(LITERALS)
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_repr_of_a_value_reads_as_the_value(value):
     try:
         module = parse_source(repr(value))

@@ -17,7 +17,7 @@ PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
 
 @pytest.fixture(scope="module")
 def pool():
-    limits = Limits(cpu_seconds_per_script=1.5, memory_bytes=256 << 20, script_memory_bytes=512 << 20)
+    limits = Limits(cpu_seconds_per_script=1.0, memory_bytes=256 << 20, script_memory_bytes=512 << 20)
     with SandboxPool(2, limits, isolation="auto") as pool:
         yield pool
 
@@ -137,7 +137,7 @@ def test_errors_tell_whose_they_are(pool, script, program, detail):
 def test_the_two_processes_share_one_time_limit(pool, script, program):
     run = judge(pool, script, program)
     assert run.verdict is Verdict.TIMEOUT
-    assert 1 < run.cpu_seconds < 3
+    assert 0.7 < run.cpu_seconds < 2
 
 
 def test_the_program_cannot_see_the_script(pool):
@@ -221,7 +221,7 @@ def test_checks_are_remembered(pool):
 def test_ground_truths_of_the_benchmarks_pass_their_own_scripts():
     questions = {question.id: question for question in load_questions(str(PARQUET))}
     tricky = ["HumanEval/32", "MBPP/123", "MBPP/301", "MBPP/592", "MBPP/751", "MBPP/797"]
-    chosen = tricky + [id for id in list(questions)[::10] if id not in tricky]
+    chosen = tricky + [id for id in list(questions)[::20] if id not in tricky]
     with SandboxPool(isolation="auto") as pool:
         grader = Grader(pool)
         futures = {
@@ -229,7 +229,7 @@ def test_ground_truths_of_the_benchmarks_pass_their_own_scripts():
             for id in chosen
         }
         runs = {id: future.result(300) for id, future in futures.items()}
-    assert len(runs) >= 40
+    assert len(runs) >= 20
     broken = runs.pop("HumanEval/32")
     assert broken.verdict is Verdict.ERROR
     assert broken.detail.startswith("script raised TypeError")

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
+from codea1.sandbox.host import TracedRun
 from codea1.sandbox.host.pool import Limits, SandboxPool
-from codea1.sandbox.host.results import TracedRun
 from codea1.values.verdict import Verdict
 
 PROGRAM = """
@@ -28,7 +28,7 @@ def pool():
 
 
 def run(pool: SandboxPool, *tests: str, program: str = PROGRAM, **settings) -> TracedRun:
-    settings = {"module": "mod", "cpu_seconds": 2.0, **settings}
+    settings = {"module": "mod", "cpu_seconds": 1.0, **settings}
     return pool.run_suite(program, [textwrap.dedent(test) for test in tests], **settings).result(60)
 
 
@@ -73,7 +73,7 @@ def test_what_passes(pool, test):
         ("async def test_f(): assert f(1) == 3", Verdict.ERROR, "TypeError: test_f is a generator"),
         ("def test_f(): raise SystemExit(0)", Verdict.ERROR, "SystemExit: 0"),
         ("import os\ndef test_f(): os._exit(0)", Verdict.ERROR, "the process exited with status 0"),
-        ("def test_f():\n  while True: pass", Verdict.TIMEOUT, "more than 2 CPU seconds"),
+        ("def test_f():\n  while True: pass", Verdict.TIMEOUT, "more than 1 CPU seconds"),
         ("import os\ndef test_f(): os.write(3, b'x' * 99)", Verdict.ERROR, "script broke the protocol"),
         ("def test_f(): open('/etc/passwd')", Verdict.ERROR, ""),
     ],

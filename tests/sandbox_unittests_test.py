@@ -11,7 +11,7 @@ from codea1.values.verdict import Verdict
 
 @pytest.fixture(scope="module")
 def pool():
-    limits = Limits(cpu_seconds_per_script=2.0, script_memory_bytes=512 << 20)
+    limits = Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20)
     with SandboxPool(2, limits, isolation="auto") as pool:
         yield pool
 
@@ -54,7 +54,7 @@ def test_a_right_program_passes(pool):
         ("import no_such", Verdict.ERROR, "raised on load: ModuleNotFoundError"),
         ("import os\ndef f(x): os._exit(0)", Verdict.ERROR, "the process exited with status 0"),
         ("def f(x): raise SystemExit(0)", Verdict.ERROR, "test_"),
-        ("def f(x):\n  while True: pass", Verdict.TIMEOUT, "more than 2 CPU seconds"),
+        ("def f(x):\n  while True: pass", Verdict.TIMEOUT, "more than 1 CPU seconds"),
         ("import unittest\ndef f(x): raise unittest.SkipTest('x')", Verdict.FAIL, "test_object: skipped: x"),
         ("import unittest\nunittest.TestCase.run = lambda *a: None", Verdict.ERROR, "the tests that ran are not those"),
         (

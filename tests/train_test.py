@@ -22,9 +22,9 @@ from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import ScriptRun
 from codea1.storage.checksums import write_manifest
 from codea1.training.setup import assemble
 from codea1.training.step import Step

@@ -31,10 +31,9 @@ from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import AUTO
+from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, location, write_atomically
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard

@@ -17,7 +17,7 @@ from codea1.game.answers import extract_program
 from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput, MissingFile
-from codea1.sandbox.host.results import ScriptRun
+from codea1.sandbox.host import ScriptRun
 from codea1.storage.objects import location
 
 

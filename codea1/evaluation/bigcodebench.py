@@ -22,9 +22,9 @@ from codea1.evaluation.benchmark import (
 from codea1.game.prompts import Message, PromptTemplates
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import required_tests
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import Limits, ScriptRun
 
 WHERE_FROM = (
     "Get it as Parquet from https://huggingface.co/datasets/bigcode/bigcodebench (full) or "

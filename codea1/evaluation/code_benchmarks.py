@@ -11,8 +11,8 @@ from codea1.evaluation.evalplus import WHERE_FROM as EVALPLUS_FROM
 from codea1.evaluation.evalplus import EvalPlus, load_problems
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import ScriptRun
 
 
 class CheckScripts(CodeBenchmark):

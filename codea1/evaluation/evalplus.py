@@ -19,10 +19,10 @@ from codea1.evaluation.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Steps, run
+from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import Inputs
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import Limits, ScriptRun
 from codea1.values.verdict import Verdict
 
 DATASETS = {"humanevalplus": "humaneval", "mbppplus": "mbpp"}  # what EvalPlus calls them

@@ -29,7 +29,7 @@ from codea1.runs.lock import locked
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import AUTO
+from codea1.sandbox.isolation import AUTO
 from codea1.storage import json_lines
 from codea1.storage.checksums import MANIFEST, checksum, checksums
 from codea1.storage.objects import GrowingFile, location, names

@@ -27,8 +27,8 @@ from codea1.rollout.engine import Request
 from codea1.runtime.futures import Steps, every, run
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.shares import Shares
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import LOST, Grader, Grading, require_judged, why_unjudged
-from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 
 Scores = dict[str, float]  # of one suite, by metric

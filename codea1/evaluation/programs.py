@@ -22,8 +22,8 @@ from codea1.game.question import Question
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import require_judged, why_lost, why_unjudged
-from codea1.sandbox.host.results import ScriptRun
 from codea1.values.verdict import Verdict
 
 KS = (1, 8, 16, 32)  # of pass@k

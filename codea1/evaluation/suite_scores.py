@@ -19,8 +19,8 @@ from codea1.evaluation.held_out import PerQuestion
 from codea1.evaluation.mutants import mutants
 from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import extract_program
+from codea1.sandbox.host import Arc, TracedRun
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import Arc, TracedRun
 from codea1.values.verdict import Verdict
 
 TEST_SECONDS = 10.0  # CPU time of one test, and of a suite on one mutant, as upstream gives cosmic-ray

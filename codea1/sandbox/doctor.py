@@ -11,9 +11,9 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.sandbox.host.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
+from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.isolation.files import landlock_version
-from codea1.sandbox.isolation.levels import AUTO, Isolation
-from codea1.sandbox.isolation.threads import MAX_THREADS
+from codea1.sandbox.isolation.limits import MAX_THREADS
 from codea1.values import encode_exact
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)

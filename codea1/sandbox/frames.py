@@ -1,4 +1,4 @@
-"""The frames that a sandbox child and whoever drives it exchange over one stream socket.
+"""The frames that a sandbox child and the process that drives it exchange over one stream socket.
 
 Every frame is a header (payload length, index, kind) and a payload. A child first gets one PROGRAM frame, then any
 number of CALL and FETCH frames; it answers the program with index LOAD and the others with their index, in order. What
@@ -125,15 +125,15 @@ class FrameBuffer:
         self.room = max_bytes
         self.max_payload = max_payload
 
-    def feed(self, piece: bytes) -> None:
-        """Takes more bytes. Raises ProtocolViolation beyond `max_bytes`."""
+    def frames(self, piece: bytes) -> Iterator[Frame]:
+        """Takes more bytes, and takes out the frames that are whole, one at a time.
+
+        Raises ProtocolViolation beyond `max_bytes`, and for a frame longer than allowed.
+        """
         self.room -= len(piece)
         if self.room < 0:
             raise ProtocolViolation("more output than allowed")
         self.data += piece
-
-    def frames(self) -> Iterator[Frame]:
-        """Takes out the frames that are whole, one at a time. Raises ProtocolViolation for one longer than allowed."""
         position = 0
         try:
             while len(self.data) - position >= _HEADER.size:

@@ -1,47 +1,41 @@
 """The sandbox from the command line.
 
-python -m codea1.tools.sandbox                    what isolation this machine has, whether it works, how fast it is
-python -m codea1.tools.sandbox grade CASES.jsonl  one JSON verdict a line for the grading cases of a file
+  python -m codea1.tools.sandbox                    what isolation this machine has, whether it works, how fast it is
+  python -m codea1.tools.sandbox grade CASES.jsonl  one JSON verdict a line: does the candidate pass the test?
+
+A line of CASES.jsonl has name, entry_point, ground_truth, candidate and test. The exit code is 1 where nothing can be
+run.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.tests import Test
-from codea1.runtime.errors import BadInput, with_exit_code
+from codea1.runtime import command
+from codea1.runtime.errors import BadInput
 from codea1.sandbox.doctor import examine
-from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation.levels import AUTO, Isolation
+from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.values import canonical_of
 from codea1.values.verdict import Verdict
 
 
-@with_exit_code
-def main() -> int:
-    """Runs the command line; returns the exit code: 1 where nothing can be run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m codea1.tools.sandbox", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command")
-    grade = commands.add_parser("grade", help="grade each case: does the candidate pass the test?")
-    grade.add_argument("cases", help="a JSONL file with name, entry_point, ground_truth, candidate and test")
-    arguments = parser.parse_args()
-    if arguments.command is None:
-        return 0 if examine() else 1
-    cases = read_cases(arguments.cases)
+def main(*words: str) -> None:
+    if not words:
+        sys.exit(0 if examine() else 1)
+    if words[0] != "grade" or len(words) != 2:
+        raise BadInput(f"{' '.join(words)!r} is no command of this program; known is grade CASES.jsonl.")
+    cases = read_cases(words[1])
     with SandboxPool(isolation=AUTO) as pool:
         if pool.isolation is not Isolation.FULL:
             print(pool.isolation_note, file=sys.stderr)
         for verdict in grade_cases(cases, Grader(pool)):
-            print(verdict.json, flush=True)
-    return 0
+            print(json.dumps(asdict(verdict)), flush=True)
 
 
 @dataclass(frozen=True)
@@ -62,11 +56,6 @@ class CaseVerdict:
     name: str
     verdict: Verdict
     detail: str
-
-    @property
-    def json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"name": self.name, "verdict": self.verdict.value, "detail": self.detail})
 
 
 def read_cases(path: str) -> list[Case]:
@@ -123,4 +112,4 @@ def _why_not_right(test: Test, answer: GroundTruthAnswer) -> tuple[Verdict, str]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main, many=True)

@@ -10,8 +10,7 @@ from codea1.game.book_pages import BookEntry, Page, Pages
 from codea1.game.ground_truth import answers_equal
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 
 
 def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> tuple[Pages, list[str]]:

@@ -12,9 +12,8 @@ Both walk values by exact type. A subclass of a builtin counts as its base only 
 This module and those it imports use the standard library only: they run inside the sandbox too.
 """
 
-from codea1.values.canonical import canonical_of, encode_canonical
-from codea1.values.exact import decode_exact, decode_fields, encode_exact
-from codea1.values.plain import NotPlainData, TooLarge, contains_nan
+from codea1.values.decoding import canonical_of, decode_exact, decode_fields
+from codea1.values.encoding import NotPlainData, TooLarge, contains_nan, encode_canonical, encode_exact
 
 __all__ = [
     "NotPlainData",

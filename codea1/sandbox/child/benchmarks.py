@@ -119,7 +119,7 @@ def _or_nothing(function: Callable[[], bytes]) -> bytes:
 def serve_unittest(fd: int, job: frames.Frame) -> None:
     """Runs the tests of one UNITTEST frame and sends one VERDICT frame.
 
-    It holds (load error, [(test, outcome, detail), ...]), sorted: a dict would be hashed by whoever reads it.
+    It holds (load error, [(test, outcome, detail), ...]), sorted: the reader of a dict would have to hash it.
     """
     program, tests, class_name = decode_exact(job.payload)
     try:

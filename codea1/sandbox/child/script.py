@@ -15,7 +15,7 @@ from typing import Any
 from codea1.sandbox import frames
 from codea1.sandbox.child.candidate import describe, new_module, seed_randomness
 from codea1.values import decode_exact, decode_fields, encode_exact
-from codea1.values.plain import MAX_BYTES
+from codea1.values.encoding import MAX_BYTES
 from codea1.values.verdict import Verdict
 
 _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
@@ -63,15 +63,15 @@ class Large(Inert):
 
     def __eq__(self, other: object) -> bool:
         if self._compared is None or self._compared[0] is not other:
-            self._compared = (other, self._equals(other))
+            is_equal = (
+                type(other) is self._type
+                and len(other) == self._length
+                and all(self._piece_equals(other, start) for start in range(0, self._length, frames.PIECE_ITEMS))
+            )
+            self._compared = (other, is_equal)
         return self._compared[1]
 
     __hash__ = object.__hash__
-
-    def _equals(self, other: object) -> bool:
-        if type(other) is not self._type or len(other) != self._length:
-            return False
-        return all(self._piece_equals(other, start) for start in range(0, self._length, frames.PIECE_ITEMS))
 
     def _piece_equals(self, other: list | tuple, start: int) -> bool:
         piece = other[start : start + frames.PIECE_ITEMS]
@@ -181,7 +181,11 @@ def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> 
         load_error = candidate.load(program)
         if load_error:
             return Verdict.ERROR, f"candidate raised on load: {load_error}"
-        _run(script, check_name, candidate)
+        seed_randomness(0)
+        namespace = new_module("check_script")
+        namespace[candidate.__name__] = candidate  # some scripts call it by its name, whatever `check` is given
+        exec(compile(script, "<check_script>", "exec", dont_inherit=True), namespace)
+        namespace[check_name](candidate)
     except BaseException as error:
         raised = error
     if candidate.lost is not None:  # whatever the script made of it
@@ -192,11 +196,3 @@ def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> 
         return Verdict.ERROR, f"candidate raised {raised}"
     words = describe(raised).decode("utf-8", "replace")
     return (Verdict.FAIL, words) if isinstance(raised, AssertionError) else (Verdict.ERROR, f"script raised {words}")
-
-
-def _run(script: str, check_name: str, candidate: Candidate) -> None:
-    seed_randomness(0)
-    namespace = new_module("check_script")
-    namespace[candidate.__name__] = candidate  # some scripts call the function by its name, whatever `check` is given
-    exec(compile(script, "<check_script>", "exec", dont_inherit=True), namespace)
-    namespace[check_name](candidate)

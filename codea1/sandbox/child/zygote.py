@@ -26,9 +26,8 @@ from typing import NamedTuple
 import codea1
 from codea1.sandbox import frames
 from codea1.sandbox.child import benchmarks, candidate, script
-from codea1.sandbox.isolation import files, kernel, limits, namespaces
-from codea1.sandbox.isolation.levels import Isolation
-from codea1.sandbox.isolation.threads import Supervisor, Threads
+from codea1.sandbox.isolation import Isolation, files, kernel, limits, namespaces
+from codea1.sandbox.isolation.limits import Supervisor, Threads
 from codea1.values import encode_exact
 
 START, END = b"S", b"E"
@@ -56,6 +55,7 @@ _SERVERS = {
     frames.UNITTEST: benchmarks.serve_unittest,
     frames.SUITE: benchmarks.serve_suite,
 }
+_LIBRARIES = ("site-packages", "dist-packages")  # how the paths of Python's libraries end
 _WARM_UP_RUNS = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
@@ -68,42 +68,42 @@ _WHY_BYTES = 255
 
 
 def start() -> None:
-    """Reads the command line that codea1.sandbox.host.zygote writes, and goes to work."""
-    _, control_fd, packages, isolation, max_children, uid, *libraries = sys.argv
+    """Confines this process, reports, and serves requests until the other end of the control socket closes.
+
+    The command line is written by codea1.sandbox.host.zygote. With namespaces the process that serves is a child of
+    this one, which waits for it: the first of its process table.
+    """
+    _, control_fd, packages, level, max_children, uid, *libraries = sys.argv
+    isolation = Isolation(level)
     sys.path += libraries
     site.setquit()
     site.sethelper()
-    user = None if uid == "-" else int(uid)
-    main(int(control_fd), packages.split(), Isolation(isolation), int(max_children), user)
-
-
-def main(control_fd: int, packages: list[str], isolation: Isolation, max_children: int, uid: int | None) -> None:
-    """Confines this process, reports, and serves requests until the other end of the control socket closes.
-
-    With namespaces the process that does so is a child of this one, which waits for it: the first of its process table.
-    """
-    control = socket(fileno=fcntl.fcntl(control_fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
-    os.close(control_fd)
+    control = socket(fileno=fcntl.fcntl(int(control_fd), fcntl.F_DUPFD_CLOEXEC, _FIRST_SOCKET + _SCRIPT_SOCKETS))
+    os.close(int(control_fd))
     for fd in range(_FIRST_SOCKET, _FIRST_SOCKET + _SCRIPT_SOCKETS):
         os.dup2(0, fd)  # so that nothing else gets them
     try:
         limits.prefer_as_victim()
-        if uid is not None:
-            kernel.become(uid)
+        if uid != "-":
+            kernel.become(int(uid))
         if isolation.namespaces:
             namespaces.enter()
             _continue_in_a_child(control)
         _preload(_PRELOAD)
         if not isolation.hides_files:
             _preload(_PRELOAD_WHERE_FILES_ARE_CLOSED)
-        for package in packages:
+        for package in packages.split():
             with contextlib.suppress(ImportError):  # then programs that import it fail to
                 _preload(PACKAGES[package])
-        _clean_environment()
+        # Leaves to programs an ordinary environment, without the way this package was found.
+        root = os.environ.pop("PYTHONPATH").split(os.pathsep)
+        sys.path[:] = [path for path in sys.path if path not in root or path.endswith(_LIBRARIES)]
+        sys.argv[:] = [""]
         if isolation.has_scratch:  # where each child is; to name its folder would cost 5 % of a grading
             os.environ["TMPDIR"] = os.environ["HOME"] = "./"
-        zygote = _Zygote(control, isolation, max_children)
-        zygote.confine()
+        zygote = _Zygote(control, isolation, int(max_children))
+        listener = limits.confine_zygote(isolation, zygote.max_fds)
+        zygote.supervisor = None if listener is None else Supervisor(listener)
     except Exception as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:1000])
         return
@@ -130,14 +130,6 @@ def _preload(names: str) -> None:
         importlib.import_module(name)
 
 
-def _clean_environment() -> None:
-    """Leaves to programs an ordinary environment, without the way this package was found."""
-    root = os.environ.pop("PYTHONPATH")
-    libraries = {path for path in sys.path if path.endswith(("site-packages", "dist-packages"))}
-    sys.path[:] = [path for path in sys.path if path not in root.split(os.pathsep) or path in libraries]
-    sys.argv[:] = [""]
-
-
 def _warm_up() -> None:
     """Serves a program of our own as a child does, so that children find warm code instead of each warming a copy."""
     source = "def f(*args):\n    return [*args, {'a': 1.5}]"
@@ -151,17 +143,6 @@ def _warm_up() -> None:
         ours.close()
         theirs.close()
     del sys.modules[candidate.MODULE_NAME]
-
-
-def _serve(sockets: int) -> None:
-    """Serves, in a child, what its first frame asks for."""
-    first = frames.read(_FIRST_SOCKET)
-    if first is None:
-        return
-    if sockets == _SCRIPT_SOCKETS:
-        script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
-    else:
-        _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
 
 
 class _Child(NamedTuple):
@@ -187,7 +168,7 @@ class _Zygote:
         else:
             self.processes = os
             readable = files.without(package, readable)
-        self.places = files.make_places(isolation, readable, scratches)  # by slot, or the one of all
+        self.places = [files.Place(isolation, readable, scratch) for scratch in scratches or [None]]  # by slot, or one
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
@@ -195,12 +176,6 @@ class _Zygote:
         self.killed: set[int] = set()  # process ids of children that are dead because of END
         self.max_fds = _OWN_FDS + len(self.places)
         self.supervisor: Supervisor | None = None
-
-    def confine(self) -> None:
-        """Confines this process for good. Raises OSError."""
-        listener = limits.confine_zygote(self.isolation, self.max_fds)
-        if listener is not None:
-            self.supervisor = Supervisor(listener)
 
     def serve(self) -> None:
         deaths, wakeup = os.pipe2(os.O_NONBLOCK)
@@ -266,7 +241,10 @@ class _Zygote:
             self.threads.pop(pid, None)
             self.place(child.slot).clear()
             self.free_slots.append(child.slot)
-            failure = b"" if self.notes[child.slot] == _SETTLED else self.read_why(child.slot)
+            failure = b""
+            if self.notes[child.slot] != _SETTLED:
+                why = self.notes[self.whys[child.slot] :][:_WHY_BYTES].rstrip(b"\0")
+                failure = why or b"a child died before it was confined"
             seconds = usage.ru_utime + usage.ru_stime
             reply = REPLY.pack(END, child.token, pid, status, seconds, pid in self.killed)
             self.killed.discard(pid)
@@ -285,20 +263,17 @@ class _Zygote:
                 self.notes[slot] = _SETTLED
                 self.notes.close()  # for good: the program must not write there
             except Exception as error:
-                self.write_why(slot, f"a child could not confine itself: {error}")
+                why = f"a child could not confine itself: {error}".encode("utf-8", "replace")[:_WHY_BYTES]
+                self.notes[self.whys[slot] : self.whys[slot] + _WHY_BYTES] = why.ljust(_WHY_BYTES, b"\0")
                 os._exit(1)
-            _serve(len(fds))
+            first = frames.read(_FIRST_SOCKET)
+            if first is not None and len(fds) == _SCRIPT_SOCKETS:
+                script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
+            elif first is not None:
+                _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
             os._exit(0)
         finally:
             os._exit(1)
 
     def place(self, slot: int) -> files.Place:
         return self.places[slot % len(self.places)]
-
-    def read_why(self, slot: int) -> bytes:
-        why = self.notes[self.whys[slot] :][:_WHY_BYTES].rstrip(b"\0")
-        return why or b"a child died before it was confined"
-
-    def write_why(self, slot: int, why: str) -> None:
-        text = why.encode("utf-8", "replace")[:_WHY_BYTES]
-        self.notes[self.whys[slot] : self.whys[slot] + _WHY_BYTES] = text.ljust(_WHY_BYTES, b"\0")

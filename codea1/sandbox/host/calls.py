@@ -1,12 +1,13 @@
 """A grading by calls: one program, a list of calls, one outcome each."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from enum import Enum, auto
 
 from codea1.sandbox import frames
+from codea1.sandbox.host import Call, Limits, Outcome, OutcomeKind, ProgramRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
 from codea1.sandbox.host.dispatcher import Task, Waiting
-from codea1.sandbox.host.results import Call, Limits, Outcome, OutcomeKind, ProgramRun
 
 _KINDS: dict[bytes, OutcomeKind] = {
     frames.VALUE: "value",
@@ -60,13 +61,14 @@ class CallRun:
         self.load_error = ""
         self.spent = 0.0  # CPU seconds of the children that ended
         self.asleep_at = task.now + wall_limit(self.limits.cpu_seconds_per_suite)  # that is enough for all calls
-        yield from self._ask_child(task)
-        while (
-            len(self.outcomes) < len(self.calls)
-            and self.spent < self.limits.cpu_seconds_per_suite
-            and task.now < self.asleep_at
-        ):
+        is_done = False
+        while not is_done:
             yield from self._ask_child(task)
+            is_done = (
+                len(self.outcomes) == len(self.calls)
+                or self.spent >= self.limits.cpu_seconds_per_suite
+                or task.now >= self.asleep_at
+            )
         self._fill(Outcome("not_run"))
         return ProgramRun(self.loaded, self.load_error, self.outcomes, self.spent)
 
@@ -89,7 +91,7 @@ class CallRun:
             max_payload=left,
             is_last_request=True,
         )
-        with conversation:
+        with closing(conversation):
             yield from conversation.started()
             stop = yield from self._take_answers(task, conversation)
             yield from conversation.end()

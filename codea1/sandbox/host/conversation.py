@@ -34,7 +34,7 @@ class Closed(Exception):
 
 
 class Conversation:
-    """The children of a grading, and a socket to the one of them that talks. A context manager that closes the socket.
+    """The children of a grading, and a socket to the one of them that talks, which must be closed at the end.
 
     Nothing here waits for a socket: see the module.
     """
@@ -73,8 +73,7 @@ class Conversation:
         self.socket.setblocking(False)
         with theirs:
             sockets = [theirs, *end_to_other]
-            limit = kernel_cpu_limit(cpu_seconds)
-            self.child = task.dispatcher.start_child(task, profile, sockets, limit, memory_bytes)
+            self.child = task.dispatcher.start_child(task, profile, sockets, cpu_seconds, memory_bytes)
         self.clock = 0.0  # CPU seconds of the children when frames were last looked for
         self.unsent = memoryview(b"")
         self._task = task
@@ -84,12 +83,6 @@ class Conversation:
         self._is_watched = False
         self._watch_at = 0.0 if is_asked else math.inf
         self.send(request)
-
-    def __enter__(self) -> "Conversation":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
 
     def cpu_seconds(self) -> float:
         """Returns the CPU time that the children have used."""
@@ -146,7 +139,7 @@ class Conversation:
             if not self._is_watched:
                 self._watch()
             yield left
-        self._close()
+        self.close()
         close_at = self._task.now + _CLOSED_SECONDS
         while not self.child.ended and self._task.now < close_at:
             yield close_at - self._task.now
@@ -154,7 +147,7 @@ class Conversation:
 
     def end(self) -> Waiting[None]:
         """Kills the children that are not dead, and waits until all are."""
-        self._close()
+        self.close()
         for child in self._children:
             child.zygote.end(child)
         yield from self._await_zygote(lambda: all(child.ended for child in self._children))
@@ -169,8 +162,7 @@ class Conversation:
             except OSError:
                 piece = b""
             self._is_closed = not piece
-            self._received.feed(piece)
-            yield from self._received.frames()
+            yield from self._received.frames(piece)
 
     def _await_zygote(self, has_answered: Callable[[], bool]) -> Waiting[None]:
         deadline = self._task.now + _ZYGOTE_SECONDS
@@ -186,7 +178,8 @@ class Conversation:
         dispatcher.watch(self.socket, lambda: dispatcher.advance(self._task), for_room=bool(self.unsent))
         self._is_watched = True
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Closes the socket. Safe to call twice."""
         if self._is_watched:
             self._task.dispatcher.unwatch(self.socket)
         self._is_watched, self.unsent = False, memoryview(b"")
@@ -201,8 +194,3 @@ def profile_of(source: str, hash_seed: int = 0) -> Profile:
 def wall_limit(cpu_seconds: float) -> float:
     """Returns wall seconds after which a process that has not used `cpu_seconds` of CPU time counts as asleep."""
     return WALL_FACTOR * cpu_seconds + WALL_SECONDS
-
-
-def kernel_cpu_limit(cpu_seconds: float) -> int:
-    """Returns RLIMIT_CPU behind a limit that a grading enforces: the kernel's ticks may be ahead of the clock."""
-    return 2 * math.ceil(cpu_seconds) + 2

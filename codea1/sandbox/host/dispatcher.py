@@ -1,6 +1,7 @@
 """The one thread that carries all gradings: it starts their children, watches their sockets and their clocks."""
 
 import contextlib
+import math
 import selectors
 import socket
 import threading
@@ -12,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation
 
 T = TypeVar("T")
 Waiting = Generator[float, None, T]  # yields the seconds for which it can wait, and returns a T
@@ -20,7 +21,7 @@ Waiting = Generator[float, None, T]  # yields the seconds for which it can wait,
 EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "restarts", "infra")
 # Summed over gradings: waiting for a slot, holding one. Of the clock: with at least one grading under way.
 SECONDS = ("queue_seconds", "run_seconds", "busy_seconds")
-MAX_QUEUED = 1 << 14  # gradings; who submits more waits
+MAX_QUEUED = 1 << 14  # gradings; `submit` waits beyond them
 _MAX_RESTARTS = 3  # of the loop without a grading finished between them
 _CHILDREN_PER_GRADING = 2  # at most: a check script's has two
 _MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
@@ -32,7 +33,7 @@ _MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has fail
 
 
 class KilledByOthers(Exception):
-    """Somebody else killed a child of a grading, which begins again."""
+    """Another process killed a child of a grading, which begins again."""
 
 
 class ZygoteStuck(Exception):
@@ -145,11 +146,14 @@ class Dispatcher:
     # What the steps of gradings ask for.
 
     def start_child(
-        self, task: Task, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: int, memory_bytes: int
+        self, task: Task, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: float, memory_bytes: int
     ) -> Child:
-        """Asks for a child that owns `sockets`, with the limits that the kernel is to enforce."""
+        """Asks for a child that owns `sockets`.
+
+        The grading enforces `cpu_seconds`; the kernel's limit is behind that, for its ticks may be ahead of the clock.
+        """
         zygote = self._zygotes.get(profile) or self._start_zygote(profile)
-        child = zygote.start(sockets, cpu_seconds, memory_bytes)
+        child = zygote.start(sockets, 2 * math.ceil(cpu_seconds) + 2, memory_bytes)
         self._owners[child] = task
         task.children.add(child)
         return child
@@ -176,7 +180,10 @@ class Dispatcher:
             while not self._closing:
                 try:
                     self._admit()
-                    self._count_busy_seconds()
+                    now = time.monotonic()
+                    if self._busy_since is not None:
+                        self.counters["busy_seconds"] += now - self._busy_since
+                    self._busy_since = now if self._active else None
                     wait = self._advance_due()
                     for zygote in self._zygotes.values():
                         if zygote.unsent:  # requests for which there was no room
@@ -207,12 +214,6 @@ class Dispatcher:
                 self._active.add(task)
                 task.steps = task.run.steps(task)
                 self.advance(task)
-
-    def _count_busy_seconds(self) -> None:
-        now = time.monotonic()
-        if self._busy_since is not None:
-            self.counters["busy_seconds"] += now - self._busy_since
-        self._busy_since = now if self._active else None
 
     def _advance_due(self) -> float:
         """Goes on with the gradings whose time has come; returns the seconds until the next's."""

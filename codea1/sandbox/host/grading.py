@@ -4,7 +4,7 @@ Verdicts are decided here, in the trusted process, from values. A process that r
 expected value; equality is equality of canonical bytes.
 
 A sandbox that fails now and then costs samples, which are masked. One that always fails would otherwise look like
-programs that are all wrong, or like steps from which nothing is learned: then the run must stop and somebody look.
+programs that are all wrong, or like steps from which nothing is learned: then the run must stop (`require_judged`).
 """
 
 import sys
@@ -16,24 +16,28 @@ from dataclasses import dataclass
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Steps, every, run
-from codea1.sandbox.host.ground_truth import GroundTruthAnswer, answer_calls
+from codea1.sandbox.host import Call, Outcome, ScriptRun, Test
 from codea1.sandbox.host.memo import Memo, digest
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.host.results import Call, Outcome, ProgramRun, ScriptRun, Test
-from codea1.values import canonical_of
+from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
+from codea1.values import canonical_of, contains_nan, decode_exact
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
 MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per test
-_CALLS_PER_RUN = (
-    64  # of a ground truth: most solutions' suites fit; more, and one process would keep all others waiting
-)
+_CALLS_PER_RUN = 64  # of a ground truth: most suites fit; with more, one process would keep all others waiting
 
 LOST = "the sandbox failed"
 # A script that raises something else may do so over what a program returned.
 _CANNOT_RUN = ("script exited", "script was killed", "script raised ImportError", "script raised ModuleNotFoundError")
 MIN_PROGRAMS = 4  # fewer may all be lost by chance
 
+_WHY_UNUSABLE = {
+    "error": "raises",
+    "opaque": "not plain data",
+    "too_large": "not plain data",
+    "timeout": "timeout",
+    "infra": "infra",
+}
 _VERDICTS = {
     "error": Verdict.ERROR,
     "opaque": Verdict.FAIL,
@@ -42,6 +46,16 @@ _VERDICTS = {
     "not_run": Verdict.NOT_RUN,
     "infra": Verdict.INFRA,
 }
+
+
+@dataclass(frozen=True)
+class GroundTruthAnswer:
+    """What a ground truth answered to one call."""
+
+    usable: bool
+    value: bytes  # its exact encoding; empty when not usable
+    reason: str  # "" or "raises", "not plain data", "nan", "disagrees", "timeout", "infra"
+    cpu_seconds: float
 
 
 @dataclass(frozen=True)
@@ -105,24 +119,42 @@ class Grader:
         return {name: count - taken[name] for name, count in now.items()}
 
     def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Steps[Grading]:
-        seconds: dict[tuple[str, bytes], float] = {}  # of the different calls, in the tests' order
-        for test, key in zip(tests, known, strict=True):
-            seconds[_call_key(test)] = max(self._call_seconds(key), seconds.get(_call_key(test), 0.0))
-        calls = {_call_key(test): test.call for test in tests}
+        keys = [(test.call.entry_point, test.call.arguments) for test in tests]
+        calls: dict[tuple[str, bytes], Call] = {}  # the different ones, in the tests' order
+        limits: dict[tuple[str, bytes], float] = {}  # CPU seconds of each
+        for test, key, test_digest in zip(tests, keys, known, strict=True):
+            limit = self._pool.limits.cpu_seconds_per_test
+            seconds = self._memo.get(b"seconds" + test_digest)
+            if seconds is not None:
+                limit = max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
+            calls[key] = test.call
+            limits[key] = max(limit, limits.get(key, 0.0))
         ran = yield self._pool.run_calls(
-            program,
-            [calls[key] for key in seconds],
-            reply="canonical",
-            call_seconds=list(seconds.values()),
+            program, list(calls.values()), reply="canonical", call_seconds=list(limits.values())
         )
-        expected = [self._canonical(test, key) for test, key in zip(tests, known, strict=True)]
-        return _compare(ran, list(seconds), tests, expected)
+        outcomes = dict(zip(calls, ran.outcomes, strict=True))
+        verdicts: list[Verdict] = []
+        details: list[str] = []
+        words: dict[bytes, str] = {}  # of outcomes: equal ones take memory once
+        for test, key, test_digest in zip(tests, keys, known, strict=True):
+            outcome, expected = outcomes[key], self._canonical(test, test_digest)
+            if not expected:
+                verdicts.append(Verdict.INVALID)
+            elif outcome.kind == "value":
+                verdicts.append(Verdict.PASS if outcome.payload == expected else Verdict.FAIL)
+            else:
+                verdicts.append(_VERDICTS[outcome.kind])
+            if outcome.kind == "value":
+                details.append("")
+            else:
+                details.append(words.setdefault(outcome.payload, outcome.payload.decode("utf-8", "replace")))
+        return Grading(ran.loaded, verdicts, details, ran.cpu_seconds)
 
     def _checked(self, program: str, script: str, entry_point: str) -> Steps[ScriptRun]:
         return (yield self._pool.run_script(script, program, entry_point))
 
     def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Steps[None]:
-        """Sees to it that futures get their answers, or the exception of the pool."""
+        """Completes futures with their answers, or with the exception of the pool."""
         try:
             answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
         except BaseException as error:
@@ -143,12 +175,6 @@ class Grader:
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
-    def _call_seconds(self, test_digest: bytes) -> float:
-        seconds = self._memo.get(b"seconds" + test_digest)
-        if seconds is None:
-            return self._pool.limits.cpu_seconds_per_test
-        return max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
-
     def _canonical(self, test: Test, test_digest: bytes) -> bytes:
         """Returns canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
         key = b"canonical" + test_digest
@@ -159,23 +185,58 @@ class Grader:
         return known
 
 
-def _compare(
-    run: ProgramRun, keys: Sequence[tuple[str, bytes]], tests: Sequence[Test], expected: Sequence[bytes]
-) -> Grading:
-    outcome_of = dict(zip(keys, run.outcomes, strict=True))
-    outcomes = [outcome_of[_call_key(test)] for test in tests]
-    verdicts = [_verdict(outcome, canonical) for outcome, canonical in zip(outcomes, expected, strict=True)]
-    words = {each.payload: each.payload.decode("utf-8", "replace") for each in outcomes if each.kind != "value"}
-    details = ["" if each.kind == "value" else words[each.payload] for each in outcomes]
-    return Grading(run.loaded, verdicts, details, run.cpu_seconds)
+def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Steps[list[GroundTruthAnswer]]:
+    """Runs a ground truth twice; returns for each call the answer that both runs agree on, or why there is none.
+
+    The second run has another hash seed and takes the calls in the opposite order, so that answers made of set order,
+    randomness or what earlier calls left behind disagree.
+    """
+    first = yield from _outcomes(pool, program, calls, HASH_SEEDS[0])
+    reasons = [_why_unusable(outcome) for outcome in first]
+    seconds = [outcome.cpu_seconds for outcome in first]
+    rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
+    second = yield from _outcomes(pool, program, [calls[i] for i in rest], HASH_SEEDS[1])
+    for i, outcome in zip(rest, second, strict=True):
+        if outcome.kind in ("timeout", "infra"):
+            reasons[i] = outcome.kind
+        elif outcome.kind != "value" or not _agree(first[i].payload, outcome.payload):
+            reasons[i] = "disagrees"
+        if reasons[i]:
+            seconds[i] = max(seconds[i], outcome.cpu_seconds)
+    return [
+        GroundTruthAnswer(not reason, b"" if reason else outcome.payload, reason, taken)
+        for outcome, reason, taken in zip(first, reasons, seconds, strict=True)
+    ]
 
 
-def _verdict(outcome: Outcome, expected: bytes) -> Verdict:
-    if not expected:
-        return Verdict.INVALID
-    if outcome.kind == "value":
-        return Verdict.PASS if outcome.payload == expected else Verdict.FAIL
-    return _VERDICTS[outcome.kind]
+def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Steps[list[Outcome]]:
+    """Runs calls, and those that a spent budget kept from running again, as long as any get done."""
+    outcomes = [Outcome("not_run")] * len(calls)
+    left = list(range(len(calls)))
+    while left:
+        ran = yield pool.run_calls(program, [calls[i] for i in left], reply="exact", hash_seed=hash_seed)
+        if all(outcome.kind == "not_run" for outcome in ran.outcomes):  # even one call does not fit into the budget
+            return [Outcome("timeout") if outcome.kind == "not_run" else outcome for outcome in outcomes]
+        for i, outcome in zip(left, ran.outcomes, strict=True):
+            outcomes[i] = outcome
+        left = [i for i in left if outcomes[i].kind == "not_run"]
+    return outcomes
+
+
+def _why_unusable(outcome: Outcome) -> str:
+    if outcome.kind != "value":
+        return _WHY_UNUSABLE[outcome.kind]
+    if canonical_of(outcome.payload) is not None:
+        return ""
+    try:
+        return "nan" if contains_nan(decode_exact(outcome.payload, hashed=False)) else "not plain data"
+    except ValueError:  # not what an honest encoder writes
+        return "not plain data"
+
+
+def _agree(first: bytes, second: bytes) -> bool:
+    """Returns whether two exact encodings hold equal values: a dict built from a set may differ in its order."""
+    return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:
@@ -190,10 +251,6 @@ def _grading_size(grading: Grading) -> int | None:
 
 def _check_size(run: ScriptRun) -> int | None:
     return None if run.verdict is Verdict.INFRA else len(run.detail)
-
-
-def _call_key(test: Test) -> tuple[str, bytes]:
-    return test.call.entry_point, test.call.arguments
 
 
 def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ class Memo:
         self._max_bytes = max_bytes
         self._results: OrderedDict[bytes, tuple[object, int]] = OrderedDict()
         self._under_way: dict[bytes, Future] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def claim(self, kind: str, key: bytes, size: Callable[[T], int | None]) -> tuple[Future[T], bool]:
         """Returns (the future of a result, whether it is new, so that the caller must see to its completion).
@@ -33,22 +33,26 @@ class Memo:
         `size` gives the bytes that a result takes, or None for one that is to be forgotten at once, as exceptions are.
         """
         with self._lock:
-            known = self._results.get(key)
-            if known is not None:
-                self._results.move_to_end(key)
-            future = Future() if known is not None else self._under_way.get(key)
+            future = self._under_way.get(key)
+            if future is None and key in self._results:
+                future = Future()
+                future.set_result(self.get(key))
             if future is not None:
                 self.hits[kind] += 1
-            else:
-                self.misses[kind] += 1
-                self._under_way[key] = fresh = Future()
-                fresh.set_running_or_notify_cancel()  # others may wait for it: it cannot be cancelled
-        if known is not None:
-            future.set_result(known[0])
-        if future is not None:
-            return future, False
-        fresh.add_done_callback(lambda done: self._keep(key, done, size))
-        return fresh, True
+                return future, False
+            self.misses[kind] += 1
+            future = self._under_way[key] = Future()
+            future.set_running_or_notify_cancel()  # others may wait for it: it cannot be cancelled
+
+        def keep(done: Future[T]) -> None:
+            taken = None if done.exception() is not None else size(done.result())
+            with self._lock:
+                del self._under_way[key]
+                if taken is not None:
+                    self.put(key, done.result(), taken)
+
+        future.add_done_callback(keep)
+        return future, True
 
     def get(self, key: bytes) -> object | None:
         """Returns what was put under a key, None where that is forgotten."""
@@ -60,22 +64,12 @@ class Memo:
 
     def put(self, key: bytes, result: object, size: int) -> None:
         """Remembers a result that takes `size` bytes."""
-        with self._lock:
-            self._put(key, result, size)
-
-    def _keep(self, key: bytes, done: Future[T], size: Callable[[T], int | None]) -> None:
-        taken = None if done.exception() is not None else size(done.result())
-        with self._lock:
-            del self._under_way[key]
-            if taken is not None:
-                self._put(key, done.result(), taken)
-
-    def _put(self, key: bytes, result: object, size: int) -> None:
         size += _ENTRY_BYTES
-        self.bytes += size - self._results.pop(key, (None, 0))[1]
-        self._results[key] = result, size
-        while self.bytes > self._max_bytes:
-            self.bytes -= self._results.popitem(last=False)[1][1]
+        with self._lock:
+            self.bytes += size - self._results.pop(key, (None, 0))[1]
+            self._results[key] = result, size
+            while self.bytes > self._max_bytes:
+                self.bytes -= self._results.popitem(last=False)[1][1]
 
 
 def digest(*parts: str | bytes) -> bytes:

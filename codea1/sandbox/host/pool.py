@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host.benchmarks import BatchRun, Comparison, Inputs, SuiteRun, UnittestRun
+from codea1.sandbox.host import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
+from codea1.sandbox.host.benchmarks import BatchRun, CheckRun, Comparison, Inputs, SuiteRun, UnittestRun
 from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
-from codea1.sandbox.host.results import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
-from codea1.sandbox.host.scripts import CheckRun
 from codea1.sandbox.host.zygote import Profile
-from codea1.sandbox.isolation.levels import AUTO, ISOLATIONS, Isolation
+from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported
 from codea1.values.verdict import Verdict
 

@@ -1,4 +1,4 @@
-"""The trainer's side of a zygote: starting it, asking it for children, and hearing what became of them."""
+"""The trainer's side of a zygote: starts it, asks it for children, and receives how they ended."""
 
 import contextlib
 import itertools
@@ -17,8 +17,7 @@ from pathlib import Path
 
 import codea1
 from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
-from codea1.sandbox.isolation import kernel
-from codea1.sandbox.isolation.levels import Isolation
+from codea1.sandbox.isolation import Isolation, kernel
 
 MODULE = "codea1.sandbox.child.zygote"  # whose `start` a zygote runs
 # Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.
@@ -59,7 +58,7 @@ class Ended:
 
     @property
     def was_killed(self) -> bool:
-        """Whether somebody else killed the child; not itself, for programs cannot send signals."""
+        """Whether another process killed the child; programs themselves cannot send signals."""
         return os.waitstatus_to_exitcode(self.status) == -signal.SIGKILL and not self.was_asked
 
     def __str__(self) -> str:
@@ -122,7 +121,7 @@ class Zygote:
             self._send(REQUEST.pack(END, child.token, 0, 0), [])
 
     def _send(self, request: bytes, sockets: Sequence[socket.socket]) -> None:
-        """Sends a request, now or when there is room: who waited for a zygote that waits too would do so for ever."""
+        """Sends a request, now or when there is room: two processes that wait for each other would do so for ever."""
         if self.unsent or not self._is_sent(request, sockets):
             self.unsent.append((request, [end.dup() for end in sockets]))
 
@@ -188,22 +187,16 @@ class Zygote:
 
 def can_change_user(uid: int) -> bool:
     """Returns whether this process may become such a user, who could still read the Python that this one runs."""
-    library, packages = Path(os.__file__).parent, Path(sys.prefix)
-    return (
-        os.getuid() == 0
-        and kernel.holds(kernel.SETUID, kernel.SETGID)
-        and _is_mapped(uid)
-        and all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
-    )
-
-
-def _is_mapped(uid: int) -> bool:
-    """Returns whether a user exists in this process's user namespace: that of some containers has root alone."""
-    for kind in ("uid", "gid"):
+    if os.getuid() != 0 or not kernel.holds(kernel.SETUID, kernel.SETGID):
+        return False
+    for kind in ("uid", "gid"):  # the user namespace of some containers has root alone
         ranges = [map(int, line.split()) for line in Path(f"/proc/self/{kind}_map").read_text().splitlines()]
         if not any(first <= uid < first + count for first, _, count in ranges):
             return False
-    return Path("/proc/self/setgroups").read_text().strip() == "allow"
+    if Path("/proc/self/setgroups").read_text().strip() != "allow":
+        return False
+    library, packages = Path(os.__file__).parent, Path(sys.prefix)
+    return all(path.stat().st_mode & stat.S_IXOTH for end in (library, packages) for path in (end, *end.parents))
 
 
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:

@@ -14,8 +14,8 @@ import struct
 import sys
 from collections.abc import Sequence
 
+from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.isolation.kernel import check, libc
-from codea1.sandbox.isolation.levels import Isolation
 
 # The same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
@@ -62,56 +62,25 @@ def landlock_version() -> int:
     return 0 if found < 0 and ctypes.get_errno() in _UNAVAILABLE else check(found, "landlock_create_ruleset")
 
 
-class Ruleset:
-    """Rules in the kernel, made once, that any number of processes put on themselves."""
-
-    def __init__(self, readable: Sequence[str], writable: Sequence[str]) -> None:
-        """Allows to read at or beneath `readable`, and to change at or beneath `writable`. Raises OSError."""
-        known = landlock_version()
-        if not known:
-            raise OSError(errno.ENOSYS, "this kernel, or this container, has no Landlock")
-        self._files = _ALL_OF_FIRST_VERSION
-        for since, right in _SINCE.items():
-            self._files |= right if known >= since else 0
-        fields = [self._files]
-        fields += [_BIND_AND_CONNECT] * (known >= _TCP_SINCE)
-        fields += [_ABSTRACT_SOCKETS_AND_SIGNALS] * (known >= _SCOPES_SINCE)
-        handled = struct.pack(f"={len(fields)}Q", *fields)
-        fd = libc.syscall(_CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
-        self.fd = check(fd, "landlock_create_ruleset")
-        for path in readable:
-            self._allow(path, _READ_FILE | _READ_DIRECTORY)
-        for path in writable:
-            self._allow(path, self._files & (_READ_FILE | _READ_DIRECTORY | _CHANGE | _REFER | _TRUNCATE))
-
-    def restrict_self(self) -> None:
-        """Confines this thread and all it will start, for good. Needs no_new_privs. Raises OSError."""
-        check(libc.syscall(_RESTRICT_SELF, self.fd, 0), "landlock_restrict_self")
-
-    def _allow(self, path: str, rights: int) -> None:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISDIR(os.fstat(fd).st_mode):
-                rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
-            rule = struct.pack("=Qi", rights, fd)
-            check(libc.syscall(_ADD_RULE, self.fd, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
-        finally:
-            os.close(fd)
-
-
 class Place:
-    """What one child at a time may read and write: a Landlock ruleset and a scratch folder, where it has them."""
+    """What one child at a time may read and write: Landlock rules in the kernel and a scratch, where it has them."""
 
-    def __init__(self, ruleset: Ruleset | None, scratch: str | None) -> None:
-        self._ruleset = ruleset
+    def __init__(self, isolation: Isolation, readable: Sequence[str], scratch: str | None) -> None:
+        """Makes the rules of a level with Landlock: to read at or beneath `readable`, to change beneath the scratch.
+
+        Raises OSError.
+        """
         self._scratch = scratch
+        self._rules = None
+        if isolation.landlock:
+            self._rules = _make_rules(readable, [] if scratch is None else [scratch, os.devnull])
 
     def confine(self) -> None:
-        """Confines this process, a new child, to the place, for good."""
+        """Confines this process, a new child, and all it will start, for good. Needs no_new_privs. Raises OSError."""
         if self._scratch is not None:
             os.chdir(self._scratch)
-        if self._ruleset is not None:
-            self._ruleset.restrict_self()
+        if self._rules is not None:
+            check(libc.syscall(_RESTRICT_SELF, self._rules, 0), "landlock_restrict_self")
 
     def clear(self) -> None:
         """Empties the scratch, whose child is dead."""
@@ -119,22 +88,38 @@ class Place:
             return
         while names := os.listdir(self._scratch):
             for name in names:
-                self._remove(os.path.join(self._scratch, name))
+                path = os.path.join(self._scratch, name)
+                try:
+                    os.unlink(path)
+                except IsADirectoryError:  # its contents move up, however deep it is: paths stay short
+                    for inside in os.listdir(path):
+                        os.rename(os.path.join(path, inside), os.path.join(self._scratch, os.urandom(16).hex()))
+                    os.rmdir(path)
 
-    def _remove(self, path: str) -> None:
-        """Removes a file; or a folder, whose contents move up, however deep it is: paths stay short."""
+
+def _make_rules(readable: Sequence[str], writable: Sequence[str]) -> int:
+    """Returns the descriptor of rules that any number of processes can put on themselves. Raises OSError."""
+    known = landlock_version()
+    if not known:
+        raise OSError(errno.ENOSYS, "this kernel, or this container, has no Landlock")
+    handled = _ALL_OF_FIRST_VERSION
+    for since, right in _SINCE.items():
+        handled |= right if known >= since else 0
+    fields = [handled]
+    fields += [_BIND_AND_CONNECT] * (known >= _TCP_SINCE)
+    fields += [_ABSTRACT_SOCKETS_AND_SIGNALS] * (known >= _SCOPES_SINCE)
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
+    fd = libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    rules = check(fd, "landlock_create_ruleset")
+    read = _READ_FILE | _READ_DIRECTORY
+    write = handled & (read | _CHANGE | _REFER | _TRUNCATE)
+    for path, rights in [*((path, read) for path in readable), *((path, write) for path in writable)]:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            os.unlink(path)
-        except IsADirectoryError:
-            for name in os.listdir(path):
-                os.rename(os.path.join(path, name), os.path.join(self._scratch, os.urandom(16).hex()))
-            os.rmdir(path)
-
-
-def make_places(isolation: Isolation, readable: Sequence[str], scratches: Sequence[str]) -> list[Place]:
-    """Makes one place for each scratch folder, or else the one that all children share. Raises OSError."""
-    places = []
-    for scratch in scratches if isolation.has_scratch else [None]:
-        writable = [] if scratch is None else [scratch, os.devnull]
-        places.append(Place(Ruleset(readable, writable) if isolation.landlock else None, scratch))
-    return places
+            if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                rights &= _READ_FILE | _WRITE_FILE | _TRUNCATE
+            rule = struct.pack("=Qi", rights, fd)
+            check(libc.syscall(_ADD_RULE, rules, _RULE_PATH_BENEATH, rule, 0), f"landlock_add_rule for {path}")
+        finally:
+            os.close(fd)
+    return rules

@@ -55,11 +55,14 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
     """Leaves this process with a read-only root that has only `readable`, and as many empty scratch folders.
 
     Where the folder `hidden` lies beneath one of `readable`, an empty one takes its place. Returns the scratch folders,
-    each a file system of its own of SCRATCH_BYTES, whose names nobody can guess: Landlock lets programs look at a
+    each a file system of its own of SCRATCH_BYTES, with a random name: Landlock lets programs look at a
     neighbour's, though not into it. Raises OSError.
     """
     links, trees = _layout(readable)
-    clones = {path: _clone_tree(path) for path in trees}  # before the stage may cover one of them
+    clones = {}  # before the stage may cover one of them
+    for path in trees:
+        clone = libc.syscall(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE)
+        clones[path] = check(clone, f"open_tree of {path}")
     check(libc.mount(b"none", b"/", None, _PRIVATE, None), "mount --make-rprivate /")
     _mount_tmpfs(_STAGE, _NO_SETUID_NO_DEVICES, "size=1m,mode=755")
     for path, target in links.items():
@@ -122,10 +125,6 @@ def _follow(path: str, links: dict[str, str], real: set[str]) -> None:
             _follow("/".join([target, *parts[end:]]), links, real)
             return
     real.add(path)
-
-
-def _clone_tree(path: str) -> int:
-    return check(libc.syscall(_OPEN_TREE, _HERE, path.encode(), _CLONE_TREE | _RECURSIVE), f"open_tree of {path}")
 
 
 def _attach(clone: int, path: str) -> None:

@@ -14,12 +14,11 @@ import errno
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from codea1.sandbox.isolation import syscalls
+from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.isolation.kernel import PR_SET_SECCOMP, check, libc
-from codea1.sandbox.isolation.levels import Isolation
 
 _MODE_FILTER = 2
 _KILL_PROCESS, _ASK, _ALLOW, _ERRNO = 0x80000000, 0x7FC00000, 0x7FFF0000, 0x00050000
@@ -46,7 +45,7 @@ _SENT = 0x4000 | 0x40  # MSG_NOSIGNAL MSG_DONTWAIT; no MSG_OOB
 _RECEIVED = _SENT | 0x100 | 0x2  # MSG_WAITALL MSG_PEEK
 _SOL_SOCKET = 1
 # SO_REUSEADDR SO_TYPE SO_ERROR SO_BROADCAST SO_SNDBUF SO_RCVBUF SO_KEEPALIVE SO_LINGER SO_RCVTIMEO SO_SNDTIMEO
-# SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that tells who is at the other end
+# SO_ACCEPTCONN SO_PROTOCOL SO_DOMAIN; none that identifies the process at the other end
 _SOCKET_OPTIONS = (2, 3, 4, 6, 7, 8, 9, 13, 20, 21, 30, 38, 39)
 _LAST_CLOCK = 11  # CLOCK_TAI; larger numbers, as unsigned ones, are the CPU clocks of other processes
 _PRCTLS = (15, 16)  # PR_SET_NAME, PR_GET_NAME
@@ -54,21 +53,80 @@ _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptor
 # SECCOMP_IOCTL_NOTIF_RECV and _SEND: of the listener that a zygote alone has.
 NOTIFICATION, RESPONSE = 0xC0502100, 0xC0182101
 
-_ALWAYS = (
-    syscalls.MEMORY,
-    syscalls.TIME,
-    syscalls.THREADS,
-    syscalls.OWN_SIGNALS,
-    syscalls.ABOUT_ITSELF,
-    syscalls.DESCRIPTORS,
-    syscalls.SOCKETS,
-    syscalls.LOOKING_AT_FILES,
+Numbers = tuple[int | None, int | None]  # of a system call on x86_64 and on aarch64; None where there is no such call
+
+
+def _table(text: str) -> Mapping[str, Numbers]:
+    rows = [call.split() for call in re.sub("#.*", "", text).split(",")]
+    return {name: tuple(None if number == "-" else int(number) for number in numbers) for name, *numbers in rows}
+
+
+# The system calls that the sandbox knows. One that is in no table is denied to everyone.
+ALLOWED = _table(
+    """
+    # memory
+    mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, brk 12 214, msync 26 227,
+    mincore 27 232, membarrier 324 283,
+    # time
+    clock_nanosleep 230 115, gettimeofday 96 169, time 201 -, nanosleep 35 101, times 100 153, getitimer 36 102,
+    setitimer 38 103, alarm 37 -,
+    # threads
+    futex 202 98, futex_waitv 449 449, set_tid_address 218 96, set_robust_list 273 99, get_robust_list 274 100,
+    rseq 334 293, sched_yield 24 124, sched_getaffinity 204 123, sched_getparam 143 121,
+    sched_getscheduler 145 120, sched_get_priority_max 146 125, sched_get_priority_min 147 126, getcpu 309 168,
+    gettid 186 178, arch_prctl 158 -, exit_group 231 94, restart_syscall 219 128,
+    # own signals
+    rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
+    rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -,
+    # itself
+    getpid 39 172, getppid 110 173, getpgrp 111 -, getpgid 121 155, getsid 124 156, getuid 102 174,
+    geteuid 107 175, getgid 104 176, getegid 108 177, getresuid 118 148, getresgid 120 150, getgroups 115 158,
+    getpriority 140 141, getrlimit 97 163, getrusage 98 165, uname 63 160, sysinfo 99 179, umask 95 166,
+    wait4 61 260, waitid 247 95, getrandom 318 278,
+    # descriptors
+    read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
+    pwritev 296 70, preadv2 327 286, pwritev2 328 287, close 3 57, dup 32 23, dup2 33 -, dup3 292 24,
+    lseek 8 62, pipe 22 -, pipe2 293 59, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
+    epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22,
+    epoll_pwait2 441 441, eventfd 284 -, eventfd2 290 19, fsync 74 82, fdatasync 75 83, sendfile 40 71,
+    copy_file_range 326 285, splice 275 76, tee 276 77, fadvise64 221 223, readahead 187 213,
+    # sockets
+    shutdown 48 210, getsockname 51 204, getpeername 52 205,
+    # looking at files
+    stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -, faccessat 269 48,
+    faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents 78 -, getdents64 217 61, getcwd 79 17,
+    chdir 80 49, fchdir 81 50, statfs 137 43, fstatfs 138 44
+    """
 )
+# For programs that have a scratch folder; never names, owners, modes or times of files: Landlock does not cover those.
+CHANGING_FILES = _table(
+    """
+    creat 85 -, ftruncate 77 46, fallocate 285 47, mkdir 83 -, mkdirat 258 34, rename 82 -, renameat 264 38,
+    renameat2 316 276, unlink 87 -, unlinkat 263 35, rmdir 84 -
+    """
+)
+# Allowed for some arguments only.
+WITH_CONDITIONS = _table(
+    """
+    clock_gettime 228 113, clock_getres 229 114, open 2 -, openat 257 56, openat2 437 437, socket 41 198,
+    socketpair 53 199, sendto 44 206, recvfrom 45 207, getsockopt 55 209, close_range 436 436, ioctl 16 29,
+    fcntl 72 25, prlimit64 302 261, prctl 157 167, clone 56 220, clone3 435 435, exit 60 93
+    """
+)
+# What a zygote still does after it is confined, and its children may not.
+OF_THE_ZYGOTE = _table(
+    """
+    fork 57 -, vfork 58 -, kill 62 129, tgkill 234 131, setns 308 268, unshare 272 97, capset 126 91,
+    seccomp 317 277, sendmsg 46 211, recvmsg 47 212, landlock_restrict_self 446 446
+    """
+)
+
+_NEWEST = 463  # numbers beyond are of calls younger than these tables
 
 
 class _Architecture(NamedTuple):
     audit: int  # AUDIT_ARCH_*, what the kernel reports for a native call
-    column: int  # of the tables of codea1.sandbox.isolation.syscalls
+    column: int  # of the tables of system calls
 
 
 _ARCHITECTURES = {"x86_64": _Architecture(0xC000003E, 0), "aarch64": _Architecture(0xC00000B7, 1)}
@@ -83,7 +141,7 @@ def supported() -> bool:
     return os.uname().machine in _ARCHITECTURES
 
 
-def native(numbers: syscalls.Numbers) -> int | None:
+def native(numbers: Numbers) -> int | None:
     """Returns the number of a system call on this machine; None where it has none."""
     return numbers[_ARCHITECTURES[os.uname().machine].column] if supported() else None
 
@@ -91,11 +149,12 @@ def native(numbers: syscalls.Numbers) -> int | None:
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     """Builds the filter a zygote installs and its children inherit: allows what it lists.
 
-    With `asks` it leaves the start and end of threads to whoever has its listener; without, no thread starts.
+    With `asks` the process that has its listener decides on the start and end of threads; without, no thread starts.
     """
-    rules = [_for_call(numbers, _ALLOW_IT) for table in _ALWAYS for numbers in table.values()]
-    rules += [_for_call(numbers, _ALLOW_IT) for numbers in syscalls.OF_THE_ZYGOTE.values()]
-    rules += [_for_call(numbers, _changing(isolation)) for numbers in syscalls.CHANGING_FILES.values()]
+    rules = [_for_call(numbers, _ALLOW_IT) for numbers in ALLOWED.values()]
+    rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
+    changing = _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)
+    rules += [_for_call(numbers, changing) for numbers in CHANGING_FILES.values()]
     rules += [
         *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
         _rule("open", _opening(isolation, flags=1)),
@@ -115,14 +174,14 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
         _rule("exit", _instruction(_RETURN, _ASK if asks else _ALLOW)),
     ]
     rules += [_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")]
-    unknown = _instruction(_JUMP_GREATER, syscalls.NEWEST, 0, 1) + _fail(errno.ENOSYS)  # the C library does without
+    unknown = _instruction(_JUMP_GREATER, _NEWEST, 0, 1) + _fail(errno.ENOSYS)  # the C library does without
     return _assemble([*rules, unknown, _fail(errno.EPERM)])
 
 
 def child_filter() -> bytes:
     """Builds the filter each child adds before it runs anything untrusted: denies what it lists."""
     rules = [
-        *(_for_call(numbers, _fail(errno.EPERM)) for numbers in syscalls.OF_THE_ZYGOTE.values()),
+        *(_for_call(numbers, _fail(errno.EPERM)) for numbers in OF_THE_ZYGOTE.values()),
         _rule("clone", _allow_values(0, _THREADS)),
         _rule("prlimit64", _allow_values(0, (0,))),
         _rule("prctl", _allow_values(0, _PRCTLS)),
@@ -143,15 +202,15 @@ class Filter:
         check(result, "the kernel refused a seccomp filter")
 
     def install_with_listener(self) -> int | None:
-        """Applies it, and returns the descriptor that is asked about calls: see codea1.sandbox.isolation.threads.
+        """Applies it, and returns the descriptor that is asked about calls: see codea1.sandbox.isolation.limits.
 
         None, and the filter is not applied, where the kernel has no such listeners or a container's is in the way.
         """
         if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) < _FIRST_WITH_CONTINUE:
             return None
-        # Where the kernel can (Linux 5.19), who waits for an answer cannot be interrupted and ask again.
+        # Where the kernel can (Linux 5.19), a thread that waits for an answer cannot be interrupted and ask again.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
-            number = native(syscalls.OF_THE_ZYGOTE["seccomp"])
+            number = native(OF_THE_ZYGOTE["seccomp"])
             listener = libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(self._program))
             if listener >= 0:
                 return listener
@@ -184,16 +243,12 @@ def _kind_of_socket() -> bytes:
     return kind + _only((_STREAM, _DATAGRAM, _SEQPACKET)) + _allow_values(2, _PROTOCOLS)
 
 
-def _changing(isolation: Isolation) -> bytes:
-    return _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)
-
-
 def _opening(isolation: Isolation, flags: int) -> bytes:
     """Allows what a level lets open calls do, the flags being argument number `flags`."""
     if isolation.has_scratch:
         return _ALLOW_IT
     if isolation.hides_files:
-        return _allow_without_bits(flags, _WRITING, errno.EACCES)
+        return _load_argument(flags) + _instruction(_JUMP_BITS, _WRITING, 0, 1) + _fail(errno.EACCES) + _ALLOW_IT
     return _fail(errno.EACCES)
 
 
@@ -202,10 +257,10 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
 
 
 def _rule(name: str, body: bytes) -> bytes:
-    return _for_call(syscalls.WITH_CONDITIONS[name], body)
+    return _for_call(WITH_CONDITIONS[name], body)
 
 
-def _for_call(numbers: syscalls.Numbers, body: bytes) -> bytes:
+def _for_call(numbers: Numbers, body: bytes) -> bytes:
     """Runs `body`, which must end in a return, for one system call."""
     number = native(numbers)
     return b"" if number is None else _instruction(_JUMP_EQUAL, number, 0, len(body) // 8) + body
@@ -243,11 +298,6 @@ def _allow_values(argument: int, values: tuple[int, ...]) -> bytes:
 
 def _allow_up_to(argument: int, value: int) -> bytes:
     return _load_argument(argument) + _instruction(_JUMP_GREATER, value, 0, 1) + _fail(errno.EINVAL) + _ALLOW_IT
-
-
-def _allow_without_bits(argument: int, mask: int, code: int) -> bytes:
-    test = _instruction(_JUMP_BITS, mask, 0, 1)
-    return _load_argument(argument) + test + _fail(code) + _ALLOW_IT
 
 
 def _allow_null(argument: int) -> bytes:

@@ -13,7 +13,7 @@ PROGRAMS = {
     "read the shadow": "def f(x): return 4 if open('/etc/shadow').read() else 0",
     "read the home": "import glob\ndef f(x): return 4 if [open(p).read() for p in ('/root/.profile', *glob.glob('/home/*/.profile'))] else 0",
     "read the package": "def f(x): return 4 if open('@PACKAGE@/sandbox/host/grading.py').read() else 0",
-    "read the tests": "def f(x): return 4 if open('@PACKAGE@/../tests/hostile/files.py').read() else 0",
+    "read the tests": "def f(x): return 4 if open('@PACKAGE@/../bench/hostile/files.py').read() else 0",
     "read the trainer's environment": "def f(x): return 4 if open('/proc/@TRAINER@/environ').read() else 0",
     "read the trainer's memory": "def f(x): return 4 if open('/proc/@TRAINER@/mem', 'rb') else 0",
     "read the zygote's environment": "import os\ndef f(x): return 4 if open(f'/proc/{os.getppid()}/environ').read() else 0",

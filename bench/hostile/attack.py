@@ -1,4 +1,4 @@
-"""`python -m tests.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
+"""`python -m bench.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
 
 Standard library only, so that any user's Python can run it.
 """
@@ -12,22 +12,22 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import codea1
+from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
+from bench.sandbox import Call, Test, descendants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import encode_exact
-from tests.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
-WORKERS = 4
+AT_ONCE = 12  # programs
+CALL = Call(encode_exact(((3,), {})))
 OUTSIDE = ["/tmp/codea1-hostile", "/dev/shm/codea1-hostile", "/var/tmp/codea1-hostile"]
 
-# Judged after each program: what it sees must be as if nothing had run before it.
+# Judged after the programs: what it sees must be as if nothing had run before it.
 CLEAN = """
 import decimal, json, math, os, random, signal, sys
 def f(x):
@@ -48,7 +48,7 @@ def f(x):
 """
 
 
-# Graded beside each program: what that one does must not change it.
+# Graded beside them: what they do must not change it.
 BYSTANDER = """
 import threading, time
 def f(x):
@@ -60,18 +60,6 @@ def f(x):
         for thread in threads: thread.join()
     return x + 1 if len(out) == 12 else out
 """
-
-
-@dataclass(frozen=True)
-class Call:
-    entry_point: str = "f"
-    arguments: bytes = encode_exact(((3,), {}))
-
-
-@dataclass(frozen=True)
-class Test:
-    expected: bytes
-    call: Call = Call()
 
 
 def all_programs() -> Iterator[tuple[str, str, set[str]]]:
@@ -145,68 +133,65 @@ class Neighbourhood:
         return source
 
 
-def descendants(pool: SandboxPool) -> set[int]:
-    """The processes of a pool."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = {zygote._process.pid for zygote in pool._dispatcher._zygotes.values()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
-
-
 class Attacker:
-    """A pool in which programs run one after the other, each beside an honest one."""
+    """A pool in which programs run a few at a time, beside an honest one."""
 
     def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
-        self.pool = SandboxPool(2, LIMITS, level)
+        self.pool = SandboxPool(AT_ONCE + 1, LIMITS, level)
         self.neighbourhood = neighbourhood
         for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there
             self.pool.run_calls(source, [], reply="canonical", hash_seed=seed).result()
-        self.grader = Grader(self.pool)
-        self.processes = descendants(self.pool)
 
-    def attack(self, name: str, source: str) -> dict[str, object]:
+    def attack(self, programs: Sequence[tuple[str, str]]) -> dict[str, dict[str, object]]:
+        """Runs programs at once; returns a report on each. Where they did harm, each is run again to see whose it is."""
+        before = self.state()
+        grader = Grader(self.pool)  # of its own, for it remembers what it has judged
         secret = f"secret-{os.urandom(8).hex()}"
-        answer = secret if name.startswith("forging") else 4
-        attack = self.grader.grade(self.neighbourhood.filled_in(source), [Test(encode_exact(answer))])
-        beside = self.grader.grade(f"{BYSTANDER}\n# {secret}", [Test(encode_exact(4))]).result(120)
-        grading = attack.result(120)
-        report = {"verdict": grading.verdicts[0], "detail": grading.details[0]}
+        attacks = {}
+        for name, source in programs:
+            answer = secret if name.startswith("forging") else 4
+            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [Test(CALL, encode_exact(answer))])
+        beside = grader.grade(BYSTANDER, [Test(CALL, encode_exact(4))]).result(120)
+        gradings = {name: attack.result(120) for name, attack in attacks.items()}
+        clean = grader.grade(CLEAN, [Test(CALL, encode_exact(4))]).result(120)
+        harm: dict[str, object] = {}
         if beside.verdicts != ["pass"]:
-            report["bystander"] = beside.verdicts + beside.details
-        clean = self.grader.grade(f"{CLEAN}\n# {secret}", [Test(encode_exact(4))]).result(120)
+            harm["bystander"] = beside.verdicts + beside.details
         if clean.verdicts != ["pass"]:
-            report["next grading"] = clean.details
-        if left := descendants(self.pool) - self.processes:
-            report["processes left"] = sorted(left)
-        if self.neighbourhood.seen() != self.neighbourhood.before:
-            report["files touched"] = self.neighbourhood.seen()
-        if any(self.pool.counters()[harm] for harm in ("zygotes_lost", "infra", "restarts")):
-            report["sandbox harmed"] = self.pool.counters()
-        return report
+            harm["next grading"] = clean.details
+        harm |= {name: now for name, now in self.state().items() if now != before[name]}
+        if harm and len(programs) > 1:
+            return {name: report for program in programs for name, report in self.attack([program]).items()}
+        return {
+            name: {"verdict": grading.verdicts[0], "detail": grading.details[0], **harm}
+            for name, grading in gradings.items()
+        }
+
+    def state(self) -> dict[str, object]:
+        """What no program may change."""
+        counters = self.pool.counters()
+        return {
+            "processes left": sorted(
+                descendants({zygote._process.pid for zygote in self.pool._dispatcher._zygotes.values()})
+            ),
+            "files touched": self.neighbourhood.seen(),
+            "sandbox harmed": {harm: counters[harm] for harm in ("zygotes_lost", "infra", "restarts")},
+        }
 
 
 def attack_all(level: str) -> dict[str, object]:
     """{"programs": {name: report}, "reached": the sockets that heard from someone}"""
     os.environ["TRAINER_SECRET"] = f"secret-{os.urandom(8).hex()}"
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as threads:
+    has_numpy = importlib.util.find_spec("numpy") is not None
+    programs = [(name, source) for name, source, _ in all_programs() if has_numpy or "numpy" not in name]
+    reports: dict[str, object] = {}
+    with tempfile.TemporaryDirectory() as folder:
         neighbourhood = Neighbourhood(Path(folder))
-        attackers = [Attacker(level, neighbourhood) for _ in range(WORKERS)]
-        has_numpy = importlib.util.find_spec("numpy") is not None
-        programs = [program for program in all_programs() if has_numpy or "numpy" not in program[0]]
-
-        def work(number: int) -> dict[str, object]:
-            return {name: attackers[number].attack(name, source) for name, source, _ in programs[number::WORKERS]}
-
-        reports = [report for part in threads.map(work, range(WORKERS)) for report in part.items()]
-        for attacker in attackers:
-            attacker.pool.close()
-        return {"programs": dict(reports), "reached": neighbourhood.reached}
+        attacker = Attacker(level, neighbourhood)
+        for start in range(0, len(programs), AT_ONCE):
+            reports |= attacker.attack(programs[start : start + AT_ONCE])
+        attacker.pool.close()
+        return {"programs": reports, "reached": neighbourhood.reached}
 
 
 if __name__ == "__main__":

@@ -1,44 +1,26 @@
-"""The type-exact, decodable encoding of plain data.
+"""Decoding of what an untrusted process or a file says, and comparison of values without a look inside them.
 
 Standard library only: this runs inside the sandbox too.
 """
 
-import contextlib
 import struct
 from collections.abc import Callable
 from datetime import datetime, time
 from fractions import Fraction
-from itertools import groupby
 
-from codea1.values.plain import (
+from codea1.values.encoding import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_NODES,
+    PACKED,
     RECORDS,
-    Encoder,
+    Members,
     NotPlainData,
+    Pairs,
     check_ratio,
-    check_record,
-    length_prefix,
+    contains_nan,
+    encode_canonical,
 )
-
-
-def encode_exact(value: object, max_bytes: int = MAX_BYTES) -> bytes:
-    """Returns type-exact, decodable bytes of `value`. Dicts keep their order, sets are sorted by encodings.
-
-    namedtuples become tuples, subclasses their base, numpy scalars Python scalars.
-    Raises NotPlainData, or TooLarge beyond `max_bytes`, MAX_DEPTH, MAX_NODES or MAX_INT_BITS, soon after the walk has
-    come so far.
-    """
-    return ExactEncoder(max_bytes).whole(value)
-
-
-class Members(list):
-    """The members of a set, in place of it."""
-
-
-class Pairs(list):
-    """The keys and values of a dict, in place of it."""
 
 
 def decode_exact(data: bytes, *, hashed: bool = True) -> object:
@@ -70,62 +52,19 @@ def decode_fields(data: bytes, *types: type) -> tuple:
     return fields
 
 
-_MIN_RUN = 16  # numbers of one type in a row from which they are packed
-_PACKED = {float: (b"x", "d"), int: (b"w", "q")}  # tag and struct code; both take 8 bytes
-_PACKED_CODES = dict(_PACKED.values())
+def canonical_of(exact: bytes) -> bytes | None:
+    """Returns the canonical bytes of an exact encoding, in time linear in it; None for what nothing can be equal to.
+
+    That is what holds a NaN, and what no `encode_exact` wrote or no `encode_canonical` can write.
+    """
+    try:
+        value = decode_exact(exact, hashed=False)
+        return None if contains_nan(value) else encode_canonical(value)
+    except (ValueError, NotPlainData):
+        return None
 
 
-class ExactEncoder(Encoder):
-    def items(self, tag: bytes, values: list | tuple, depth: int) -> bytes:
-        """Packs long runs of floats and of ints within 64 bits, of which large answers mostly consist."""
-        kinds = set(map(type, values)) if len(values) >= _MIN_RUN else set()
-        if kinds.isdisjoint(_PACKED):
-            return super().items(tag, values, depth)
-        self.check_depth(depth)
-        runs = [(kind, values) for kind in kinds] if len(kinds) == 1 else groupby(values, type)
-        return tag + length_prefix(len(values)) + b"".join([self.run(kind, [*run], depth) for kind, run in runs])
-
-    def run(self, kind: type, values: list, depth: int) -> bytes:
-        if kind in _PACKED and len(values) >= _MIN_RUN:
-            tag, code = _PACKED[kind]
-            with contextlib.suppress(struct.error):  # an int beyond 64 bits
-                packed = struct.pack(f">{len(values)}{code}", *values)
-                self.count(len(values))
-                return self.raw(tag, packed)
-        return b"".join(self.encode_all(values, depth))
-
-    def boolean(self, value: bool, _depth: int) -> bytes:
-        return b"T" if value else b"F"
-
-    def real(self, value: float, _depth: int) -> bytes:
-        self.bytes += 8
-        return b"f" + struct.pack(">d", value)
-
-    def dictionary(self, value: dict, depth: int) -> bytes:
-        parts = self.pairs(value, depth)
-        return b"d" + length_prefix(len(parts)) + b"".join(parts)
-
-    def record(self, value: object, depth: int) -> bytes:
-        check_record(value)
-        tag, arguments, _ = RECORDS[type(value)]
-        return tag + self.items(b"t", arguments(value), depth)
-
-
-ExactEncoder.writers = {
-    type(None): Encoder.none,
-    bool: ExactEncoder.boolean,
-    int: Encoder.integer,
-    float: ExactEncoder.real,
-    str: Encoder.text,
-    bytes: lambda self, value, depth: self.raw(b"b", value),
-    bytearray: lambda self, value, depth: self.raw(b"B", bytes(value)),
-    list: lambda self, value, depth: self.items(b"l", value, depth),
-    tuple: lambda self, value, depth: self.items(b"t", value, depth),
-    set: lambda self, value, depth: self.unordered(b"S", value, depth),
-    frozenset: lambda self, value, depth: self.unordered(b"Z", value, depth),
-    dict: ExactEncoder.dictionary,
-    **dict.fromkeys(RECORDS, ExactEncoder.record),
-}
+_PACKED_CODES = dict(PACKED.values())
 
 
 class _Decoder:

@@ -1,0 +1,36 @@
+"""What tests of the sandbox share: calls of a program's `f`, and what came of them."""
+
+import textwrap
+import time
+from collections.abc import Sequence
+
+from codea1.game.tests import Call
+from codea1.sandbox.host import Limits, ProgramRun
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values import decode_exact, encode_exact
+
+LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
+
+
+def call(*args: object, name: str = "f", **kwargs: object) -> Call:
+    return Call(name, encode_exact((args, kwargs)))
+
+
+def run(pool: SandboxPool, program: str, calls: Sequence[Call], reply: str = "exact", **options: object) -> ProgramRun:
+    return pool.run_calls(textwrap.dedent(program), calls, reply=reply, **options).result(60)
+
+
+def values(run: ProgramRun) -> list[object]:
+    assert [outcome.kind for outcome in run.outcomes] == ["value"] * len(run.outcomes), run
+    return [decode_exact(outcome.payload) for outcome in run.outcomes]
+
+
+def kinds(run: ProgramRun) -> list[str]:
+    return [outcome.kind for outcome in run.outcomes]
+
+
+def wait_until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

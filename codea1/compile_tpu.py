@@ -12,6 +12,7 @@ something does not fit.
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
@@ -19,12 +20,10 @@ from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.aot.compilation import Results
+from codea1.aot.compilation import ResultCache
 from codea1.aot.jobs import Job
-from codea1.aot.report import SELECTIONS, Report, report
-from codea1.aot.tables import markdown, show
+from codea1.aot.report import SELECTIONS, Report, markdown, report, show, verdict
 from codea1.aot.topology import shipped_configs, topology
-from codea1.aot.verdict import verdict
 from codea1.config import validate
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -45,7 +44,8 @@ def main() -> None:
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
     reports = [_compile(name, config, console) for name, config in _configs()]
-    (Path(OUT.value) / "pods_compiled.md").write_text(markdown(_all_reports()) + "\n")
+    written = [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
+    (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
     if not all(verdict(each).fits for each in reports):
         sys.exit(1)
 
@@ -62,24 +62,20 @@ def _compile(name: str, config: ConfigDict, console: Console) -> Report:
     wanted = TOPOLOGY.value or config.mesh.topology
     if not wanted:
         raise BadInput("--topology is missing, and the config is for no slice of its own; --topology=v5e-16 is one.")
-    results = Results(Path(CACHE.value).expanduser())
+    cache = ResultCache(Path(CACHE.value).expanduser())
     with console.status("") as status:
 
         def watch(job: Job, number: int, total: int) -> None:
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
-        found = report(name, config, topology(wanted), results, PROGRAMS.value, watch)
+        found = report(name, config, topology(wanted), cache, PROGRAMS.value, watch)
     show(found, console)
     folder = Path(OUT.value)
     folder.mkdir(parents=True, exist_ok=True)
     file = f"{name}-{found.topology}".replace("/", "_").replace(":", "_")
-    (folder / f"{file}.json").write_text(json.dumps(found.to_json(), indent=2) + "\n")
+    (folder / f"{file}.json").write_text(json.dumps(asdict(found), indent=2) + "\n")
     return found
-
-
-def _all_reports() -> list[Report]:
-    return [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ import jax
 import pytest
 
 from codea1.aot import report as reports
-from codea1.aot.compilation import Results
+from codea1.aot.compilation import ResultCache
 from codea1.aot.jobs import bytes_per_device, models, plan
-from codea1.aot.report import Report
+from codea1.aot.report import Report, verdict
 from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, topology
-from codea1.aot.verdict import verdict
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
 from codea1.models import config_json
@@ -55,7 +54,7 @@ def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -
     """A report of the largest program of some kinds alone."""
     chosen = reports.largest
     monkeypatch.setattr(reports, "largest", lambda plan: [job for job in chosen(plan) if job.function.kind in kinds])
-    return reports.report("test", config, topology(name), Results(tmp_path), "largest")
+    return reports.report("test", config, topology(name), ResultCache(tmp_path), "largest")
 
 
 @needs_libtpu
@@ -70,7 +69,7 @@ def test_a_small_shape_compiles_for_every_generation(config, name, kinds, tmp_pa
     (update,) = (row.compilation for row in report.rows if row.kind == "accumulate")
     assert update.collectives  # gradients are summed over chips
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)  # the sum is written over the old one
-    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert Report.from_json(json.loads(json.dumps(dataclasses.asdict(report)))) == report
 
 
 @needs_libtpu
@@ -95,7 +94,7 @@ def test_generation_copies_no_cache(config, folder, head_dim, tmp_path, monkeypa
 def test_nothing_is_compiled_twice(config, tmp_path, monkeypatch):
     first = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
-    assert reports.report("test", config, topology("v5e-4"), Results(tmp_path), "largest") == first
+    assert reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "largest") == first
 
 
 @needs_libtpu

@@ -13,8 +13,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.paper.commands import Job, Place
-from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, experiment_of, size_of
+from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Place, experiment_of, size_of
 from codea1.paper.schedule import Schedule, reproduce
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codea1.evaluation.asked import Asked, SamplingParams
-from codea1.evaluation.attempts import Attempt
+from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
+from codea1.evaluation.evaluation import Attempt
 from codea1.evaluation.evaluations import write_evaluation
 from codea1.evaluation.programs import evaluate_code
 from codea1.paper import rendering, results
@@ -461,7 +461,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
         "codea1.evaluation.best_of_n.suites",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
-    asked = Asked(
+    asked = EvaluationSpec(
         benchmark="humanevalplus",
         file=str(tmp_path / "he.jsonl"),
         model=str(base),

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from coverage import Coverage
 
 from codea1.data.loader import parsed
-from codea1.evaluation.held_out import PerQuestion
+from codea1.evaluation.benchmarks import SuiteBenchmark, SuiteTask
+from codea1.evaluation.evaluations import PerQuestion
 from codea1.evaluation.mutants import mutants
-from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import extract_program
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.results import Arc, TracedRun

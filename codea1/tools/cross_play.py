@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1.config import config_of
-from codea1.evaluation.cross_play import Players, cross_play, matrix
-from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.held_out import HeldOut, summary
+from codea1.evaluation.evaluations import summary, write_evaluation
+from codea1.evaluation.held_out import HeldOut, cross_play, matrix
 from codea1.game.methods import METHODS
+from codea1.players.player import Player
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -37,7 +37,7 @@ def main(run: str) -> None:
     with opened_run(run, STEPS.value or [], hosts, _config_with_test_llm) as opened:
         config, parts, steps = opened.config, opened.parts, opened.steps
 
-        def players_of(step: int) -> Players:
+        def players_of(step: int) -> Mapping[str, Player]:
             opened.take(step)
             return parts.players
 

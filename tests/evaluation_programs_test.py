@@ -17,7 +17,7 @@ from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suit
 from codea1.evaluation.evalplus import CheckScripts, EvalPlus
 from codea1.evaluation.evaluation import Attempt, EvaluationFolder
 from codea1.evaluation.programs import FILES, evaluate_code
-from codea1.game.prompts import DEFAULT
+from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import run
@@ -363,9 +363,10 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
         evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
 
 
-def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, capsys):
-    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " " * 3000))
-    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder), lengths=(3000, 8, 8)), Hosts())
+def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "DEFAULT", TINY)  # the shorter prompts
+    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " # x" * 100))
+    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
     assert "1 programs do not fit into the Test LLM's prompt and get no suite" in capsys.readouterr().err
     assert {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")} == {
         ("HumanEval/0", 0),

@@ -1,4 +1,4 @@
-"""Compiles every function of a config for a TPU slice, on a machine that has none, and says whether it fits.
+"""Compiles every function of a config for a TPU slice, on a machine that has none, and reports whether it fits.
 
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=1.5b,topology=v5e-16
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64

@@ -1,4 +1,4 @@
-"""Compiles one function for a TPU and reads what the compiler says of it; a folder keeps the results."""
+"""Compiles one function for a TPU and reads its memory and collectives; a folder keeps the results."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class CompilerResult:
-    """What the compiler says of a function; bytes are of one chip."""
+    """Memory and collectives of a compiled function; bytes are of one chip."""
 
     argument_bytes: int
     output_bytes: int
@@ -42,7 +42,7 @@ class CompilerResult:
     compiler_peak_bytes: int  # the compiler's own figure, in which temporaries may share space with arguments
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
-    refusal: str = ""  # what the compiler said when the function alone does not fit
+    refusal: str = ""  # the compiler's message where the function alone does not fit
 
     @property
     def peak_bytes(self) -> int:

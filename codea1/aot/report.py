@@ -1,4 +1,4 @@
-"""The report on one config and one slice: what compiling says of each function, and whether the run fits into memory.
+"""The report on one config and one slice: memory and collectives of each function, and whether the run fits.
 
 Printed on the terminal, written as JSON, and several together as Markdown.
 """

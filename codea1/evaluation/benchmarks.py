@@ -1,4 +1,4 @@
-"""Benchmarks of both players, what an evaluation on one is asked for, and how their official files are read.
+"""Benchmarks of both players, the specification of an evaluation on one, and how their official files are read.
 
 Without JAX, so that a mistake in the flags of codea1.evaluate is reported at once.
 """
@@ -80,14 +80,14 @@ class CodeBenchmark(ABC):
     name: str  # as evaluations are named after it
     questions: Sequence[Question]
     prefill = ""  # what the assistant's answer begins with
-    stops: Sequence[str] = ()  # each ends an answer where it first stands, and is not part of it
+    stops: Sequence[str] = ()  # each ends an answer at its first occurrence, and is not part of it
 
     def messages(self, question: Question, templates: PromptTemplates) -> list[Message]:
         """Returns the chat that asks for a program."""
         return code_messages(templates, question)
 
     def program(self, question: Question, answer: str) -> str:
-        """Returns the program in what a model said after `prefill`."""
+        """Returns the program in a model's answer after `prefill`."""
         return extract_program(answer).source
 
     def continued(self, question: Question, completion: str) -> str:
@@ -122,7 +122,7 @@ class SuiteBenchmark:
     num_tests: int  # K: of a suite as many count, from its beginning
     module: str  # under which tests may import the program
     imports: Mapping[str, str]  # names that the program and the tests have at hand, and the statement for each
-    must_read: str  # what a test says when it calls the program, {entry_point} filled in; "" where anything goes
+    must_read: str  # text of a test that calls the program, {entry_point} filled in; "" where anything goes
     covering: frozenset[Verdict]  # tests with these verdicts count towards coverage
     call: str  # how a test begins, {entry_point} filled in: for prompts
     task: Callable[[Mapping[str, Any]], SuiteTask]  # from a row. Raises KeyError where a field is missing

@@ -1,7 +1,7 @@
 """BigCodeBench (Zhuo et al. 2024, arXiv 2406.15877), complete and instruct, full and hard: calibrated, as published.
 
 A program shares its process with the unittest class that judges it, so only models that were not trained on it can be
-measured. Tasks use some 70 libraries, which whoever measures installs beside codea1.
+measured. Tasks use some 70 libraries, which the user installs beside codea1.
 """
 
 import ast
@@ -44,7 +44,7 @@ class BigCodeBench(CodeBenchmark):
     stops = ("\n```\n", "\nif __name__", "\ndef main(", "\nprint(")
 
     def __init__(self, name: str, rows: Sequence[dict[str, Any]], pool: SandboxPool) -> None:
-        """`rows` have the official fields; "instruct" in the name chooses what is asked."""
+        """`rows` have the official fields; "instruct" in the name chooses the prompt."""
         self.name = name
         self._is_instruct = "instruct" in name
         self._rows = {row["task_id"]: row for row in rows}
@@ -58,7 +58,7 @@ class BigCodeBench(CodeBenchmark):
         return [{"role": "user", "content": f"{_INSTRUCTION}\n{shown}\n"}]
 
     def program(self, question: Question, answer: str) -> str:
-        """Calibrated: a stub with the imports and signature that the task gives stands before the program."""
+        """Returns the program after a stub with the imports and signature that the task gives: calibrated."""
         return _stub(self._rows[question.id]) + sanitize(answer, question.entry_point)
 
     def continued(self, question: Question, completion: str) -> str:
@@ -121,7 +121,7 @@ def sanitize(answer: str, entry_point: str) -> str:
 
 
 def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
-    """Empty where no run of lines parses, or none is found among the _MAX_PARSES longest."""
+    """Returns the longest run of lines that parses; an empty program where none of the _MAX_PARSES longest does."""
     runs = ((start, length) for length in range(len(lines), 0, -1) for start in range(len(lines) - length + 1))
     for start, length in itertools.islice(runs, _MAX_PARSES):
         text = "\n".join(lines[start : start + length])

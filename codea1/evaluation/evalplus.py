@@ -77,7 +77,7 @@ class EvalPlus(CodeBenchmark):
         return dataclasses.replace(ran, detail=ran.detail and f"{which}: {ran.detail}")
 
     def _judged(self, question: Question, which: str) -> "Future[_Judged]":
-        """What one list of inputs is judged by; the ground truth runs when it is first asked for, or was lost."""
+        """Returns what judges a list of inputs; the ground truth runs on the first call, or after it was lost."""
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
@@ -108,7 +108,7 @@ class _Judged:
     inputs: Inputs
     oracle: Oracle
     limits: Limits
-    failure: ScriptRun | None  # what comes of every program, where the ground truth gave no answers
+    failure: ScriptRun | None  # the result of every program, where the ground truth gave no answers
 
     @property
     def is_lost(self) -> bool:

@@ -1,6 +1,6 @@
 """One evaluation on a benchmark: its specification, the folder that keeps what is done, and what is published.
 
-Programs (`programs`), choices among them (`best_of_n`) and suites (`suites`) go the same way. Answers are asked for;
+Programs (`programs`), choices among them (`best_of_n`) and suites (`suites`) go the same way: questions make prompts;
 what the folder does not hold yet is sampled and judged, and kept there, so that an evaluation that was cut off goes on;
 then all of it is scored and published.
 """
@@ -225,7 +225,7 @@ class Evaluation:
         """Keeps what is judged in a file as it comes, but for what the sandbox lost: another start judges it again.
 
         Args:
-          folder: None on all hosts but the main one, where nothing comes of `judged`.
+          folder: None on all hosts but the main one; `judged` is empty there.
           what: is judged, in the plural.
           total: of `judged` where all of it is new.
           before: how many programs were judged by an earlier start.

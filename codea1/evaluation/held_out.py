@@ -168,19 +168,19 @@ def check_programs(
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
     """Returns one suite for each of the first mutants of each question, with the mutant it was asked to break."""
-    requests, asked = [], {}
+    requests, suites = [], {}
     for question in held_out.questions:
         for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
             program = mutant if held_out.sees_solution else None
             prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, program, held_out.num_tests))
-            asked[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
+            suites[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
     for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
-        question, mutant, _ = asked[sample.question_id, sample.index]
+        question, mutant, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
-        asked[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
-    return list(asked.values())
+        suites[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
+    return list(suites.values())
 
 
 def _score_suite(

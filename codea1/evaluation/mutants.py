@@ -172,7 +172,7 @@ def _says(text: str, node: ast.expr) -> bool:
 
 
 def _apart(left: str, right: str) -> str:
-    """Both, with a space between where they would make one word."""
+    """Returns both, with a space between where they would make one word."""
     return f"{left} {right}" if _in_word(left[-1:]) and _in_word(right[:1]) else left + right
 
 
@@ -212,7 +212,7 @@ def _binary_operators(program: _Program) -> Iterator[_Edit]:
 
 
 def _no_binary_operators(program: _Program) -> set[int]:
-    """Where tokens stand that look like binary operators and are none."""
+    """Returns the places of tokens that look like binary operators and are none."""
     places = set()
     for node in program.nodes:
         if isinstance(node, ast.UnaryOp | ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None):
@@ -255,7 +255,7 @@ def _comparisons(program: _Program, node: ast.Compare) -> Iterator[_Edit]:
 
 
 def _replacements(program: _Program, operator: str, after: int, right: ast.expr) -> list[str]:
-    """What may stand for a comparison operator: None and numbers are not compared by what makes no sense of them."""
+    """Returns what replaces a comparison operator; None and numbers are compared by what suits them alone."""
     allowed: tuple[str, ...] = tuple(COMPARISON)
     operand = program.tokens_from(after)[0]  # a bracket where the operand is in brackets
     if (operand.start, operand.end) == (program.start(right), program.end(right)):
@@ -285,7 +285,7 @@ def _added_not(program: _Program, node: ast.If | ast.While | ast.Assert | ast.If
 
 
 def _whole_decorator(program: _Program, decorator: ast.expr) -> tuple[int, int]:
-    """From the `@` to the end of the last line; what follows is a line with nothing on it."""
+    """Returns the range from the `@` to the end of the last line, without the line end."""
     at = program.before(program.start(decorator))
     while at.text != "@":
         at = program.before(at.start)

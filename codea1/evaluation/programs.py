@@ -1,4 +1,4 @@
-"""The evaluation of programs on a benchmark of the Code LLM, from what is asked to the file with the result."""
+"""Evaluates programs on a benchmark of the Code LLM, from its questions to the file with the result."""
 
 import contextlib
 import dataclasses

@@ -46,7 +46,7 @@ class SuiteScore:
     seconds: float  # CPU time of everything
 
     def row(self) -> dict[str, Any]:
-        """It as plain data, to be kept as JSON."""
+        """Returns the score as plain data, to be kept as JSON."""
         return asdict(self)
 
     @classmethod

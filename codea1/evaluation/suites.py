@@ -1,4 +1,4 @@
-"""The evaluation of suites on a benchmark of test generation, from what is asked to the file with the result."""
+"""Evaluates suites on a benchmark of the Test LLM, from its tasks to the file with the result."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -162,8 +162,8 @@ def ask_in_rounds(
     not fit by itself there is no answer. All hosts make the same call.
 
     Args:
-      policy: tells what fits into the prompt.
-      generate: its samples for requests, drawn as the caller likes.
+      policy: makes the prompts, and knows which fit.
+      generate: draws its samples for requests.
       done: answers that there are already; they are not asked for again.
 
     Yields:

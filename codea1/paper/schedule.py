@@ -1,4 +1,4 @@
-"""Runs the paper's jobs, each after what it needs, and says what is done, what is left, for how long, and what failed.
+"""Runs the paper's jobs, each after what it needs, and reports what is done, what is left, the time left, and failures.
 
 A marker in the workdir remembers each job that is done; the command given again runs the others.
 """
@@ -108,7 +108,7 @@ class Schedule:
     """The jobs of a plan, with a folder for their markers and their output."""
 
     def __init__(self, place: Place, folder: Path, python: str, steps: int, at_once: int = 1):
-        """Nothing is written yet.
+        """Plans the jobs; nothing is written yet.
 
         Args:
           folder: `place.workdir`, on a disk.
@@ -165,7 +165,7 @@ class Schedule:
             raise
 
     def _begin(self, waiting: Sequence[Job]) -> list[Job]:
-        """Begins those that can, and returns those that still wait; a job stands after what it needs."""
+        """Begins those that can, and returns those that still wait; a job comes after what it needs."""
         unfinished = {each.job.name for each in self._running}
         left = []
         for job in waiting:

@@ -29,7 +29,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands at a row and a column."""
+    """The content of a row in a column."""
 
     ours: Interval | None = None  # shares; None: not measured
     seeds: tuple[int, ...] = ()

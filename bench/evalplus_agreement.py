@@ -20,8 +20,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from codea1.evaluation.attempts import flip_one_operator
 from codea1.evaluation.evalplus import DATASETS, EvalPlus, Problem, load_problems
+from codea1.evaluation.mutants import flip_one_operator
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO

@@ -1,4 +1,4 @@
-"""Compiles every function of a config for a TPU slice, on a machine that has none, and says whether it fits.
+"""Compiles every function of a config for a TPU slice, on a machine that has none, and reports whether it fits.
 
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=1.5b,topology=v5e-16
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64
@@ -12,6 +12,7 @@ something does not fit.
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,9 +43,7 @@ def main() -> None:
     configs = list(_configs())
     import jax
 
-    from codea1.aot.report import Report
-    from codea1.aot.tables import markdown
-    from codea1.aot.verdict import verdict
+    from codea1.aot.report import Report, markdown, verdict
 
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
@@ -66,26 +65,25 @@ def _configs() -> Iterator[tuple[str, ConfigDict]]:
 
 
 def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
-    from codea1.aot.compilation import Results
-    from codea1.aot.report import report
-    from codea1.aot.tables import show
+    from codea1.aot.compilation import ResultCache
+    from codea1.aot.report import report, show
 
     wanted = TOPOLOGY.value or config.mesh.topology
     if not wanted:
         raise BadInput("--topology is missing, and the config is for no slice of its own; --topology=v5e-16 is one.")
-    results = Results(Path(CACHE.value).expanduser())
+    cache = ResultCache(Path(CACHE.value).expanduser())
     with console.status("") as status:
 
         def watch(job: "Job", number: int, total: int) -> None:
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
-        found = report(name, config, topology(wanted), results, PROGRAMS.value, watch)
+        found = report(name, config, topology(wanted), cache, PROGRAMS.value, watch)
     show(found, console)
     folder = Path(OUT.value)
     folder.mkdir(parents=True, exist_ok=True)
     file = f"{name}-{found.topology}".replace("/", "_").replace(":", "_")
-    (folder / f"{file}.json").write_text(json.dumps(found.to_json(), indent=2) + "\n")
+    (folder / f"{file}.json").write_text(json.dumps(asdict(found), indent=2) + "\n")
     return found
 
 

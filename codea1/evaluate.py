@@ -1,4 +1,4 @@
-"""Measures the players of a run, a model, or programs from a file.
+"""Measures the players of a run, a model, or given programs and suites.
 
   python -m codea1.evaluate --run=runs/tiny/code_a1 --split=test
   python -m codea1.evaluate --run=RUN --step=best --benchmark=humanevalplus --file=HumanEvalPlus.jsonl
@@ -18,10 +18,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from codea1.evaluation.asked import Asked, SamplingParams
-from codea1.evaluation.benchmark import require_file
-from codea1.evaluation.code_benchmarks import SEMANTICS, WHERE_FROM
-from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS
+from codea1.evaluation.benchmarks import CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS, EvaluationSpec, SamplingParams
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
@@ -34,7 +31,7 @@ COMPLETIONS = flags.DEFINE_string(
     "with an operator flipped, flipped_ground_truth. Of test generation, suites: task_id and tests"
 )  # fmt: skip
 BENCHMARK = flags.DEFINE_enum(
-    "benchmark", None, [*WHERE_FROM, *SUITE_BENCHMARKS], "what is asked instead of the run's own questions"
+    "benchmark", None, [*CODE_BENCHMARKS, *SUITE_BENCHMARKS], "what is asked instead of the run's own questions"
 )
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
@@ -51,7 +48,7 @@ SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the 
 BEST_OF = flags.DEFINE_bool("best_of", False, "also choose one program of each question by a Test LLM's tests")
 TEST_MODEL = flags.DEFINE_string("test_model", None, "Hugging Face folder of that Test LLM; else the run's own")
 NUM_TESTS = flags.DEFINE_integer(
-    "num_tests", Asked.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
+    "num_tests", EvaluationSpec.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
 )
 ROUNDS = flags.DEFINE_bool("rounds", True, "ask for one test a round; false: for --num_tests at once, as in training")
 HOSTS = command.define_hosts()
@@ -74,16 +71,17 @@ def main() -> None:
         raise BadInput("--completions are judged by one host: start it on one, without --num_processes.")
     if BEST_OF.value and not (TEST_MODEL.value or RUN.value):
         raise BadInput("--best_of needs a Test LLM: give --test_model.")
-    where_from = WHERE_FROM | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
-    require_file(FILE.value, BENCHMARK.value, where_from[BENCHMARK.value])
+    if not FILE.value:
+        where_from = CODE_BENCHMARKS | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
+        raise BadInput(f"--file is missing: it names the data of {BENCHMARK.value}. {where_from[BENCHMARK.value]}")
     if BENCHMARK.value in SUITE_BENCHMARKS:
         from codea1.evaluation.suites import evaluate_suites
 
-        evaluate_suites(_asked(default_temperature=0.0), HOSTS())
+        evaluate_suites(_spec(default_temperature=0.0), HOSTS())
     else:
         from codea1.evaluation.programs import evaluate_code
 
-        evaluate_code(_asked(default_temperature=SamplingParams.temperature), HOSTS())
+        evaluate_code(_spec(default_temperature=SamplingParams.temperature), HOSTS())
 
 
 def _refuse_idle_flags() -> None:
@@ -109,9 +107,9 @@ def _require_absent(idle: Sequence[flags.FlagHolder], where: str) -> None:
         raise BadInput(f"{', '.join(given)}: only {where}.")
 
 
-def _asked(default_temperature: float) -> Asked:
+def _spec(default_temperature: float) -> EvaluationSpec:
     temperature = default_temperature if TEMPERATURE.value is None else TEMPERATURE.value
-    return Asked(
+    return EvaluationSpec(
         run=RUN.value or "",
         step=STEP.value,
         model=MODEL.value or "",

@@ -3,7 +3,9 @@
 import jax
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
+from bench.micro_run import make_micro_config
 from codea1.aot.compilation import fingerprint
 from codea1.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.data.tokenizer import load_tokenizer
@@ -16,23 +18,28 @@ from codea1.sharding import device_mesh
 GIB = 1 << 30
 
 
+def changed(config: ConfigDict) -> ConfigDict:
+    config.method = "golden"  # one player is enough
+    config.code.prompt_lengths = (16,)
+    config.code.row_lengths = (32,)
+    config.code.advantage = "gae"
+    return config
+
+
 @pytest.fixture
 def config(micro_config):
-    micro_config.method = "golden"  # one player is enough
-    micro_config.code.prompt_lengths = (16,)
-    micro_config.code.row_lengths = (32,)
-    micro_config.code.advantage = "gae"
-    return micro_config
+    return changed(micro_config)
 
 
-@pytest.fixture
-def planned(config) -> Plan:
+@pytest.fixture(scope="module")
+def planned(model_folder, data_folder) -> Plan:
+    config = changed(make_micro_config(model_folder, data_folder))
     return plan(config, device_mesh(config, jax.devices()[:1]), models(config))
 
 
-@pytest.fixture
-def player(config) -> Player:
-    compiled_functions.clear()  # other tests may have compiled functions that these look for
+@pytest.fixture(scope="module")
+def player(model_folder, data_folder) -> Player:
+    config = changed(make_micro_config(model_folder, data_folder))
     return Player("code", config, device_mesh(config, jax.devices()[:1]), load_tokenizer(config.code.model))
 
 
@@ -40,15 +47,10 @@ def size_of(tree) -> int:
     return sum(x.nbytes for x in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize("phase", ["rollout", "learn"])
-def test_what_is_planned_is_what_a_player_compiles(planned, player, phase):
-    compiled = player.warm_up() if phase == "rollout" else player.warm_up_learning()
-    assert [job.function.name for job in planned.jobs if job.phase == phase] == [each.name for each in compiled]
-
-
-def test_what_is_planned_is_what_a_player_has_compiled(planned, player):
-    player.warm_up()
-    player.warm_up_learning()
+def test_what_is_planned_is_what_a_player_compiles(planned, player):
+    compiled_functions.clear()  # other tests may have compiled functions that this one looks for
+    for phase, compiled in (("rollout", player.warm_up()), ("learn", player.warm_up_learning())):
+        assert [job.function.name for job in planned.jobs if job.phase == phase] == [each.name for each in compiled]
     known = set(compiled_functions)
     for job in planned.jobs:
         assert job.function.compiled  # of another list, for the same devices

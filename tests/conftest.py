@@ -1,6 +1,7 @@
 """What tests of whole runs share: a small random model in a folder, a config that plays with it, and a bucket."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,13 +74,14 @@ def micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     return make_micro_config(model_folder, data_folder)
 
 
-@pytest.fixture
-def run(micro_config: ConfigDict, tmp_path: Path) -> RunFolder:
+@pytest.fixture(scope="session")
+def saved_run(model_folder: Path, data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run whose two policies have moved away from where they started, each its own way."""
-    folder = RunFolder.open(str(tmp_path / "run"), micro_config.to_dict())
-    tokenizer = load_tokenizer(micro_config.code.model)
-    mesh = device_mesh(micro_config)
-    states = {name: Player(name, micro_config, mesh, tokenizer).state for name in ("code", "test")}
+    config = make_micro_config(model_folder, data_folder)
+    folder = RunFolder.open(str(tmp_path_factory.mktemp("saved") / "run"), config.to_dict())
+    tokenizer = load_tokenizer(config.code.model)
+    mesh = device_mesh(config)
+    states = {name: Player(name, config, mesh, tokenizer).state for name in ("code", "test")}
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=1)
     for step, factor in ((3, 1.5), (6, 2.5)):
         moved = {
@@ -89,3 +91,10 @@ def run(micro_config: ConfigDict, tmp_path: Path) -> RunFolder:
         checkpoints.save(step, moved, {}, score=-float(step))
     checkpoints.close()
     return folder
+
+
+@pytest.fixture
+def run(saved_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of `saved_run` for a test to change."""
+    shutil.copytree(saved_run.path, tmp_path / "run")
+    return RunFolder.existing(str(tmp_path / "run"))

@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 # All in one process: to import the program takes longer than what it says.
 SCRIPT = """
 import json, sys
-sys.modules["jax"] = None  # a mistake is told without it
+sys.modules["jax"] = None  # mistakes are reported without it
 from absl import flags
 from absl.testing import flagsaver
 from codea1 import evaluate
@@ -41,6 +41,8 @@ REFUSED = {
     (RUN, ULT, "--best_of", "--samples=1", "--semantics=scripts"): (
         "--semantics, --samples, --best_of: only with a benchmark of the Code LLM."
     ),
+    (COMPLETIONS, OUTPUT, ULT): "--file is missing: it names the data of ult. Get datasets/ULT.jsonl of "
+    "github.com/huangd1999/UnLeakedTestBench.",
     (COMPLETIONS, OUTPUT, CODE): "--file is missing: it names the data of mbppplus. Unpack MbppPlus.jsonl.gz from "
     "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
 }

@@ -1,13 +1,13 @@
-"""Files of completions and every way in which they can be wrong; and ground truths with an operator flipped."""
+"""Files of completions and every way in which they can be wrong; and programs made from ground truths."""
 
-import ast
 import json
 from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.attempts import FLIPS, Attempt, attempts_of_file, attempts_of_truth, flip_one_operator
 from codea1.evaluation.evalplus import EvalPlus, load_problems
+from codea1.evaluation.evaluation import Attempt
+from codea1.evaluation.programs import given_attempts
 from codea1.runtime.errors import BadInput
 from tests.evalplus_files import humaneval_row, write_rows
 
@@ -26,7 +26,7 @@ def test_solutions_and_completions(benchmark, tmp_path):
         {"task_id": "HumanEval/1", "solution": "def f(x): return 2", "completion": "nonsense"},
         {"task_id": "HumanEval/1", "completion": " \n"},
     )
-    assert attempts_of_file(path, benchmark) == [
+    assert given_attempts(path, benchmark) == [
         Attempt("HumanEval/1", 0, humaneval_row()["prompt"] + "    return 3"),
         Attempt("HumanEval/0", 0, "def f(x): return 1"),
         Attempt("HumanEval/1", 1, "def f(x): return 2"),
@@ -39,7 +39,7 @@ def test_one_array_is_read_as_lines_are(benchmark, tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(solutions, indent=1))
     wanted = [Attempt(f"HumanEval/{number}", 0, "def f(x): return 1") for number in range(2)]
-    assert attempts_of_file(str(path), benchmark) == wanted
+    assert given_attempts(str(path), benchmark) == wanted
 
 
 @pytest.mark.parametrize(
@@ -60,46 +60,16 @@ def test_bad_files(benchmark, tmp_path, lines, told):
     path = tmp_path / "c.jsonl"
     path.write_text("".join(f"{line}\n" for line in lines))
     with pytest.raises(BadInput, match=told):
-        attempts_of_file(str(path), benchmark)
+        given_attempts(str(path), benchmark)
 
 
 def test_a_missing_file(benchmark, tmp_path):
     with pytest.raises(BadInput, match=r"none\.jsonl does not exist"):
-        attempts_of_file(str(tmp_path / "none.jsonl"), benchmark)
+        given_attempts(str(tmp_path / "none.jsonl"), benchmark)
 
 
 def test_programs_made_from_ground_truths(benchmark):
-    truth = attempts_of_truth("ground_truth", benchmark)
+    truth = given_attempts("ground_truth", benchmark)
     assert truth[0].program == humaneval_row()["prompt"] + json.loads('"    return x + 1\\n"')
-    flipped = attempts_of_truth("flipped_ground_truth", benchmark)
+    flipped = given_attempts("flipped_ground_truth", benchmark)
     assert "return x - 1" in flipped[0].program
-
-
-PROGRAM = "def f(a, b):\n    if a < b:\n        a += 1\n    return a * 2 == b\n"
-
-
-def operators(program: str) -> list[str]:
-    return [
-        type(node).__name__
-        for node in ast.walk(ast.parse(program))
-        if isinstance(node, ast.operator | ast.cmpop) and type(node) in FLIPS
-    ]
-
-
-@pytest.mark.parametrize("key", [str(n) for n in range(20)])
-def test_exactly_one_operator_changes(key):
-    before, after = operators(PROGRAM), operators(flip_one_operator(PROGRAM, key))
-    assert len(before) == len(after)
-    assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
-
-
-def test_every_place_can_be_chosen():
-    assert len({flip_one_operator(PROGRAM, str(n)) for n in range(200)}) >= 5
-
-
-def test_the_choice_is_a_function_of_program_and_key():
-    assert flip_one_operator(PROGRAM, "x") == flip_one_operator(PROGRAM, "x")
-
-
-def test_a_program_without_operators_has_no_near_miss():
-    assert flip_one_operator("def f(a):\n    return sorted(a)\n", "x") is None

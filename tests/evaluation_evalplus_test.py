@@ -245,7 +245,7 @@ descriptions = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(description=descriptions)
 def test_whatever_a_process_claims_is_right_or_wrong_and_never_an_exception(description):
     for judge in ORACLES:
@@ -403,8 +403,8 @@ def test_a_missing_file_tells_where_to_get_it(tmp_path):
 def test_ground_truths_of_check_scripts_pass_by_evalplus_semantics(pool):
     problems = load_problems("mbppplus", str(PARQUET))
     chosen = [problem for problem in problems if problem.atol or problem.question.id in ("MBPP/56", "MBPP/737")]
-    chosen += problems[::30]
-    assert len(chosen) > 10
+    chosen += problems[::60]
+    assert len(chosen) > 8
     benchmark = EvalPlus("mbppplus", chosen, pool)
     runs = [benchmark.judge(each.question, each.question.ground_truth) for each in chosen]
     assert [run.result(120).verdict for run in runs] == [Verdict.PASS] * len(chosen)

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.evaluation.cross_play import cross_play, matrix
-from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests, summary
+from codea1.evaluation.evaluations import summary
+from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, matrix
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
 from codea1.game.tests import Call, Test

@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import best_of_n, evaluation, programs
-from codea1.evaluation.asked import Asked, SamplingParams
-from codea1.evaluation.attempts import Attempt, kept_attempts
+from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
 from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
-from codea1.evaluation.code_benchmarks import CheckScripts
-from codea1.evaluation.evalplus import EvalPlus
-from codea1.evaluation.evaluation import EvaluationFolder
+from codea1.evaluation.evalplus import CheckScripts, EvalPlus
+from codea1.evaluation.evaluation import Attempt, EvaluationFolder
 from codea1.evaluation.programs import FILES, evaluate_code
-from codea1.game.prompts import DEFAULT
+from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import run
@@ -34,9 +32,9 @@ CHECK = "def check(candidate):\n    assert candidate(1) == 2"
 RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
 
 
-def asked(tmp_path: Path, **changes: Any) -> Asked:
+def asked(tmp_path: Path, **changes: Any) -> EvaluationSpec:
     """Asks for the programs of c.jsonl on two tasks."""
-    usual = Asked(
+    usual = EvaluationSpec(
         benchmark="humanevalplus",
         file=str(tmp_path / "he.jsonl"),
         completions=str(tmp_path / "c.jsonl"),
@@ -134,14 +132,14 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
 
 
 def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
-    first, second = (EvaluationFolder(str(tmp_path / "e"), {"benchmark": "b"}, FILES) for _ in range(2))
-    with first:
-        with pytest.raises(BadInput, match=r"folder .*/e: another process works there"), second:
-            pass
+    settings = str(tmp_path / "e"), {"benchmark": "b"}, FILES
+    with EvaluationFolder.open(*settings) as first:
+        with pytest.raises(BadInput, match=r"folder .*/e: another process works there"):
+            EvaluationFolder.open(*settings).__enter__()
         first.add("attempts", ("q", 0), {"program": RIGHT})
-    with second:
-        assert kept_attempts(second, {"q"}) == [Attempt("q", 0, RIGHT)]
-        assert kept_attempts(second, {"p"}) == []
+    with EvaluationFolder.open(*settings) as second:
+        assert second.attempts({"q"}) == [Attempt("q", 0, RIGHT)]
+        assert second.attempts({"p"}) == []
 
 
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
@@ -365,9 +363,10 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
         evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
 
 
-def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, capsys):
-    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " " * 3000))
-    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder), lengths=(3000, 8, 8)), Hosts())
+def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "DEFAULT", TINY)  # the shorter prompts
+    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " # x" * 100))
+    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
     assert "1 programs do not fit into the Test LLM's prompt and get no suite" in capsys.readouterr().err
     assert {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")} == {
         ("HumanEval/0", 0),

@@ -82,7 +82,7 @@ def test_level_holds_at_the_spread_of_seeds_that_was_measured(seeds: int, spread
     have.
     """
     rng = np.random.default_rng(seeds)
-    covered, significant, games = 0, 0, 1500
+    covered, significant, games = 0, 0, 500
     for _ in range(games):
         effects = spread * rng.normal(size=(seeds, 1, 1)) + 0.3 * rng.normal(size=(1, 256, 1))
         found = difference([np.zeros((seeds, 256, 1))], [effects + 0.25 * rng.normal(size=(seeds, 256, 1))])
@@ -186,8 +186,9 @@ def test_is_the_interval_that_the_tables_of_several_seeds_print():
     assert paired_difference(before, after) == statistics.difference([before[None]], [after[None]])[:3]
 
 
-def test_depends_on_values_and_seed_alone():
-    values = np.random.default_rng(0).random(700)  # more than one chunk of draws
+def test_depends_on_values_and_seed_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(statistics, "_COUNTS_AT_ONCE", 100_000)  # more than one block of draws
+    values = np.random.default_rng(0).random(50)
     assert bootstrap_interval(values, 3) == bootstrap_interval(list(values), 3)
     assert bootstrap_interval(values, 3) != bootstrap_interval(values, 4)
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.benchmark import missing_modules
-from codea1.evaluation.suite_tasks import TESTEVAL, ULT, SuiteTask, load_suites
+from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask, load_suites, missing_modules
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import location, write_atomically
 from tests.conftest import SHARED
@@ -70,8 +69,6 @@ def test_what_cannot_be_read_is_said(tmp_path, text, message):
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(BadInput, match=r"u.jsonl does not exist\. Get datasets/ULT.jsonl of github"):
         ULT.load(str(tmp_path / "u.jsonl"))
-    with pytest.raises(BadInput, match=r"--file is missing: it names the data of testeval\. Get data/leetcode"):
-        TESTEVAL.load("")
     with pytest.raises(BadInput, match=r"s.jsonl does not exist\.$"):
         load_suites(str(tmp_path / "s.jsonl"), [TASK])
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import evaluation, suites
-from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
 from codea1.evaluation.suites import evaluate_suites
 from codea1.game.methods import METHODS
 from codea1.runtime.errors import BadInput
@@ -24,9 +24,9 @@ PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
 GOOD = [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)]
 
 
-def asked(tmp_path: Path, **changes: Any) -> Asked:
+def asked(tmp_path: Path, **changes: Any) -> EvaluationSpec:
     """Asks for the suites of suites.jsonl on two functions."""
-    usual = Asked(
+    usual = EvaluationSpec(
         benchmark="ult",
         file=str(tmp_path / "ULT.jsonl"),
         completions=str(tmp_path / "suites.jsonl"),
@@ -112,8 +112,6 @@ def test_a_model_is_asked(files, model_folder):
 
 
 def test_what_cannot_be_asked_is_said(files):
-    with pytest.raises(BadInput, match=r"--file is missing: it names the data of ult\. Get"):
-        evaluate_suites(asked(files, file=""), Hosts())
     task = {"task_num": 1, "func_name": "f", "python_solution": "class Solution: pass", "description": ""}
     (files / "te.jsonl").write_text(json.dumps(task))
     testeval = {"benchmark": "testeval", "file": str(files / "te.jsonl"), "completions": ""}

@@ -1,14 +1,14 @@
 import pytest
 
-from codea1.paper import published
+from codea1.paper import layouts
 from codea1.paper.layouts import CODE, LAYOUTS, TEST
 
 TABLES = {
-    "code": published.CODE_GENERATION,
-    "test": published.TEST_GENERATION,
-    "alpha": published.ALPHA,
-    "golden_source": published.GOLDEN_SOURCE,
-    "collaboration": published.COLLABORATION,
+    "code": layouts.CODE_GENERATION,
+    "test": layouts.TEST_GENERATION,
+    "alpha": layouts.ALPHA,
+    "golden_source": layouts.GOLDEN_SOURCE,
+    "collaboration": layouts.COLLABORATION,
 }
 ROUNDING = 0.0101  # half a last digit of the result, and as much of its parts
 CELLS = [(name, *row) for name, table in TABLES.items() for row in table.rows]
@@ -30,11 +30,11 @@ def test_averages_and_products_are_those_of_the_published_parts(name: str, size:
 
 
 def test_tables_that_share_a_row_agree():
-    code, source, together = published.CODE_GENERATION, published.GOLDEN_SOURCE, published.COLLABORATION
+    code, source, together = layouts.CODE_GENERATION, layouts.GOLDEN_SOURCE, layouts.COLLABORATION
     assert source.rows["1.5b", "golden"] == code.rows["1.5b", "golden"]
     for row in ("base", "code_a1"):
         assert together.rows["3b", row] == code.rows["3b", row]
-    assert published.ALPHA.rows["1.5b", "code_a1"][3:] == published.TEST_GENERATION.rows["1.5b", "code_a1"]
+    assert layouts.ALPHA.rows["1.5b", "code_a1"][3:] == layouts.TEST_GENERATION.rows["1.5b", "code_a1"]
 
 
 @pytest.mark.parametrize("layout", [each for each in LAYOUTS.values() if each.published], ids=lambda each: each.name)
@@ -48,5 +48,5 @@ def test_every_published_number_has_a_cell(layout):
 
 
 def test_what_was_not_published_is_none():
-    assert published.ALPHA.value("3b", "code_a1", "humanevalplus") is None
-    assert published.CODE_GENERATION.value("tiny", "base", "average") is None
+    assert layouts.ALPHA.value("3b", "code_a1", "humanevalplus") is None
+    assert layouts.CODE_GENERATION.value("tiny", "base", "average") is None

@@ -1,31 +1,26 @@
+"""The paper's tables filled from runs, against numbers worked out by hand; and as Markdown, LaTeX and CSV."""
+
 import csv
 import io
 import math
 import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from codea1.evaluation.asked import Asked, SamplingParams
-from codea1.evaluation.attempts import Attempt
 from codea1.evaluation.evaluations import write_evaluation
-from codea1.evaluation.programs import evaluate_code
 from codea1.paper import rendering, results
 from codea1.paper import report as paper_report
-from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
-from codea1.paper.layouts import LAYOUTS, Measure
+from codea1.paper.experiments import EXPERIMENTS
+from codea1.paper.layouts import LAYOUTS
 from codea1.paper.results import Run
 from codea1.paper.tables import Table
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput, StorageFailed
-from codea1.runtime.hosts import Hosts
 from tests.conftest import ROOT
-from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, evaluation, make_run
 
 LOW, HIGH = [0.0, 0.25, 0.25, 0.5], [0.5, 0.75, 0.75, 1.0]
@@ -216,33 +211,6 @@ def test_what_a_run_that_ended_does_not_have_no_command_fills(tmp_path: Path):
     assert (found.ours, found.commands) == (None, ())
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
-@pytest.mark.parametrize("shape", ["", "qwen2.5-coder-7b"])
-def test_every_experiment_is_recognised_by_the_config_that_its_command_gives(experiment, shape: str):
-    fields = {name.replace(".", "__"): value for name, value in experiment.settings.items() if name != "method"}
-    if experiment.suites_of:
-        fields["data__static_tests"] = f"elsewhere/suites_{experiment.suites_of}.jsonl"
-    if experiment.name == "sft_test":
-        fields["test__model"] = "elsewhere/sft_test_model_3/model"
-    made = config(3, experiment.method, shape, **{name: fields[name] for name in fields if name != "test__model"})
-    made["test"]["model"] = fields.get("test__model", made["test"]["model"])
-    assert experiment_of(made) is experiment
-    assert size_of(made) == ("7b" if shape else "tiny")
-
-
-def test_configs_of_no_experiment_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture):
-    assert experiment_of(config(game__alpha=0.4)) is None
-    assert experiment_of(config(method="golden", game__alpha=0.4)) is EXPERIMENTS["golden"]
-    old = config()
-    del old["frozen"], old["data"]["static_tests"]
-    assert experiment_of(old) is EXPERIMENTS["code_a1"]
-    assert size_of({"code": {"model": "models/Qwen2.5-Coder-0.5B-Instruct"}}) == "0.5b"
-    for name, fields in (("own", {"game__alpha": 0.4}), ("a1", {})):
-        make_run(tmp_path / name, config(**fields), after={"code_pass_at_1": HIGH})
-    paper_report.report_runs([str(tmp_path / "own"), str(tmp_path / "a1")], None)
-    assert "In no table of the paper, by their config: `own`." in capsys.readouterr().out
-
-
 def test_rows_whose_runs_differ_in_more_say_so(tmp_path: Path):
     make_run(tmp_path / "a1", config(), after={"code_pass_at_1": HIGH})
     make_run(tmp_path / "golden", config(method="golden", steps=100), after={"code_pass_at_1": HIGH})
@@ -293,6 +261,16 @@ def test_runs_from_before_questions_were_named_are_compared_by_their_number(tmp_
     assert compared.difference.mean == pytest.approx(0.5)
 
 
+def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
+    """Writes what `codea1.evaluate --best_of` does: the result, and in two folders beside it how it was measured."""
+    name = f"humanevalplus_best_of_{samples}"
+    write_evaluation(folder, f"{name}_step_{step:06d}", evaluation(step, {"pass_at_1": values}, name))
+    drawn = {"benchmark": "humanevalplus", "model": model, "step": step, "samples": 32, "seed": 0}
+    RunFolder.open(str(folder.evaluations / f"humanevalplus_step_{step:06d}"), drawn)
+    settings = {"test_model": test_model, "num_tests": 8, "seed": 0}
+    RunFolder.open(str(folder.evaluations / f"{name}_step_{step:06d}"), settings)
+
+
 def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
     run = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
     other = make_run(tmp_path / "golden_0", config(0, "golden", "qwen2.5-coder-3b"))
@@ -311,19 +289,14 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
         filled(run.path)
 
 
-def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path):
+def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     with MetricsWriter(Run.read(str(runs / "code_a1_0")).folder) as writer:
         for step in range(1, 9):
             writer.write(step, {"code/reward": step / 8, "book/size": step})
-    for name in ("alpha_0", "no_book_0"):
-        fields = {"game__alpha": 0.0} if name == "alpha_0" else {"game__mistake_book": False}
+    for name, fields in (("alpha_0", {"game__alpha": 0.0}), ("no_book_0", {"game__mistake_book": False})):
         make_run(runs / name, config(0, **fields), after={"code_pass_at_1": LOW})
     output = tmp_path / "report"
-    names = [str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")]
-    done = subprocess.run(
-        [sys.executable, "-m", "codea1.report", *names, f"--output={output}"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    paper_report.report_runs([str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")], str(output))
     written = {path.name for path in output.iterdir()}
     tables = {f"{each.name}_tiny.{kind}" for each in LAYOUTS.values() if each.tiny_columns for kind in ("tex", "csv")}
     assert tables == {name for name in written if name.endswith((".tex", ".csv"))}
@@ -333,7 +306,7 @@ def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path):
     assert "| metric | code_a1_0 |" in report
     assert (output / "alpha_tiny.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "alpha_tiny.pdf").read_bytes().startswith(b"%PDF")
-    assert str(output) in done.stdout
+    assert str(output) in capsys.readouterr().out
 
 
 def test_the_csv_has_a_line_per_cell_and_reads_back(runs: Path):
@@ -399,16 +372,6 @@ def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(runs: Path, monkeyp
             paper_report.report_runs([str(runs / name) for name in ALL], output)
 
 
-def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
-    """Writes what `codea1.evaluate --best_of` does: the result, and in two folders beside it how it was measured."""
-    name = f"humanevalplus_best_of_{samples}"
-    write_evaluation(folder, f"{name}_step_{step:06d}", evaluation(step, {"pass_at_1": values}, name))
-    drawn = {"benchmark": "humanevalplus", "model": model, "step": step, "samples": 32, "seed": 0}
-    RunFolder.open(str(folder.evaluations / f"humanevalplus_step_{step:06d}"), drawn)
-    settings = {"test_model": test_model, "num_tests": 8, "seed": 0}
-    RunFolder.open(str(folder.evaluations / f"{name}_step_{step:06d}"), settings)
-
-
 def test_samples_that_tests_chose_stand_in_the_row_of_both_models(tmp_path: Path):
     own = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
     write_evaluation(own, "humanevalplus_step_000111", evaluation(111, {"avg_at_32": LOW}, "humanevalplus"))
@@ -442,41 +405,6 @@ def test_a_test_llm_of_another_size_is_not_the_base(tmp_path: Path):
     own = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
     chosen(own, HIGH, str(own.path), "models/Qwen2.5-Coder-7B-Instruct", 111)
     assert cell(filled(own.path)["collaboration_3b"], "code_a1+base", "humanevalplus").ours is None
-
-
-@pytest.mark.parametrize(("tester", "expected"), [("Qwen2.5-Coder-3B-Instruct", "base"), ("code_a1_0/test", "code_a1")])
-def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
-    tester: str, expected: str, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    base = tmp_path / "Qwen2.5-Coder-3B-Instruct"
-    (tmp_path / "code_a1_0").mkdir()
-    for link in (base, tmp_path / "code_a1_0" / "test"):
-        link.symlink_to(model_folder)
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
-    attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr("codea1.evaluation.evaluation.policy_of_folder", lambda *_: None)
-    monkeypatch.setattr("codea1.evaluation.programs.sampled", lambda *_: iter(attempts))
-    monkeypatch.setattr(
-        "codea1.evaluation.best_of_n.suites",
-        lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
-    )
-    asked = Asked(
-        benchmark="humanevalplus",
-        file=str(tmp_path / "he.jsonl"),
-        model=str(base),
-        output=str(tmp_path / "out"),
-        sampling=SamplingParams(samples=2),
-        best_of=True,
-        test_model=str(tmp_path / tester),
-    )
-    evaluate_code(asked, Hosts())
-    run, measure = Run.read(asked.output), Measure("avg_at_*", "humanevalplus")
-    assert (run.experiment, run.size) == ("base", "3b")
-    (by_choice,) = run.scores(measure, before=True, tester=expected)
-    (plain,) = run.scores(measure, before=True)
-    assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
-    assert (plain.scores, plain.samples, plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
 
 
 def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Path):
@@ -545,9 +473,3 @@ def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
     assert (found.ours.mean, found.published) == (0.75, 71.95)
     exported = RunFolder.open(str(tmp_path / "own"), {"evaluated": {"model": "exported/code", "completions": ""}})
     assert Run.read(str(exported.path)).experiment == ""
-
-
-def test_run_read_names_a_folder_without_a_method(tmp_path: Path):
-    make_run(tmp_path / "sft", {"seed": 0})
-    with pytest.raises(BadInput, match="neither a training run nor an evaluation"):
-        Run.read(str(tmp_path / "sft"))

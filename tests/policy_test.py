@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.evaluation.asked import Asked, SamplingParams
+from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
 from codea1.evaluation.programs import evaluate_code
 from codea1.models import huggingface
 from codea1.players.export import export
@@ -48,7 +48,7 @@ def test_a_prefill_follows_the_head_of_the_answer(model_folder):
 
 def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
-    asked = Asked(
+    asked = EvaluationSpec(
         benchmark="humanevalplus",
         file=path,
         run=str(run.path),
@@ -79,6 +79,6 @@ def test_a_run_without_a_test_llm(run, tmp_path):
     golden = dict(run.config, method="golden")
     (run.path / "config.json").write_text(json.dumps(golden))
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    asked = Asked(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
+    asked = EvaluationSpec(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
     with pytest.raises(BadInput, match=r"has no Test LLM for --best_of: give --test_model\."):
         evaluate_code(asked, Hosts())

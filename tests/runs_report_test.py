@@ -1,5 +1,4 @@
 import io
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,22 +165,12 @@ def test_smoothing_keeps_means_and_ends():
     np.testing.assert_allclose(figures.smoothed(values[:2], 9), [1.5, 1.5])
 
 
-def test_the_program_refuses_a_folder_that_is_no_run(tmp_path: Path):
-    command = [sys.executable, "-m", "codea1.report", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    assert done.returncode == 2
-    assert done.stderr == f"error: {tmp_path} is not a run folder: it has no config.json.\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_program_tells_a_wrong_command_line_without_jax():
+def test_the_program_refuses_a_folder_that_is_no_run_without_jax(tmp_path: Path):
     script = "import runpy, sys; sys.argv = ['report', *sys.argv[1:]]; sys.modules['jax'] = None\nrunpy.run_module"
-    for words, told in (([], "error: RUN is missing.\n"), (["a", "--outptu=b"], "Unknown command line flag 'outptu'")):
-        command = [sys.executable, "-c", f"{script}('codea1.report', run_name='__main__')", *words]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 2
-        assert told in done.stderr
-        assert done.stderr.count("\n") == 1
+    command = [sys.executable, "-c", f"{script}('codea1.report', run_name='__main__')", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path} is not a run folder: it has no config.json.\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path):

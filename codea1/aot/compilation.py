@@ -1,4 +1,4 @@
-"""What the TPU compiler says of one function, and a folder that remembers it."""
+"""Compiles one function for a TPU and reads its memory and collectives; a folder keeps the results."""
 
 import hashlib
 import json
@@ -32,8 +32,8 @@ class Collectives:
 
 
 @dataclass(frozen=True)
-class Compilation:
-    """Bytes are of one chip."""
+class CompilerResult:
+    """Memory and collectives of a compiled function; bytes are of one chip."""
 
     argument_bytes: int
     output_bytes: int
@@ -42,67 +42,62 @@ class Compilation:
     compiler_peak_bytes: int  # the compiler's own figure, in which temporaries may share space with arguments
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
-    refusal: str = ""  # what the compiler said when the function alone does not fit
+    refusal: str = ""  # the compiler's message where the function alone does not fit
 
     @property
     def peak_bytes(self) -> int:
         """What must be free for the function to start: everything that it is given, makes and needs on the way."""
         return self.argument_bytes + self.output_bytes - self.aliased_bytes + self.temporary_bytes
 
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Reads what `to_json` gave."""
+        """Returns the result of which `content` is the `dataclasses.asdict`."""
         found = {kind: Collectives(**each) for kind, each in content["collectives"].items()}
         return cls(**content | {"collectives": found})
 
 
-class Results:
-    """Compilations by fingerprint: a change of the code, the config or the compiler that matters is another one."""
+class ResultCache:
+    """A folder with results by fingerprint."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
 
-    def get(self, fingerprint: str) -> Compilation | None:
-        """Returns what is known of a function."""
+    def get(self, fingerprint: str) -> CompilerResult | None:
+        """Returns the result of a function; None where there is none yet."""
         try:
-            return Compilation.from_json(json.loads(self._path(fingerprint).read_text()))
+            return CompilerResult.from_json(json.loads((self._folder / f"{fingerprint}.json").read_text()))
         except FileNotFoundError:
             return None
 
-    def put(self, fingerprint: str, compilation: Compilation) -> None:
-        """Remembers; a reader sees the whole of it or nothing."""
+    def put(self, fingerprint: str, result: CompilerResult) -> None:
+        """Writes the result of a function in one move, so that a reader sees the whole of it or nothing."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(fingerprint)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(compilation.to_json(), indent=2) + "\n")
-        unfinished.replace(path)
-
-    def _path(self, fingerprint: str) -> Path:
-        return self._folder / f"{fingerprint}.json"
+        unfinished = self._folder / f"{fingerprint}.{os.getpid()}"
+        unfinished.write_text(json.dumps(asdict(result), indent=2) + "\n")
+        unfinished.replace(self._folder / f"{fingerprint}.json")
 
 
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
-    """What decides the result of compiling: the function, the chips it is for, and the compiler."""
+    """Returns a digest of all that decides the result: the function, the chips it is for, and the compiler."""
     compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
-    parts = [lowered.as_text(), topology, *compiler]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+    return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler]).encode()).hexdigest()[:24]
 
 
-def compile_lowered(lowered: jax.stages.Lowered) -> Compilation:
+def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
     """Compiles; a function that does not fit into memory is a result, not an error."""
     started = time.monotonic()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+        message = str(error)
+        if "RESOURCE_EXHAUSTED" not in message:
             raise
-        return _refused(str(error), time.monotonic() - started)
+        size = _OUT_OF_MEMORY.search(message)
+        needed = int(float(size[1]) * _UNITS[size[2]]) if size else 0
+        seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
+        return CompilerResult(0, 0, 0, needed, needed, {}, seconds, refusal)
     memory = compiled.memory_analysis()
-    return Compilation(
+    return CompilerResult(
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
         aliased_bytes=memory.alias_size_in_bytes,
@@ -119,24 +114,16 @@ def collectives(hlo: str) -> dict[str, Collectives]:
     The TPU compiler splits a collective over several fusions that run beside other work; those have one channel and
     count as one.
     """
-    found: dict[tuple[str, str], int] = {}
-    for match in map(_INSTRUCTION.search, hlo.splitlines()):
-        if match:
-            arrays = [_bytes(array) for array in _ARRAY.finditer(match["result"])]
-            # What starts a collective returns its operand and bookkeeping beside the result.
-            size = max(arrays, default=0) if match["start"] else sum(arrays)
-            key = match["kind"], match["channel"]
-            found[key] = max(size, found.get(key, 0))
-    kinds = sorted({kind for kind, _ in found})
-    sizes = {kind: [size for (of, _), size in found.items() if of == kind] for kind in kinds}
+    largest: dict[tuple[str, str], int] = {}  # by kind and channel
+    for match in filter(None, map(_INSTRUCTION.search, hlo.splitlines())):
+        arrays = [_bytes(array) for array in _ARRAY.finditer(match["result"])]
+        # What starts a collective returns its operand and bookkeeping beside the result.
+        size = max(arrays, default=0) if match["start"] else sum(arrays)
+        key = match["kind"], match["channel"]
+        largest[key] = max(size, largest.get(key, 0))
+    kinds = sorted({kind for kind, _ in largest})
+    sizes = {kind: [size for (of, _), size in largest.items() if of == kind] for kind in kinds}
     return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}
-
-
-def _refused(message: str, seconds: float) -> Compilation:
-    sentence = " ".join(message.split())[:600]
-    found = _OUT_OF_MEMORY.search(message)
-    needed = int(float(found[1]) * _UNITS[found[2]]) if found else 0
-    return Compilation(0, 0, 0, needed, needed, {}, seconds, refusal=sentence)
 
 
 def _bytes(array: re.Match) -> int:

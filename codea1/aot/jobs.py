@@ -5,6 +5,7 @@ generates, its published weights, the cache of its slots and the cache of the pr
 while one learns, the micro-batches of all its mini-batches.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,15 +59,18 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
     Raises BadInput for a folder that cannot be read.
     """
 
-    def model(player: ConfigDict) -> Model:
+    found = {}
+    for name in METHODS[config.method].policies:
+        player = config[name]
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
-            return Model(PUBLISHED[player.shape], PUBLISHED_IDS, source)
-        tokenizer = load_tokenizer(player.model)
-        ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-        return Model(config_json.read(ModelFolder(player.model)), ids, f"config.json of {player.model}")
-
-    return {name: model(config[name]) for name in METHODS[config.method].policies}
+            found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source)
+        else:
+            tokenizer = load_tokenizer(player.model)
+            ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+            source = f"config.json of {player.model}"
+            found[name] = Model(config_json.read(ModelFolder(player.model)), ids, source)
+    return found
 
 
 def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
@@ -90,7 +94,10 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
         generation, turns = _generation(name, own, sum(always.values()))
         jobs += generation
         if own.learns:
-            queued = _queued_batches(config, name, own)
+            # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
+            longest = own.abstract_batches[-1]
+            per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
+            queued = per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
             fetched = bytes_per_device(own.abstract_state) - bytes_per_device(_on_chips(own))
             jobs += _learning(name, own, sum(always.values()) + queued, fetched)
             turns |= {"micro-batches": queued, "moments from the host": fetched}
@@ -99,35 +106,31 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
 
 
 def largest(plan: Plan) -> list[Job]:
-    """Of the jobs of each kind the one with the most in memory, and of those the last; players of one model share them.
+    """Returns of each kind the job with the most in memory, and of those the last; players of one model share them.
 
     All micro-batches hold about the same number of tokens and have the logits of as many alive at once; the longest
     rows, which come last, have the most attention.
     """
-    chosen: dict[tuple[str, Qwen2Config], Job] = {}
+    chosen: dict[tuple[str, Qwen2Config], tuple[int, Job]] = {}
     for job in plan.jobs:
         key = job.function.kind, plan.players[job.player].model
-        if key not in chosen or _present(job) >= _present(chosen[key]):
-            chosen[key] = job
-    return list(chosen.values())
+        size = job.beside + bytes_per_device(job.function.arguments)
+        if key not in chosen or size >= chosen[key][0]:
+            chosen[key] = size, job
+    return [job for _, job in chosen.values()]
 
 
 def bytes_per_device(tree: Any) -> int:
-    """Bytes that a pytree of shapes with shardings takes on each device; what has no sharding is on every one whole."""
-
-    def one(x: jax.ShapeDtypeStruct) -> int:
+    """Returns the bytes of a pytree of shapes on each device; what has no sharding is on every one whole."""
+    total = 0
+    for x in jax.tree.leaves(tree):
         local = x.sharding.shard_shape(x.shape) if x.sharding else x.shape
-        return int(np.prod(local)) * np.dtype(x.dtype).itemsize
-
-    return sum(one(x) for x in jax.tree.leaves(tree))
-
-
-def _present(job: Job) -> int:
-    return job.beside + bytes_per_device(job.function.arguments)
+        total += math.prod(local) * np.dtype(x.dtype).itemsize
+    return total
 
 
 def _on_chips(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
-    """What of a resting player's state is in the memory of the chips."""
+    """Returns what of a resting player's state is in the memory of the chips."""
     parts = zip(jax.tree.leaves(own.abstract_state), jax.tree.leaves(own.resting), strict=True)
     return [part for part, sharding in parts if sharding.memory_kind != "pinned_host"]
 
@@ -147,20 +150,17 @@ def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Job]
     return jobs, {"published weights": weights, "cache of slots": cache, "cache of prompts": prompts}
 
 
-def _queued_batches(config: ConfigDict, name: str, own: PlayerFunctions) -> int:
-    """Bytes of all micro-batches of a training step, with the log-probs of the update, if all rows are the longest."""
-    longest = own.abstract_batches[-1]
-    per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
-    return per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
-
-
 def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Job]:
-    """`present` is what is in memory whoever learns; `fetched`, what the policy's moments add to it while it does."""
-    of_critic = own.critic.functions if own.critic else []
+    """Returns the jobs of learning.
 
-    def job(function: Function) -> Job:
+    Args:
+      present: bytes in memory whichever function runs.
+      fetched: what the policy's moments add to that while it learns.
+    """
+    of_critic = own.critic.functions if own.critic else []
+    jobs = []
+    for function in own.learning:
         # Parameters or states, which come first, are there already; those of zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
-        return Job(name, "learn", function, present - known + (0 if function in of_critic else fetched))
-
-    return [job(function) for function in own.learning]
+        jobs.append(Job(name, "learn", function, present - known + (0 if function in of_critic else fetched)))
+    return jobs

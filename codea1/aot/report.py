@@ -1,17 +1,26 @@
-"""What is found out about one config on one slice, by compiling all that it runs there."""
+"""The report on one config and one slice: memory and collectives of each function, and whether the run fits.
 
+Printed on the terminal, written as JSON, and several together as Markdown.
+"""
+
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from ml_collections import ConfigDict
+from rich.console import Console
+from rich.table import Table
 
-from codea1.aot.compilation import Compilation, Results, compile_lowered, fingerprint
+from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
 from codea1.aot.jobs import Job, largest, models, plan
 from codea1.aot.roofline import estimate
 from codea1.aot.topology import Topology
+from codea1.evaluation.tables import markdown_table
 from codea1.sharding import device_mesh
+
+MOST = 0.92  # of HBM: the rest is for the runtime, fragments and what is in flight
 
 _SETTINGS = (
     "questions_per_step",
@@ -22,6 +31,31 @@ _SETTINGS = (
     "model.log_prob_chunk",
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
+_BY_TURNS = ("published weights", "cache of slots", "cache of prompts", "micro-batches", "moments from the host")
+_COLUMNS = ("program", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
+_SUMMARY = (
+    *("config", "slice", "fsdp x tensor", "programs", "learn", "rollout"),
+    *("verdict", "least step", "tokens/s/chip"),
+)
+_INTRODUCTION = """# Shipped configs as the TPU compiler sees them
+
+Written by `python -m codea1.compile_tpu --all --programs=largest`, or with `all` programs, to
+compiled/pods_compiled.md: each program compiled by libtpu for the chips of its config's slice, on a machine that has
+none. Nothing here ran on a TPU.
+
+- Bytes are of one chip. *Arguments* are what a program is given, *aliased* what of it its results are written over,
+  *temporaries* what it needs on the way, *beside* all else that is in memory in its phase: both players' references,
+  parameters and moments, and while one generates its published weights and caches, while one learns the micro-batches.
+  *Peak* is the sum, with the results that are written over nothing, and must stay below 92 % of the memory that the
+  compiler lets programs use.
+- *Collectives* are instructions and the size of their results; one inside a loop over layers, chunks or steps counts
+  once.
+- *Compiled in* is wall time on a busy machine with two cores, and says how long a sweep takes, not more.
+- *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
+  for the mean lengths that are named, which are assumptions. A measured step will take a multiple of it.
+- *Programs*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
+  model: the longest rows, the most slots, prompts and positions.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,7 +67,7 @@ class Row:
     kind: str
     name: str
     beside: int  # what else is in memory
-    compilation: Compilation
+    compilation: CompilerResult
 
     @property
     def peak(self) -> int:
@@ -56,16 +90,12 @@ class Report:
     residents: Mapping[str, int]
     selection: str  # which functions were compiled
     rows: list[Row]
-    estimate: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
+    estimate: Mapping[str, Any]  # `codea1.aot.roofline.Estimate`
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Reads what `to_json` gave."""
-        rows = [Row(**row | {"compilation": Compilation.from_json(row["compilation"])}) for row in content["rows"]]
+        """Returns the report of which `content` is the `dataclasses.asdict`."""
+        rows = [Row(**row | {"compilation": CompilerResult.from_json(row["compilation"])}) for row in content["rows"]]
         return cls(**content | {"rows": rows})
 
 
@@ -73,14 +103,16 @@ def report(
     name: str,
     config: ConfigDict,
     topology: Topology,
-    results: Results,
+    cache: ResultCache,
     selection: str = "all",
     watch: Callable[[Job, int, int], None] = lambda job, number, total: None,
 ) -> Report:
-    """Compiles the functions of a config for a slice, those alone that `results` does not know.
+    """Compiles the functions of a config for a slice, where the cache does not know the result.
 
-    `selection` "largest" is the largest function of each kind, see `jobs.largest`; `watch` is told of each function
-    before its turn, with its number and that of all.
+    Args:
+      selection: "largest" is the largest function of each kind, see `jobs.largest`.
+      watch: is called with each function before its turn, its number and that of all.
+
     Raises BadInput where the mesh does not fit the slice, cannot cut a model or its rows.
     """
     known = models(config)
@@ -92,10 +124,10 @@ def report(
         watch(job, number, len(jobs))
         lowered = job.function.lower()
         key = fingerprint(lowered, topology.name)
-        compilation = results.get(key)
+        compilation = cache.get(key)
         if compilation is None:
             compilation = compile_lowered(lowered)
-            results.put(key, compilation)
+            cache.put(key, compilation)
         rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.beside, compilation))
     settings = [*_SETTINGS, *(f"{player}.{key}" for player in known for key in _SETTINGS_OF_PLAYERS)]
     return Report(
@@ -110,5 +142,146 @@ def report(
         residents=planned.residents,
         selection=selection,
         rows=rows,
-        estimate=estimate(config, planned.players, topology.chip).to_json(),
+        estimate=asdict(estimate(config, planned.players, topology.chip)),
     )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run fits into the memory of its chips, and what to change where it does not."""
+
+    fits: bool
+    worst: Row
+    share: float  # of HBM, at the worst function
+    advice: list[str]
+
+    def __str__(self) -> str:
+        fits = "fits" if self.fits else "OUT OF MEMORY"
+        where = f"{self.worst.player}: {self.worst.name}"
+        return f"{fits}: at most {self.share:.0%} of HBM, in {where}; the limit is {MOST:.0%}"
+
+
+def verdict(report: Report) -> Verdict:
+    """Returns the verdict on a report.
+
+    The largest function decides; one that the compiler refuses does not fit whatever else there is.
+    """
+    worst = max(report.rows, key=lambda row: (bool(row.compilation.refusal), row.peak))
+    share = worst.peak / report.hbm
+    fits = not worst.compilation.refusal and share <= MOST
+    return Verdict(fits, worst, share, [] if fits else _advice(report, worst))
+
+
+def _advice(report: Report, worst: Row) -> list[str]:
+    always = sum(size for name, size in report.residents.items() if not name.endswith(_BY_TURNS))
+    limit = MOST * report.hbm
+    if always > limit:
+        return [
+            f"References, parameters and optimizers alone take {always / 2**30:.1f} GiB of each chip: "
+            f"use a slice of {math.ceil(always * report.chips / limit)} such chips or more, or of chips with more "
+            "memory; config.model.offload_moments keeps moments on the hosts."
+        ]
+    settings, data_parallel = report.settings, report.mesh["replica"] * report.mesh["fsdp"]
+    advice = []
+    if worst.phase == "rollout":
+        slots, player = settings["rollout.slots"], worst.player
+        cache = report.residents[f"{player}: cache of slots"] + report.residents[f"{player}: cache of prompts"]
+        fewer = int(slots * (1 - 1.1 * (worst.peak - limit) / cache) / data_parallel) * data_parallel
+        if fewer > 0:
+            advice.append(f"config.rollout.slots is {slots}: try {fewer}.")
+        return [
+            *advice,
+            "A larger config.mesh.tensor (it must divide the KV heads) cuts published weights and caches further.",
+            f"config.{player}.max_prompt_length and max_response_length decide the length of the cache.",
+        ]
+    for player in report.models:
+        rows = settings[f"{player}.micro_batch_size"]
+        if rows > data_parallel:
+            advice.append(f"config.{player}.micro_batch_size is {rows}: {data_parallel} is the least on this mesh.")
+    if settings["model.remat"] != "full":
+        advice.append(f"config.model.remat is {settings['model.remat']!r}: 'full' keeps the least.")
+    chunk = settings["model.log_prob_chunk"]
+    return [
+        *advice,
+        f"config.model.log_prob_chunk is {chunk}: {chunk // 2} halves the logits that are alive at once.",
+        "A larger config.mesh.tensor (it must divide the KV heads) cuts activations and logits.",
+    ]
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints one report."""
+    table = Table(title=_title(report), caption="GiB per chip")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in ("program", "collectives") else "right")
+    for row in report.rows:
+        table.add_row(*_cells(report, row))
+    judged = verdict(report)
+    console.print(table)
+    console.print(f"in memory: {_residents(report)}", highlight=False)
+    for player, source in report.models.items():
+        console.print(f"{player}: {source}", highlight=False)
+    console.print(_least_time(report), highlight=False)
+    console.print(str(judged), style="green" if judged.fits else "bold red", highlight=False)
+    for sentence in filter(None, [judged.worst.compilation.refusal, *judged.advice]):
+        console.print(f"  {sentence}", highlight=False)
+
+
+def markdown(reports: Sequence[Report]) -> str:
+    """Returns a summary of all reports and the table of each."""
+    parts = [_INTRODUCTION, markdown_table(_SUMMARY, [_summary(report) for report in reports], left=2)]
+    for report in reports:
+        judged = verdict(report)
+        parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{judged}.\n"]
+        parts += [*judged.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
+        parts.append(markdown_table(_COLUMNS, [_cells(report, row) for row in report.rows]))
+    return "\n".join(parts)
+
+
+def _title(report: Report) -> str:
+    mesh = " x ".join(f"{axis} {size}" for axis, size in report.mesh.items())
+    return f"{report.config} on {report.topology}: {report.chips} chips, {mesh}, {_gib(report.hbm)} GiB of HBM each"
+
+
+def _summary(report: Report) -> list[str]:
+    shares = {"learn": 0.0, "rollout": 0.0}  # the largest of HBM in each phase
+    for row in report.rows:
+        shares[row.phase] = max(shares[row.phase], row.peak / report.hbm)
+    return [
+        report.config,
+        report.topology,
+        f"{report.mesh['fsdp']} x {report.mesh['tensor']}",
+        f"{len(report.rows)} ({report.selection})",
+        *(f"{share:.0%}" for share in shares.values()),
+        "fits" if verdict(report).fits else "**does not fit**",
+        f"{report.estimate['seconds']:.0f} s",
+        f"{report.estimate['tokens_per_second_per_chip']:.0f}",
+    ]
+
+
+def _cells(report: Report, row: Row) -> list[str]:
+    found = row.compilation
+    if found.refusal:
+        sizes = ["-", "-", "-", _gib(row.beside), f"> {_gib(row.peak)}", "refused"]
+    else:
+        parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
+        sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
+    sent = ", ".join(f"{each.count} {kind} {each.bytes / 2**20:.0f} MiB" for kind, each in found.collectives.items())
+    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{found.seconds:.0f} s"]
+
+
+def _residents(report: Report) -> str:
+    return ", ".join(f"{name} {_gib(size)}" for name, size in report.residents.items())
+
+
+def _least_time(report: Report) -> str:
+    estimate = report.estimate
+    lengths = ", ".join(f"{name} {each['prompt']} + {each['response']}" for name, each in estimate["lengths"].items())
+    phases = ", ".join(f"{each['name']} {each['seconds']:.1f} s ({each['bound']})" for each in estimate["phases"])
+    return (
+        f"Least time of a step by the roofline, for a mean of {lengths} tokens: {estimate['seconds']:.0f} s, "
+        f"{estimate['tokens_per_second_per_chip']:.0f} response tokens/s/chip. {phases}."
+    )
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f}"

@@ -6,8 +6,7 @@ no padding but that of static shapes. Compiled functions reach a part of it.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
@@ -36,81 +35,50 @@ class Phase:
     """One phase of a training step."""
 
     name: str
-    work: Work
     seconds: float
     bound: str  # what takes that long: "arithmetic", "memory" or "links"
+    flops: float
+    hbm_bytes: float
+    ici_bytes: float
 
 
 @dataclass(frozen=True)
 class Estimate:
     """One training step."""
 
+    seconds: float  # of all phases, one after another
+    tokens_per_second_per_chip: float  # response tokens over the whole step
+    response_tokens: int  # that are generated, learned from or thrown away
+    lengths: Mapping[str, Lengths]  # by role
     phases: list[Phase]
-    response_tokens: int  # that are generated
     model_flops: float  # of the updates: the numerator of MFU
-    chips: int
-    chip: Chip
-    lengths: Mapping[str, Lengths]
-
-    @property
-    def seconds(self) -> float:
-        """Of the whole step, phases one after another."""
-        return sum(phase.seconds for phase in self.phases)
-
-    @property
-    def tokens_per_second_per_chip(self) -> float:
-        """Response tokens generated and learned from or thrown away, over the whole step."""
-        return self.response_tokens / self.seconds / self.chips
-
-    def to_json(self) -> dict[str, Any]:
-        """What a report says of it, as plain data."""
-        return {
-            "seconds": self.seconds,
-            "tokens_per_second_per_chip": self.tokens_per_second_per_chip,
-            "response_tokens": self.response_tokens,
-            "lengths": {name: asdict(lengths) for name, lengths in self.lengths.items()},
-            "phases": [
-                {
-                    "name": phase.name,
-                    "seconds": phase.seconds,
-                    "bound": phase.bound,
-                    "flops": phase.work.flops,
-                    "hbm_bytes": phase.work.hbm_bytes,
-                    "ici_bytes": phase.work.ici_bytes,
-                }
-                for phase in self.phases
-            ],
-            "model_flops": self.model_flops,
-        }
 
 
 def estimate(
     config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip, lengths: Mapping[str, Lengths] = ASSUMED
 ) -> Estimate:
-    """The least time of a training step of these players. A critic is counted as a second policy that learns."""
-    phases, response_tokens, model_flops = [], 0, 0.0
+    """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
+    phases, response_tokens, model_flops, chips = [], 0, 0.0, 1
     used = {role: lengths[role] for role, name in METHODS[config.method].roles.items() if name in players}
     for role in used:
         name = METHODS[config.method].roles[role]
         own = players[name]
-        cut = _cut(own)
+        shape = own.mesh.shape
+        cut = Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])
         done = _generation(config, role, own, cut, lengths[role])
         if name != config.frozen:
             learned, useful = _learning(config, name, role, own, cut, lengths[role])
             done |= learned
             model_flops += useful
-        phases += [_phase(f"{role}: {what}", each, cut.chips, chip) for what, each in done.items()]
+        chips = cut.chips
+        phases += [_phase(f"{role}: {what}", each, chips, chip) for what, each in done.items()]
         response_tokens += _samples(config, role) * lengths[role].response
-    return Estimate(phases, response_tokens, model_flops, cut.chips, chip, used)
-
-
-def _cut(own: PlayerFunctions) -> Cut:
-    shape = own.mesh.shape
-    return Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])
+    seconds = sum(phase.seconds for phase in phases)
+    return Estimate(seconds, response_tokens / seconds / chips, response_tokens, used, phases, model_flops)
 
 
 def _samples(config: ConfigDict, role: str) -> int:
-    """Responses of one step."""
+    """Returns the responses of one step."""
     solutions = config.questions_per_step * config.game.num_solutions
     return solutions if role == "code" else solutions * config.game.num_suites
 
@@ -133,7 +101,7 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
 def _learning(
     config: ConfigDict, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
 ) -> tuple[dict[str, Work], float]:
-    """The work on a role's samples by what it is for, and the useful arithmetic of the updates.
+    """Returns the work on a role's samples by what it is for, and the useful arithmetic of the updates.
 
     A policy of several roles makes its optimizer steps on all of them together; they are counted with the first.
     """
@@ -162,4 +130,4 @@ def _phase(name: str, done: Work, chips: int, chip: Chip) -> Phase:
         "links": done.ici_bytes / (chips * links),
     }
     bound = max(seconds, key=seconds.get)
-    return Phase(name, done, seconds[bound], bound)
+    return Phase(name, seconds[bound], bound, done.flops, done.hbm_bytes, done.ici_bytes)

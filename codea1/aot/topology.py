@@ -4,6 +4,7 @@ import importlib.util
 import math
 import os
 import re
+import runpy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,17 +49,17 @@ class Topology:
 
 
 def has_compiler() -> bool:
-    """Whether libtpu, which compiles for TPUs, is installed."""
+    """Returns whether libtpu, which compiles for TPUs, is installed."""
     return importlib.util.find_spec("libtpu") is not None
 
 
 def num_chips(name: str) -> int:
-    """Chips of a slice called as in `SLICES`."""
+    """Returns the chips of a slice called as in `SLICES`."""
     return math.prod(int(size) for size in SLICES[name].partition(":")[2].split("x"))
 
 
 def topology(name: str) -> Topology:
-    """The slice called `name`: as Google names it, "v5e-16", or by its shape, "v5e:4x4".
+    """Returns the slice called `name`: as Google names it, "v5e-16", or by its shape, "v5e:4x4".
 
     Raises:
       BadInput: there is no such slice, or libtpu is not installed.
@@ -87,15 +88,12 @@ def topology(name: str) -> Topology:
 def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:
     """Yields the configs that are shipped for slices, files of configs/ that list the arguments they are for.
 
-    Each comes with its name, "code_a1:size=1.5b,topology=v5e-16". Raises BadInput where configs/ is not
-    there.
+    Each comes with its name, "code_a1:size=1.5b,topology=v5e-16". Raises BadInput where configs/ is not there.
     """
     paths = sorted(FOLDER.glob("*.py"))
     if not paths:
         raise BadInput(f"{FOLDER} holds no configs: --all needs a checkout of the repository.")
     for path in paths:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for arg in getattr(module, "SLICES", ()):
-            yield f"{path.stem}:{arg}" if arg else path.stem, module.get_config(arg)
+        module = runpy.run_path(str(path))
+        for arg in module.get("SLICES", ()):
+            yield f"{path.stem}:{arg}" if arg else path.stem, module["get_config"](arg)

@@ -1,7 +1,7 @@
 """Best-of-N without a ground truth: of a question's programs, the one that passes most of the tests that were written.
 
-The Test LLM writes a suite for each program, which it is shown unless it was trained without. What its tests state is
-taken at its word; all different tests of a question run on all its programs.
+The Test LLM writes a suite for each program, which it is shown unless it was trained without. The answers that its
+tests state are taken for right; all different tests of a question run on all its programs.
 """
 
 import math
@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from codea1.evaluation.attempts import Attempt, kept_attempts
-from codea1.evaluation.benchmark import CodeBenchmark
-from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key
+from codea1.evaluation.benchmarks import CodeBenchmark
+from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
 from codea1.game.answers import parse_suite
 from codea1.game.prompts import PromptTemplates, test_messages
 from codea1.game.question import Question
@@ -45,45 +44,41 @@ def choose(
 
     Raises BadInput where there is no program, and as `require_judged` does.
     """
-    hosts, asked = evaluation.hosts, evaluation.asked
-    attempts = hosts.of_main(lambda: _attempts(benchmark, questions, programs))
-    questions = [question for question in questions if question.id in attempts]
-    name = f"{benchmark.name}_best_of_{min(map(len, attempts.values()))}"
+    spec = evaluation.spec
+
+    def attempts_by_question() -> ByQuestion:
+        found = defaultdict(list)
+        for attempt in programs.attempts({question.id for question in questions}):
+            found[attempt.question_id].append(attempt)
+        if not found:
+            raise BadInput(f"there are no programs for {benchmark.name} to choose from.")
+        return dict(found)
 
     def settings() -> dict[str, Any]:
-        of_test_llm = evaluation.settings_of_policy(asked.test_model, "test_")
-        return {**programs.settings, **of_test_llm, "num_tests": asked.num_tests, "seed": asked.sampling.seed}
+        of_test_llm = evaluation.settings_of_policy(spec.test_model, "test_")
+        return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        sees_solution, seed = evaluation.sees_solution, asked.sampling.seed
-        options = {"sees_solution": sees_solution, "seed": seed, "done": done}
-        return suites(questions, attempts, policy, evaluation.templates, asked.num_tests, **options)
+        options = {"sees_solution": evaluation.sees_solution, "seed": spec.sampling.seed, "done": done}
+        return suites(questions, attempts, policy, evaluation.templates, spec.num_tests, **options)
 
+    attempts = evaluation.hosts.of_main(attempts_by_question)
+    questions = [question for question in questions if question.id in attempts]
+    name = f"{benchmark.name}_best_of_{min(map(len, attempts.values()))}"
     with evaluation.folder(name, settings, FILES) as folder:
         keys = [attempt.key for each in attempts.values() for attempt in each if attempt.program]
-        texts = evaluation.ask_for_texts(folder, keys, asked.test_model, ask)
+        texts = evaluation.ask_for_texts(folder, keys, spec.test_model, ask)
         if missing := sum(key not in texts for key in keys):
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
         kept = folder.rows("choices") if folder else {}
         left = [each for each in questions if not all(attempt.key in kept for attempt in attempts[each.id])]
-        judged = _judged(left, attempts, texts, asked.num_tests, Grader(pool)) if folder else ()
+        judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder else ()
         evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
         if folder:
             passes = _passes_of_chosen(folder, programs)
             ids = [question.id for question in benchmark.questions]
             metrics = {"pass_at_1": [math.nan if id in left_out else passes.get(id, math.nan) for id in ids]}
             evaluation.publish(name, metrics, ids, left_out)
-
-
-def _attempts(
-    benchmark: CodeBenchmark, questions: Sequence[Question], programs: EvaluationFolder
-) -> dict[str, list[Attempt]]:
-    found = defaultdict(list)
-    for attempt in kept_attempts(programs, {question.id for question in questions}):
-        found[attempt.question_id].append(attempt)
-    if not found:
-        raise BadInput(f"there are no programs for {benchmark.name} to choose from.")
-    return dict(found)
 
 
 def suites(
@@ -142,9 +137,8 @@ def _judged(
     running = []
     for question in questions:
         own = attempts[question.id]
-        tests = stated_tests(
-            [texts[attempt.key] for attempt in own if attempt.key in texts], question.entry_point, num_tests
-        )
+        written = [texts[attempt.key] for attempt in own if attempt.key in texts]
+        tests = stated_tests(written, question.entry_point, num_tests)
         running.append((own, len(tests), run(count_passes(own, tests, grader))))
     for own, count, future in running:
         passed = future.result()
@@ -158,8 +152,8 @@ def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> d
     counts: dict[str, dict[int, int]] = defaultdict(dict)
     for (id, index), row in folder.rows("choices").items():
         counts[id][index] = row["passed"]
-    results = {id: programs.rows("results").get((id, chosen(each))) for id, each in counts.items()}
-    return {
-        id: math.nan if result is None else float(result["verdict"] == Verdict.PASS.value)
-        for id, result in results.items()
-    }
+    passes = {}
+    for id, each in counts.items():
+        result = programs.rows("results").get((id, chosen(each)))
+        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS.value)
+    return passes

@@ -1,7 +1,7 @@
 """BigCodeBench (Zhuo et al. 2024, arXiv 2406.15877), complete and instruct, full and hard: calibrated, as published.
 
 A program shares its process with the unittest class that judges it, so only models that were not trained on it can be
-measured. Tasks use some 70 libraries, which whoever measures installs beside codea1.
+measured. Tasks use some 70 libraries, which the user installs beside codea1.
 """
 
 import ast
@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from codea1.data.loader import parsed
-from codea1.evaluation.benchmark import (
+from codea1.evaluation.benchmarks import (
+    CODE_BENCHMARKS,
     CodeBenchmark,
     benchmark_rows,
     missing_modules,
@@ -26,10 +27,6 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import required_tests
 from codea1.sandbox.host.pool import SandboxPool
 
-WHERE_FROM = (
-    "Get it as Parquet from https://huggingface.co/datasets/bigcode/bigcodebench (full) or "
-    "https://huggingface.co/datasets/bigcode/bigcodebench-hard (hard), version v0.1.4."
-)
 _FIELDS = ("task_id", "complete_prompt", "instruct_prompt", "canonical_solution", "code_prompt", "test", "entry_point")
 _LIMITS = Limits(cpu_seconds_per_script=241.0, script_memory_bytes=30 << 30)  # the package's own
 _INSTRUCTION = (
@@ -47,7 +44,7 @@ class BigCodeBench(CodeBenchmark):
     stops = ("\n```\n", "\nif __name__", "\ndef main(", "\nprint(")
 
     def __init__(self, name: str, rows: Sequence[dict[str, Any]], pool: SandboxPool) -> None:
-        """`rows` have the official fields; "instruct" in the name chooses what is asked."""
+        """`rows` have the official fields; "instruct" in the name chooses the prompt."""
         self.name = name
         self._is_instruct = "instruct" in name
         self._rows = {row["task_id"]: row for row in rows}
@@ -61,7 +58,7 @@ class BigCodeBench(CodeBenchmark):
         return [{"role": "user", "content": f"{_INSTRUCTION}\n{shown}\n"}]
 
     def program(self, question: Question, answer: str) -> str:
-        """Calibrated: a stub with the imports and signature that the task gives stands before the program."""
+        """Returns the program after a stub with the imports and signature that the task gives: calibrated."""
         return _stub(self._rows[question.id]) + sanitize(answer, question.entry_point)
 
     def continued(self, question: Question, completion: str) -> str:
@@ -92,7 +89,7 @@ class BigCodeBench(CodeBenchmark):
 def load_tasks(path: str) -> list[dict[str, Any]]:
     """Returns the rows of the official file, checked. Raises BadInput: names the file and row of what is malformed."""
     rows = []
-    for where, row in benchmark_rows(path, WHERE_FROM):
+    for where, row in benchmark_rows(path, CODE_BENCHMARKS["bigcodebench_complete"]):
         require_text(row, _FIELDS, where)
         require_python(_stub(row), f"{where} ({row['task_id']}): its code_prompt")
         require_python(_ground_truth(row), f"{where} ({row['task_id']}): its canonical_solution")
@@ -124,7 +121,7 @@ def sanitize(answer: str, entry_point: str) -> str:
 
 
 def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
-    """Empty where no run of lines parses, or none is found among the _MAX_PARSES longest."""
+    """Returns the longest run of lines that parses; an empty program where none of the _MAX_PARSES longest does."""
     runs = ((start, length) for length in range(len(lines), 0, -1) for start in range(len(lines) - length + 1))
     for start, length in itertools.islice(runs, _MAX_PARSES):
         text = "\n".join(lines[start : start + length])
@@ -142,7 +139,15 @@ def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:
             yield ast.get_source_segment(text, node) or ""
         elif name := _defined_name(node):
             definitions.setdefault(name, node)
-    reached = _reached(entry_point, definitions)
+    reached, waiting = {entry_point}, [entry_point]
+    while waiting:
+        definition = definitions.get(waiting.pop())
+        for node in ast.walk(definition) if definition else ():
+            if isinstance(node, ast.Name | ast.Attribute):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                if name not in reached:
+                    reached.add(name)
+                    waiting.append(name)
     for name, node in definitions.items():
         if name in reached:
             yield ast.get_source_segment(text, node) or ""
@@ -154,22 +159,3 @@ def _defined_name(node: ast.stmt) -> str | None:
     targets = node.targets[:1] if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     is_assignment = isinstance(node, ast.Assign | ast.AnnAssign)
     return targets[0].id if is_assignment and isinstance(targets[0], ast.Name) else None
-
-
-def _reached(entry_point: str, definitions: Mapping[str, ast.stmt]) -> set[str]:
-    reached, waiting = {entry_point}, [entry_point]
-    while waiting:
-        node = definitions.get(waiting.pop())
-        for name in _names(node) if node is not None else ():
-            if name not in reached:
-                reached.add(name)
-                waiting.append(name)
-    return reached
-
-
-def _names(node: ast.stmt) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name):
-            yield each.id
-        elif isinstance(each, ast.Attribute):
-            yield each.attr

@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from codea1.data.loader import load_questions
-from codea1.evaluation.benchmark import CodeBenchmark, benchmark_rows, require_python, require_text, require_unique
+from codea1.evaluation.benchmarks import (
+    CODE_BENCHMARKS,
+    CodeBenchmark,
+    benchmark_rows,
+    require_python,
+    require_text,
+    require_unique,
+)
 from codea1.evaluation.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -26,11 +33,6 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 DATASETS = {"humanevalplus": "humaneval", "mbppplus": "mbpp"}  # what EvalPlus calls them
-WHERE_FROM = {
-    "humanevalplus": "Unpack HumanEvalPlus.jsonl.gz from "
-    "https://github.com/evalplus/humanevalplus_release/releases/tag/v0.1.10.",
-    "mbppplus": "Unpack MbppPlus.jsonl.gz from https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
-}
 
 MIN_SECONDS, TRUTH_FACTOR = 4.0, 4.0  # an input may take so long, or so many times what the ground truth takes
 MAX_SECONDS = 60.0  # of all inputs of a list, and then one second more
@@ -75,7 +77,7 @@ class EvalPlus(CodeBenchmark):
         return dataclasses.replace(ran, detail=ran.detail and f"{which}: {ran.detail}")
 
     def _judged(self, question: Question, which: str) -> "Future[_Judged]":
-        """What one list of inputs is judged by; the ground truth runs when it is first asked for, or was lost."""
+        """Returns what judges a list of inputs; the ground truth runs on the first call, or after it was lost."""
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
@@ -106,12 +108,32 @@ class _Judged:
     inputs: Inputs
     oracle: Oracle
     limits: Limits
-    failure: ScriptRun | None  # what comes of every program, where the ground truth gave no answers
+    failure: ScriptRun | None  # the result of every program, where the ground truth gave no answers
 
     @property
     def is_lost(self) -> bool:
         """Whether it was the sandbox that failed."""
         return self.failure is not None and self.failure.verdict is Verdict.INFRA
+
+
+class CheckScripts(CodeBenchmark):
+    """HumanEval+ and MBPP+ as the Code-A1 reference judges them: by each row's own check script.
+
+    Against EvalPlus's own judgement: an empty list counts as one of floats, types and lengths are not compared, a
+    script has one time limit, and three scripts check nothing. No program passes that of HumanEval/32.
+    """
+
+    def __init__(self, name: str, questions: Sequence[Question], pool: SandboxPool) -> None:
+        """Raises BadInput where there is no question, or one without a script."""
+        if not questions:
+            raise BadInput(f"the file holds no question of {name}.")
+        for question in questions:
+            if not question.check_script:
+                raise BadInput(f"question {question.id} has no check script; --semantics=evalplus needs none.")
+        self.name, self.questions, self._pool = name, questions, pool
+
+    def judge(self, question: Question, program: str) -> Future[ScriptRun]:
+        return self._pool.run_script(question.check_script, program, question.entry_point)
 
 
 def load_problems(name: str, path: str) -> list[Problem]:
@@ -123,7 +145,7 @@ def load_problems(name: str, path: str) -> list[Problem]:
         questions = [each for each in load_questions(path) if each.data_source == name]
         problems = [_of_script(question, path) for question in questions]
     else:
-        problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, WHERE_FROM[name])]
+        problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, CODE_BENCHMARKS[name])]
     require_unique([problem.question.id for problem in problems], path)
     return problems
 
@@ -202,6 +224,6 @@ _BY_TASK = {f"Mbpp/{number}": change for change, numbers in _CHANGES.items() for
 
 
 def deserialised(task_id: str, inputs: Sequence[list]) -> Sequence[Sequence]:
-    """The inputs of a task as its ground truth takes them. Raises what Python does for inputs of another shape."""
+    """Returns a task's inputs as its ground truth takes them. Raises what Python does for inputs of another shape."""
     change = _BY_TASK.get(task_id)
     return [change(row) for row in inputs] if change else inputs

@@ -121,7 +121,7 @@ def is_floats(value: object) -> bool:
 
 
 def is_close(out: object, expected: object, *, atol: float) -> bool:
-    """Whether a value of the same type as the expected one is as long, where it has a length, and numerically close."""
+    """Returns whether a value is of the expected type, as long where it has a length, and numerically close."""
     if type(out) is not type(expected) or (isinstance(expected, list | tuple) and len(out) != len(expected)):
         return False
     # Of anything else that has a length numpy makes an array, too: of a range, which takes no room itself, gigabytes.
@@ -166,7 +166,7 @@ def _agree_on_none(value: Description, expected: Expected) -> bool:
 
 
 def _is_root(arguments: Sequence, value: Description, atol: float) -> bool:
-    """HumanEval/32: any root of the polynomial will do."""
+    """Returns whether the value is a root of the polynomial: in HumanEval/32 any is right."""
     try:
         out = _decoded_or_none(value)
         return abs(sum(each * math.pow(out, i) for i, each in enumerate(arguments[0]))) <= atol

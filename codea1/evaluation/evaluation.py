@@ -1,24 +1,23 @@
-"""One evaluation on a benchmark: what is asked of whom, where it is kept as it comes, and what is published.
+"""One evaluation on a benchmark: its specification, the folder that keeps what is done, and what is published.
 
-Programs (`programs`), choices among them (`best_of_n`) and suites (`suites`) go the same way. They are asked for; what
-a folder does not hold yet is sampled and judged, and kept there, so that an evaluation that was cut off goes on; then
-all of it is scored and published.
+Programs (`programs`), choices among them (`best_of_n`) and suites (`suites`) go the same way: questions make prompts;
+what the folder does not hold yet is sampled and judged, and kept there, so that an evaluation that was cut off goes on;
+then all of it is scored and published.
 """
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
 from codea1.config import config_of, default_config
-from codea1.evaluation.asked import Asked
-from codea1.evaluation.evaluations import evaluation_table, write_evaluation
-from codea1.evaluation.held_out import PerQuestion, summary
+from codea1.evaluation.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
+from codea1.evaluation.evaluations import PerQuestion, summary, write_evaluation
+from codea1.evaluation.tables import evaluation_table
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.models import huggingface
@@ -26,6 +25,7 @@ from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
+from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
 from codea1.sandbox.host.pool import SandboxPool
@@ -41,6 +41,19 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """One program for a question; an empty one counts as a failure."""
+
+    question_id: str
+    index: int  # among the attempts at the question
+    program: str
+
+    @property
+    def key(self) -> Key:
+        return self.question_id, self.index
+
+
+@dataclass(frozen=True)
 class Judged:
     """What came of judging one program, one suite or one question's choice."""
 
@@ -48,43 +61,45 @@ class Judged:
     reasons: Sequence[str] = ()  # of each program that ran: why the sandbox failed on it, empty where it did not
 
 
+@dataclass(frozen=True)
 class EvaluationFolder:
-    """Files of rows in a folder, each row with a key; config.json says of which evaluation, and refuses any other.
+    """Files of rows in a folder, each row with a key; config.json holds the settings, and refuses any other.
 
-    A context manager with one writer: other processes are kept out from before it is read until it is closed. The files
-    are attempts.jsonl (programs) and results.jsonl (their verdicts); of a best-of-N suites.jsonl (what the Test LLM
-    wrote beside each program) and choices.jsonl (how many tests each program passes); of suites suites.jsonl (answers
-    by task and round) and results.jsonl (scores by task).
+    The files are attempts.jsonl (programs) and results.jsonl (their verdicts); of a best-of-N suites.jsonl (what the
+    Test LLM wrote beside each program) and choices.jsonl (how many tests each program passes); of suites suites.jsonl
+    (answers by task and round) and results.jsonl (scores by task).
     """
 
-    def __init__(self, path: str, settings: Mapping[str, Any], files: Sequence[str]) -> None:
-        """`files` are named without .jsonl. Reads nothing yet. Raises BadInput where the path is none."""
-        self.path = location(path, "the folder of the evaluation")
-        self.settings = settings
-        self._names = files
-        self._files: dict[str, GrowingFile] = {}
-        self._rows: dict[str, dict[Key, Row]] = {}
-        self._open = contextlib.ExitStack()
+    settings: Mapping[str, Any]
+    _files: dict[str, GrowingFile] = field(default_factory=dict)
+    _rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
 
-    def __enter__(self) -> "EvaluationFolder":
-        """Raises BadInput: it cannot be written, holds an evaluation with other settings, or is in use."""
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: str, settings: Mapping[str, Any], files: Sequence[str]) -> Iterator["EvaluationFolder"]:
+        """Opens the folder with files named without .jsonl, and keeps other processes out until it is closed.
+
+        Raises BadInput: it cannot be written, holds an evaluation with other settings, or is in use.
+        """
+        home, folder = location(path, "the folder of the evaluation"), cls(settings)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(RunFolder.open(str(self.path), self.settings)))
-            for name in self._names:
-                lines = json_lines.whole_lines(self.path / f"{name}.jsonl")
+            stack.enter_context(locked(RunFolder.open(str(home), settings)))
+            for name in files:
+                lines = json_lines.whole_lines(home / f"{name}.jsonl")
                 text = "".join(line for line, _ in lines)
-                self._files[name] = GrowingFile(self.path / f"{name}.jsonl", text.encode())
-                self._rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}
-                stack.callback(self._files[name].close)
-            self._open = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._open.close()
+                folder._files[name] = GrowingFile(home / f"{name}.jsonl", text.encode())
+                folder._rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}
+                stack.callback(folder._files[name].close)
+            yield folder
 
     def rows(self, name: str) -> Mapping[Key, Row]:
         """Returns what one of the files holds."""
         return self._rows[name]
+
+    def attempts(self, question_ids: Collection[str]) -> list[Attempt]:
+        """Returns the programs for these questions, in the order of questions and indices."""
+        rows = sorted(self.rows("attempts").items())
+        return [Attempt(*key, row["program"]) for key, row in rows if key[0] in question_ids]
 
     def add(self, name: str, key: Key, row: Mapping[str, Any]) -> None:
         """Adds a line to one of the files."""
@@ -95,18 +110,29 @@ class EvaluationFolder:
 class Evaluation:
     """What evaluations of programs and of suites share. Every host makes one and calls the same."""
 
-    def __init__(self, asked: Asked, run: RunFolder | None, hosts: Hosts) -> None:
-        """Finds the step of the run and makes --output: all else that can be wrong should be known before.
+    def __init__(self, spec: EvaluationSpec, hosts: Hosts) -> None:
+        """Finds run, step and models, and then makes --output: the benchmark must have been read before.
 
-        Raises BadInput: there is no such step, or --output is another evaluation's or cannot be used.
+        Raises BadInput: there is no such run, step, model or Test LLM, or --output is another evaluation's or cannot be
+        used. Weights stay unread.
         """
-        self.asked, self.run, self.hosts = asked, run, hosts
+        self.spec, self.hosts = spec, hosts
         self.console = Console(stderr=True, quiet=not hosts.is_main)
         with hosts.agreed():
-            self._rules = game_rules(config_of(run)) if run else None
-            checkpoints = Checkpoints.reader(run.checkpoints) if run else None
-        self.step: int = hosts.of_main(lambda: checkpoints.named(asked.step)) if checkpoints else 0
-        self.home: RunFolder = hosts.of_main(self._make_home)
+            self.run = RunFolder.existing(spec.run) if spec.run else None
+            for url in filter(None, (spec.model, spec.test_model)):
+                huggingface.Checkpoint(url)
+            self._rules = game_rules(config_of(self.run)) if self.run else None
+            asks_test_llm = spec.best_of or spec.benchmark in SUITE_BENCHMARKS
+            if self._rules and asks_test_llm and not spec.test_model and "test" not in self._rules.method.roles:
+                hint = " for --best_of: give --test_model" if spec.best_of else ""
+                raise BadInput(f"{self.run.path} has no Test LLM{hint}.")
+            checkpoints = Checkpoints.reader(self.run.checkpoints) if self.run else None
+        self.step: int = hosts.of_main(lambda: checkpoints.named(spec.step)) if checkpoints else 0
+        evaluated = {"run": spec.run} if spec.run else {"model": spec.model, "completions": spec.completions}
+        self.home: RunFolder = hosts.of_main(
+            lambda: RunFolder.open(spec.output, {"evaluated": evaluated}) if spec.output else self.run
+        )
 
     @property
     def templates(self) -> PromptTemplates:
@@ -116,22 +142,28 @@ class Evaluation:
     @property
     def sees_solution(self) -> bool:
         """Whether the Test LLM is shown programs: a run's as it learned, that of a folder always."""
-        return self._rules is None or bool(self.asked.test_model) or self._rules.method.sees_solution
+        return self._rules is None or bool(self.spec.test_model) or self._rules.method.sees_solution
 
     def policy(self, role: str, url: str) -> Policy:
         """Loads the model in the folder `url`, or where that is empty the player of the run."""
         self.console.print(f"loading the {role} model")
         if url:
             with self.hosts.agreed():
-                return policy_of_folder(role, url, self.asked.lengths)
-        return policy_of_run(self.run, str(self.step), role, self.asked.lengths, self.hosts)
+                return policy_of_folder(role, url, self.spec.lengths)
+        return policy_of_run(self.run, str(self.step), role, self.spec.lengths, self.hosts)
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
-        prompt, response, _ = self.asked.lengths
+        prompt, response, _ = self.spec.lengths
+        if url:
+            folder = location(url, "the model folder")
+            files = [name for name in names(folder) if name.endswith(_MODEL_FILES)]
+            weights = digest(sorted(checksums(folder, files).items()))
+        else:
+            weights = digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
         return {
-            f"{prefix}model": url or self.asked.run,
-            f"{prefix}weights": _content_of_model(url) if url else self._content_of_step(),
+            f"{prefix}model": url or self.spec.run,
+            f"{prefix}weights": weights,
             "step": self.step,
             "max_prompt_length": prompt,
             "max_response_length": response,
@@ -153,9 +185,9 @@ class Evaluation:
             with self.hosts.agreed():
                 if self.hosts.is_main:
                     path = f"{self.home.evaluations}/{self._file(name)}"
-                    file = digest(checksum(location(self.asked.file, "--file")))
-                    whole = {"benchmark": self.asked.benchmark, "file": file, **settings()}
-                    folder = stack.enter_context(EvaluationFolder(path, whole, files))
+                    file = digest(checksum(location(self.spec.file, "--file")))
+                    whole = {"benchmark": self.spec.benchmark, "file": file, **settings()}
+                    folder = stack.enter_context(EvaluationFolder.open(path, whole, files))
             yield folder
 
     def ask_for_texts(
@@ -192,7 +224,7 @@ class Evaluation:
         """Keeps what is judged in a file as it comes, but for what the sandbox lost: another start judges it again.
 
         Args:
-          folder: None on all hosts but the main one, where nothing comes of `judged`.
+          folder: None on all hosts but the main one; `judged` is empty there.
           what: is judged, in the plural.
           total: of `judged` where all of it is new.
           before: how many programs were judged by an earlier start.
@@ -226,25 +258,14 @@ class Evaluation:
 
     @contextlib.contextmanager
     def shown(self, what: str, total: int) -> Iterator[Callable[[], None]]:
-        """Shows a progress bar; what it gives is called for each of the total."""
+        """Shows a progress bar; yields what is to be called for each of the total."""
         with Progress(console=self.console, disable=not self.hosts.is_main) as progress:
             task = progress.add_task(what, total=total)
             yield lambda: progress.advance(task)
 
-    def _make_home(self) -> RunFolder:
-        """Where the result goes: --output, or the run itself."""
-        asked = self.asked
-        if not asked.output:
-            return self.run
-        evaluated = {"run": asked.run} if asked.run else {"model": asked.model, "completions": asked.completions}
-        return RunFolder.open(asked.output, {"evaluated": evaluated})
-
     def _file(self, name: str) -> str:
         """Returns what an evaluation is called in evaluations/."""
         return f"{name}_step_{self.step:06d}"
-
-    def _content_of_step(self) -> str:
-        return digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
 
 
 def sandbox() -> SandboxPool:
@@ -254,17 +275,6 @@ def sandbox() -> SandboxPool:
     return SandboxPool.of_config(config)
 
 
-def require_models(*urls: str) -> None:
-    """Raises BadInput where a folder holds no model; weights stay unread, and an empty name is none."""
-    for url in filter(None, urls):
-        huggingface.Checkpoint(url)
-
-
 def digest(value: Any) -> str:
     """Returns a text that is equal for equal values alone, as far as `repr` tells them apart."""
     return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _content_of_model(url: str) -> str:
-    folder = location(url, "the model folder")
-    return digest(sorted(checksums(folder, (name for name in names(folder) if name.endswith(_MODEL_FILES))).items()))

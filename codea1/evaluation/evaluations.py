@@ -1,28 +1,30 @@
-"""Evaluations: what was measured of one moment of a run, per question, by name; and as a table."""
+"""Evaluations as files: what was measured of one moment of a run or of a model, per question, by name."""
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
-from codea1.evaluation.statistics import Interval
+from codea1.evaluation.statistics import Interval, bootstrap_interval
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 from codea1.storage.objects import read, write_atomically
 
-LABELS = {
-    "code_pass_at_1_greedy": "Code pass@1, greedy",
-    "test_validity": "Test validity",
-    "test_mutation_score": "Test mutation score",
-    "test_mutation_score_at_1": "Test mutation@1",
-    "test_strict_kill": "Test strict kill",
-    "test_mul": "Test Mul",
-}
-_PASS_AT_K = re.compile(r"code_pass_at_(\d+)")
+PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
+
+
+def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
+    """Returns the evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
+
+    `question_ids` are those of every list in `measured`, by which evaluations are compared.
+    """
+    metrics = {
+        name: {**bootstrap_interval(values)._asdict(), "per_question": values} for name, values in measured.items()
+    }
+    ids = list(question_ids)
+    return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
 
 
 def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]) -> None:
@@ -69,18 +71,3 @@ def interval(metric: Mapping[str, Any]) -> Interval:
 def per_question(metric: Mapping[str, Any]) -> np.ndarray:
     """Returns a metric's values [questions] or [questions, factors]; NaN for null."""
     return np.array(metric["per_question"], np.float64)
-
-
-def label(metric: str) -> str:
-    """Returns what a metric is called in a table: its own name where it is not known."""
-    pass_at_k = _PASS_AT_K.fullmatch(metric)
-    return f"Code pass@{pass_at_k[1]}" if pass_at_k else LABELS.get(metric, metric)
-
-
-def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Table:
-    """Returns one evaluation's metrics for a terminal, as percentages."""
-    table = Table("metric", "%", "95 % interval", title=title, title_justify="left")
-    for name, metric in evaluation["metrics"].items():
-        bounds = f"[{100 * metric['low']:.1f}, {100 * metric['high']:.1f}]"
-        table.add_row(label(name), f"{100 * metric['mean']:.1f}", bounds)
-    return table

@@ -1,10 +1,9 @@
-"""The run's curves in one picture: those of the Code-A1 paper, and the validation scores."""
+"""The look of all figures, and the picture of one run: the curves of the Code-A1 paper and the validation scores."""
 
-import dataclasses
 import io
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ BOOK, INK, FAINT = "#5b8c3a", "#333333", "#8a8a8a"
 COLUMNS = 3  # panels side by side
 SMOOTHED_SHARE = 0.08  # of the steps that one smoothed point averages
 
+Rows = Sequence[Mapping[str, Any]]  # of metrics.jsonl in step order; None is a value that was not finite
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclass(frozen=True)
 class Series:
     """One metric drawn in a panel."""
 
@@ -28,7 +29,7 @@ class Series:
     color: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Panel:
     """One set of axes. A share is drawn from 0 to 1; a measured panel has a few points and is not smoothed."""
 
@@ -38,8 +39,12 @@ class Panel:
     measured: bool = False
 
 
+def _of_both(metric: str) -> tuple[Series, Series]:
+    return Series(f"code/{metric}", "Code LLM", CODE), Series(f"test/{metric}", "Test LLM", TEST)
+
+
 PANELS = (
-    Panel("Reward", (Series("code/reward", "Code LLM", CODE), Series("test/reward", "Test LLM", TEST))),
+    Panel("Reward", _of_both("reward")),
     Panel(
         "Pass rate of solutions",
         (
@@ -60,14 +65,8 @@ PANELS = (
     Panel("Mistake Book: size (tests)", (Series("book/size", "tests", BOOK),)),
     Panel("Suite length (tokens)", (Series("test/response_tokens", "tokens", TEST),)),
     Panel("Suite length (tests)", (Series("test/suite_tests", "tests", TEST),)),
-    Panel(
-        "Entropy (nats per token)",
-        (Series("code/entropy", "Code LLM", CODE), Series("test/entropy", "Test LLM", TEST)),
-    ),
-    Panel(
-        "KL from the start (nats per token)",
-        (Series("code/kl_ref", "Code LLM", CODE), Series("test/kl_ref", "Test LLM", TEST)),
-    ),
+    Panel("Entropy (nats per token)", _of_both("entropy")),
+    Panel("KL from the start (nats per token)", _of_both("kl_ref")),
     Panel(
         "Validation: Code LLM",
         (
@@ -89,25 +88,22 @@ PANELS = (
 )
 
 
-def missing_series(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def missing_series(rows: Rows) -> list[str]:
     """Returns the metrics of `PANELS` that no row holds a number for."""
     return [series.metric for panel in PANELS for series in panel.series if not len(points(rows, series.metric)[0])]
 
 
-def draw(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
-    """Returns a PNG with a panel for each part of `PANELS` that `rows` hold; what they lack is named below.
-
-    Args:
-      rows: metrics rows in step order, each with "step"; None is a value that was not finite.
-    """
-    panels = [panel for panel in PANELS if any(len(points(rows, series.metric)[0]) for series in panel.series)]
-    lines = max(1, math.ceil(len(panels) / COLUMNS))
+def draw(rows: Rows, title: str) -> bytes:
+    """Returns a PNG with a panel for each part of `PANELS` that `rows` hold; what they lack is named below."""
+    missing = missing_series(rows)
+    panels = [panel for panel in PANELS if any(series.metric not in missing for series in panel.series)]
     counts = [len(points(rows, s.metric)[0]) for panel in panels if not panel.measured for s in panel.series]
-    width = 2 * round(max(counts, default=0) * SMOOTHED_SHARE / 2) + 1
+    width = smoothing_width(max(counts, default=0))
     notes = [f"Thin: each step. Thick: mean over {width} steps." if width > 1 else "Each step, not smoothed."]
-    if missing := missing_series(rows):
+    if missing:
         notes.append(f"Not recorded in this run: {', '.join(missing)}.")
     footer = textwrap.fill(" ".join(notes), 150)
+    lines = max(1, -(-len(panels) // COLUMNS))
     height = 2.9 * lines + 0.7 + 0.18 * footer.count("\n")
     bottom = (0.25 + 0.18 * footer.count("\n")) / height
     figure = Figure(figsize=(4.1 * COLUMNS, height), dpi=110, layout="constrained")
@@ -116,26 +112,10 @@ def draw(rows: Sequence[Mapping[str, Any]], title: str) -> bytes:
     for place, panel in enumerate(panels, start=1):
         _draw_panel(figure.add_subplot(lines, COLUMNS, place), panel, rows, width)
     figure.text(0.01, 0.05 / height, footer, fontsize=9, color=FAINT, va="bottom")
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    return png.getvalue()
+    return picture(figure, "png")
 
 
-def points(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the steps and the values [n] of one metric, where it has one."""
-    pairs = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
-    return np.array([step for step, _ in pairs], np.int64), np.array([value for _, value in pairs], np.float64)
-
-
-def smoothed(values: np.ndarray, width: int) -> np.ndarray:
-    """Returns the centred mean [n] over `width` (odd) neighbours, over fewer at the ends."""
-    centers = np.arange(len(values))
-    low, high = np.maximum(centers - width // 2, 0), np.minimum(centers + width // 2 + 1, len(values))
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    return (sums[high] - sums[low]) / (high - low)
-
-
-def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, Any]], width: int) -> None:
+def _draw_panel(axes: Axes, panel: Panel, rows: Rows, width: int) -> None:
     for series in panel.series:
         steps, values = points(rows, series.metric)
         if not len(steps):
@@ -152,6 +132,25 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Mapping[str, Any]], wid
         axes.legend(fontsize=9, frameon=False, loc=loc, labelcolor=INK)
 
 
+def points(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the steps and the values [n] of one metric, where it has one."""
+    pairs = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
+    return np.array([step for step, _ in pairs], np.int64), np.array([value for _, value in pairs], np.float64)
+
+
+def smoothing_width(steps: int) -> int:
+    """Returns over how many of a curve's steps, an odd number, a smoothed point is the mean."""
+    return 2 * round(steps * SMOOTHED_SHARE / 2) + 1
+
+
+def smoothed(values: np.ndarray, width: int) -> np.ndarray:
+    """Returns the centred mean [n] over `width` (odd) neighbours, over fewer at the ends."""
+    centers = np.arange(len(values))
+    low, high = np.maximum(centers - width // 2, 0), np.minimum(centers + width // 2 + 1, len(values))
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return (sums[high] - sums[low]) / (high - low)
+
+
 def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> None:
     """Gives axes the look of every figure of this project; a share is drawn from 0 to 1."""
     axes.set_title(title, fontsize=11, color=INK, loc="left")
@@ -163,3 +162,10 @@ def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> 
     axes.set_xlabel(xlabel, fontsize=9, color=INK)
     if share:
         axes.set_ylim(-0.02, 1.02)
+
+
+def picture(figure: Figure, kind: str) -> bytes:
+    """Returns a figure as "png" or "pdf"; the same figure gives the same bytes."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+    return content.getvalue()

@@ -6,15 +6,16 @@ training has come, so two evaluations of one run differ by what was learned and 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.statistics import bootstrap_interval, pass_at_k_of
+from codea1.evaluation.evaluations import PerQuestion
+from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.ground_truth import MarkedAssert
 from codea1.game.methods import Rules
@@ -28,11 +29,11 @@ from codea1.runtime.futures import Steps, every, run
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host import ScriptRun
-from codea1.sandbox.host.grading import LOST, Grader, Grading, require_judged, why_unjudged
+from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudged
 from codea1.values.verdict import Verdict
 
 Scores = dict[str, float]  # of one suite, by metric
-PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
+Place = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
 
@@ -73,18 +74,6 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
     if "test" in players and any(question.mutants for question in held_out.questions):
         measured |= evaluate_tests(held_out, players["test"], grader, hosts)
     return measured
-
-
-def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence[str]) -> dict[str, Any]:
-    """Returns the evaluation as it is written and read: means with 95 % bootstrap intervals over questions.
-
-    `question_ids` are those of every list in `measured`, by which evaluations are compared.
-    """
-    metrics = {
-        name: {**bootstrap_interval(values)._asdict(), "per_question": values} for name, values in measured.items()
-    }
-    ids = list(question_ids)
-    return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
 
 
 def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
@@ -133,32 +122,34 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
 def _passes(
     held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, samples: int, temperature: float
 ) -> np.ndarray:
-    """Float64 [questions, samples]: 1 for a pass, 0 for none, NaN where the sandbox failed.
+    """Returns float64 [questions, samples]: 1 for a pass, 0 for none, NaN where the sandbox failed.
 
     A question that does not fit is not passed.
     """
-    requests = []
-    for question in held_out.questions:
-        prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
-        if player.fits(prompt_ids):
-            requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
-    row_of = {question.id: row for row, question in enumerate(held_out.questions)}
-
-    def programs() -> Iterator[tuple[tuple[int, int], str]]:
-        for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
-            program = extract_program(player.tokenizer.decode(sample.token_ids)).source
-            yield (row_of[sample.question_id], sample.index), program
-
     passes = np.zeros((len(held_out.questions), samples))
-    for place, passed in check_programs(held_out, programs(), grader, hosts):
+    programs = _programs(held_out, player, samples, temperature)
+    for place, passed in check_programs(held_out, programs, grader, hosts):
         passes[place] = passed
     return passes
 
 
+def _programs(held_out: HeldOut, player: Player, samples: int, temperature: float) -> Iterator[tuple[Place, str]]:
+    """Yields the programs that the Code LLM writes, as they finish; none for a question that does not fit."""
+    requests, row_of = [], {}
+    for row, question in enumerate(held_out.questions):
+        row_of[question.id] = row
+        prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
+        if player.fits(prompt_ids):
+            requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
+    for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
+        program = extract_program(player.tokenizer.decode(sample.token_ids)).source
+        yield (row_of[sample.question_id], sample.index), program
+
+
 def check_programs(
-    held_out: HeldOut, programs: Iterable[tuple[tuple[int, int], str]], grader: Grader, hosts: Hosts
-) -> list[tuple[tuple[int, int], float]]:
-    """Runs check scripts against programs, each given with its place: its question's number first.
+    held_out: HeldOut, programs: Iterable[tuple[Place, str]], grader: Grader, hosts: Hosts
+) -> list[tuple[Place, float]]:
+    """Runs check scripts against programs.
 
     Returns each place with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
     `require_judged` does.
@@ -177,19 +168,19 @@ def check_programs(
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
     """Returns one suite for each of the first mutants of each question, with the mutant it was asked to break."""
-    requests, asked = [], {}
+    requests, suites = [], {}
     for question in held_out.questions:
         for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
             program = mutant if held_out.sees_solution else None
             prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, program, held_out.num_tests))
-            asked[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
+            suites[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
     for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
-        question, mutant, _ = asked[sample.question_id, sample.index]
+        question, mutant, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
-        asked[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
-    return list(asked.values())
+        suites[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
+    return list(suites.values())
 
 
 def _score_suite(
@@ -207,20 +198,13 @@ def _score_suite(
     usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
     lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
     runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
-    return _score(len(right) / num_tests, lost, (yield from every(runs)))
-
-
-def _score(validity: float, lost: str, runs: Sequence[Grading]) -> tuple[Scores, str]:
-    """Scores from the runs of the right tests on the mutant shown and then of the usable tests on every mutant.
-
-    `lost` is why the sandbox failed on the ground truth, which is returned, or else why on these runs.
-    """
-    strict, *verdicts = [grading.verdicts for grading in runs]
-    reason = next(filter(None, [lost, *(grading.lost for grading in runs)]), "")
+    gradings = yield from every(runs)
+    strict, *verdicts = [grading.verdicts for grading in gradings]
+    reason = next(filter(None, [lost, *(grading.lost for grading in gradings)]), "")
     if lost or any(Verdict.INFRA in row for row in [strict, *verdicts]):
         return dict.fromkeys(TEST_METRICS, math.nan), reason
     scores = {
-        "test_validity": validity,
+        "test_validity": len(right) / num_tests,
         "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
         "test_mutation_score_at_1": float(np.mean([_killed(row[:1]) for row in verdicts])),
         "test_strict_kill": float(_killed(strict)),
@@ -234,3 +218,54 @@ def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:
 
 def _killed(verdicts: Sequence[Verdict]) -> bool:
     return any(verdict in FAILED for verdict in verdicts)
+
+
+def cross_play(
+    held_out: HeldOut,
+    steps: Sequence[int],
+    players_of: Callable[[int], Mapping[str, Player]],
+    grader: Grader,
+    hosts: Hosts,
+) -> PerQuestion:
+    """Has each Code LLM write one program per question, and each Test LLM one suite for each of those programs.
+
+    Code LLMs of one time meet Test LLMs of another: who is ahead of whom, and who has only followed the other.
+
+    Args:
+      held_out: the questions; their mutants play no part.
+      steps: at which the players are taken.
+      players_of: returns the players of a step, by role, which stay so until it is called again.
+      grader: judges.
+      hosts: which share the judging; every host makes the same calls and returns the same.
+
+    Returns:
+      Per question: `code_pass_at_1_step_I`, whether the program of step I passes the question's check script;
+      `kill_code_I_test_J`, whether it fails a right test of step J, and `validity_code_I_test_J`, right tests over
+      those asked for. A question that does not fit into the Code LLM's prompt has an empty program, which fails its
+      check and every right test. NaN where the sandbox failed.
+
+    Raises BadInput as `require_judged` does.
+    """
+    measured: PerQuestion = {}
+    programs: dict[int, list[str]] = {}  # by step, in the order of the questions
+    for step in steps:
+        written = {row: program for (row, _), program in _programs(held_out, players_of(step)["code"], 1, 1.0)}
+        programs[step] = [written.get(row, "") for row in range(len(held_out.questions))]
+        placed = [((row, 0), program) for row, program in enumerate(programs[step])]
+        checked = check_programs(held_out, placed, grader, hosts)
+        measured[f"code_pass_at_1_step_{step}"] = [passed for _, passed in checked]
+    for test_step in steps:
+        test = players_of(test_step)["test"]
+        for code_step in steps:
+            pairs = zip(held_out.questions, programs[code_step], strict=True)
+            questions = [replace(question, mutants=(program,)) for question, program in pairs]
+            against = replace(held_out, questions=questions, shown_mutants=1)
+            scores = evaluate_tests(against, test, grader, hosts)
+            measured[f"kill_code_{code_step}_test_{test_step}"] = scores["test_strict_kill"]
+            measured[f"validity_code_{code_step}_test_{test_step}"] = scores["test_validity"]
+    return measured
+
+
+def matrix(metrics: Mapping[str, Mapping[str, Any]], kind: str, steps: Sequence[int]) -> np.ndarray:
+    """Returns the means of `kind`, "kill" or "validity", as [steps of the Code LLM, steps of the Test LLM]."""
+    return np.array([[metrics[f"{kind}_code_{code}_test_{test}"]["mean"] for test in steps] for code in steps], float)

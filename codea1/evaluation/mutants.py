@@ -8,6 +8,7 @@ dict, it takes them for binary operators, is kept: such a mutant does not parse 
 
 import ast
 import io
+import random
 import sys
 import tokenize
 from bisect import bisect_left
@@ -171,7 +172,7 @@ def _says(text: str, node: ast.expr) -> bool:
 
 
 def _apart(left: str, right: str) -> str:
-    """Both, with a space between where they would make one word."""
+    """Returns both, with a space between where they would make one word."""
     return f"{left} {right}" if _in_word(left[-1:]) and _in_word(right[:1]) else left + right
 
 
@@ -211,7 +212,7 @@ def _binary_operators(program: _Program) -> Iterator[_Edit]:
 
 
 def _no_binary_operators(program: _Program) -> set[int]:
-    """Where tokens stand that look like binary operators and are none."""
+    """Returns the places of tokens that look like binary operators and are none."""
     places = set()
     for node in program.nodes:
         if isinstance(node, ast.UnaryOp | ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None):
@@ -254,7 +255,7 @@ def _comparisons(program: _Program, node: ast.Compare) -> Iterator[_Edit]:
 
 
 def _replacements(program: _Program, operator: str, after: int, right: ast.expr) -> list[str]:
-    """What may stand for a comparison operator: None and numbers are not compared by what makes no sense of them."""
+    """Returns what replaces a comparison operator; None and numbers are compared by what suits them alone."""
     allowed: tuple[str, ...] = tuple(COMPARISON)
     operand = program.tokens_from(after)[0]  # a bracket where the operand is in brackets
     if (operand.start, operand.end) == (program.start(right), program.end(right)):
@@ -284,7 +285,7 @@ def _added_not(program: _Program, node: ast.If | ast.While | ast.Assert | ast.If
 
 
 def _whole_decorator(program: _Program, decorator: ast.expr) -> tuple[int, int]:
-    """From the `@` to the end of the last line; what follows is a line with nothing on it."""
+    """Returns the range from the `@` to the end of the last line, without the line end."""
     at = program.before(program.start(decorator))
     while at.text != "@":
         at = program.before(at.start)
@@ -294,3 +295,45 @@ def _whole_decorator(program: _Program, decorator: ast.expr) -> tuple[int, int]:
             break
         end = token.end
     return at.start, end
+
+
+FLIPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.LtE: (ast.Lt, ast.GtE),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Add: (ast.Sub,),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Add,),
+    ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Mult,),
+    ast.Mod: (ast.FloorDiv,),
+    ast.Pow: (ast.Mult,),
+}
+
+
+def flip_one_operator(program: str, key: str) -> str | None:
+    """Returns `program` with one operator of FLIPS replaced, chosen by `key`; None where it holds no such operator.
+
+    The choice is a function of (program, key) alone. Formatting and comments are lost: the result is unparsed.
+
+    Raises SyntaxError, or what else `ast.parse` does: `program` is none.
+    """
+    tree = ast.parse(program)
+    places: list[tuple[ast.AST, int | None]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            places += [(node, index) for index, operator in enumerate(node.ops) if type(operator) in FLIPS]
+        elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in FLIPS:
+            places.append((node, None))
+    if not places:
+        return None
+    choice = random.Random(key)
+    node, index = choice.choice(places)
+    if index is None:
+        node.op = choice.choice(FLIPS[type(node.op)])()
+    else:
+        node.ops[index] = choice.choice(FLIPS[type(node.ops[index])])()
+    return ast.unparse(tree)

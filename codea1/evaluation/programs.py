@@ -1,37 +1,40 @@
-"""The evaluation of programs on a benchmark of the Code LLM, from what is asked to the file with the result."""
+"""Evaluates programs on a benchmark of the Code LLM, from its questions to the file with the result."""
 
 import contextlib
 import dataclasses
 import itertools
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from codea1.config import config_of
+from codea1.data.loader import load_questions
 from codea1.evaluation import best_of_n
-from codea1.evaluation.asked import Asked
-from codea1.evaluation.attempts import TRUTHS, Attempt, attempts_of_file, attempts_of_truth, kept_attempts, sampled
-from codea1.evaluation.benchmark import CodeBenchmark
-from codea1.evaluation.code_benchmarks import load_benchmark
-from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, digest, require_models, sandbox
+from codea1.evaluation.benchmarks import BIGCODEBENCH, CodeBenchmark, EvaluationSpec, SamplingParams, benchmark_rows
+from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
+from codea1.evaluation.evalplus import CheckScripts, EvalPlus, load_problems
+from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, digest, sandbox
+from codea1.evaluation.mutants import flip_one_operator
 from codea1.evaluation.statistics import pass_at_k_of
-from codea1.game.methods import METHODS
+from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
-from codea1.runs.folder import RunFolder
+from codea1.players.policy import Policy
+from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import require_judged, why_lost, why_unjudged
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 KS = (1, 8, 16, 32)  # of pass@k
 NOTHING = "nothing was generated"
 FILES = ("attempts", "results")
+GROUND_TRUTH, FLIPPED = "ground_truth", "flipped_ground_truth"  # values of --completions that are no files
 
 
-def evaluate_code(asked: Asked, hosts: Hosts) -> None:
+def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
     """Measures, prints the tables and writes evaluations/NAME.json; all hosts answer, and the main one judges.
 
     Raises BadInput for all that can be found wrong before a model is loaded.
@@ -39,14 +42,17 @@ def evaluate_code(asked: Asked, hosts: Hosts) -> None:
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             pool = stack.enter_context(sandbox()) if hosts.is_main else None
-            benchmark = load_benchmark(asked.benchmark, asked.file, asked.semantics, pool)
-            run = RunFolder.existing(asked.run) if asked.run else None
-            given = _given(asked.completions, benchmark)
-            require_models(asked.model, asked.test_model)
-            if asked.best_of and not asked.test_model and "test" not in METHODS[config_of(run).method].roles:
-                raise BadInput(f"{run.path} has no Test LLM for --best_of: give --test_model.")
-        evaluation = Evaluation(asked, run, hosts)
-        folder = stack.enter_context(evaluation.folder(asked.benchmark, lambda: _settings(evaluation, given), FILES))
+            benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
+            given = given_attempts(spec.completions, benchmark) if spec.completions else None
+        evaluation = Evaluation(spec, hosts)
+
+        def settings() -> dict[str, Any]:
+            own = {"semantics": spec.semantics} if spec.benchmark in ("humanevalplus", "mbppplus") else {}
+            if given is not None:
+                return own | {"completions": spec.completions, "attempts": digest(given)}
+            return own | evaluation.settings_of_policy(spec.model) | dataclasses.asdict(spec.sampling)
+
+        folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
         if pool:
             evaluation.console.print(pool.isolation_note)
         broken = hosts.of_main(lambda: _broken(evaluation, benchmark))
@@ -55,22 +61,60 @@ def evaluate_code(asked: Asked, hosts: Hosts) -> None:
         if folder:
             ids = [question.id for question in benchmark.questions]
             evaluation.publish(benchmark.name, metrics(benchmark, folder, broken), ids, broken)
-        if asked.best_of:
+        if spec.best_of:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
 
 
-def _given(completions: str, benchmark: CodeBenchmark) -> list[Attempt] | None:
-    if not completions:
-        return None
-    return (attempts_of_truth if completions in TRUTHS else attempts_of_file)(completions, benchmark)
+def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool | None) -> CodeBenchmark:
+    """Loads one of CODE_BENCHMARKS from its official file, local or in a bucket.
+
+    Args:
+      semantics: of HumanEval+ and MBPP+: EvalPlus's own, or those of the check scripts in a file of the form of the
+        official Code-A1 data.
+
+    Raises:
+      BadInput: no such file, with where to get it, or names the file and row of what is wrong.
+    """
+    if name in BIGCODEBENCH:
+        return BigCodeBench(name, load_tasks(path), pool)
+    if semantics == "evalplus":
+        return EvalPlus(name, load_problems(name, path), pool)
+    return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], pool)
 
 
-def _settings(evaluation: Evaluation, given: Sequence[Attempt] | None) -> dict[str, Any]:
-    asked = evaluation.asked
-    settings = {"semantics": asked.semantics} if asked.benchmark in ("humanevalplus", "mbppplus") else {}
-    if given is not None:
-        return settings | {"completions": asked.completions, "attempts": digest(given)}
-    return settings | evaluation.settings_of_policy(asked.model) | dataclasses.asdict(asked.sampling)
+def given_attempts(completions: str, benchmark: CodeBenchmark) -> list[Attempt]:
+    """Returns the programs of a file, or the ground truths, one each, as they are or with an operator flipped.
+
+    Rows of a file have `task_id` and, as text, `solution` or else `completion`: a solution is a whole program, alone or
+    in a code block; a completion goes on where the question's code ends.
+
+    Raises BadInput: the file, line or task that is malformed, unknown to the benchmark, or without a completion.
+    """
+    if completions == GROUND_TRUTH:
+        return [Attempt(question.id, 0, question.ground_truth) for question in benchmark.questions]
+    if completions == FLIPPED:
+        flipped = ((each.id, flip_one_operator(each.ground_truth, each.id)) for each in benchmark.questions)
+        return [Attempt(id, 0, program) for id, program in flipped if program]
+    questions = {question.id.lower(): question for question in benchmark.questions}
+    count: Counter[str] = Counter()
+    attempts = []
+    for where, row in benchmark_rows(completions):
+        if not isinstance(row.get("task_id"), str):
+            raise BadInput(f"{where}: there is no task_id.")
+        question = questions.get(row["task_id"].lower())
+        if question is None:
+            raise BadInput(f"{where}: the task {row['task_id']} is not in {benchmark.name}.")
+        field = "solution" if "solution" in row else "completion"
+        if not isinstance(row.get(field), str):
+            raise BadInput(f"{where}: {field} is {'not text' if field in row else 'missing, and so is solution'}.")
+        take = benchmark.program if field == "solution" else benchmark.continued
+        program = take(question, row[field]) if row[field].strip() else ""
+        attempts.append(Attempt(question.id, count[question.id], program))
+        count[question.id] += 1
+    if missing := [question.id for question in benchmark.questions if not count[question.id]]:
+        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise BadInput(f"{completions} has no completion for {len(missing)} of {len(questions)} tasks: {shown}.")
+    return attempts
 
 
 def _broken(evaluation: Evaluation, benchmark: CodeBenchmark) -> dict[str, str]:
@@ -93,13 +137,10 @@ def broken_questions(benchmark: CodeBenchmark, advance: Callable[[], None]) -> d
     """
     missing = benchmark.missing_modules()
     broken = {id: f"this Python has no module {', '.join(names)}" for id, names in missing.items()}
-    futures = {
-        question.id: benchmark.judge(question, question.ground_truth)
-        for question in benchmark.questions
-        if question.id not in broken
-    }
+    judged = [question for question in benchmark.questions if question.id not in broken]
+    futures = [(question.id, benchmark.judge(question, question.ground_truth)) for question in judged]
     unjudged = []
-    for id, future in futures.items():
+    for id, future in futures:
         run = future.result()
         unjudged.append(why_unjudged(run))
         advance()
@@ -119,31 +160,56 @@ def _sample_and_judge(
     folder: EvaluationFolder | None,
 ) -> None:
     """Judges what was given, or what the Code LLM answers while it answers; what the folder holds is not done again."""
-    asked, ids = evaluation.asked, {question.id for question in questions}
-    there = kept_attempts(folder, ids) if folder else []
+    spec, ids = evaluation.spec, {question.id for question in questions}
+    there = folder.attempts(ids) if folder else []
     done = evaluation.hosts.of_main(lambda: {attempt.key for attempt in there})
     if given is not None:
         new = [attempt for attempt in given if attempt.question_id in ids and attempt.key not in done]
-    elif len(done) == len(questions) * asked.sampling.samples:
-        new = []
+        total = len(done) + len(new)
     else:
-        policy = evaluation.policy("code", asked.model)
-        new = sampled(benchmark, questions, policy, evaluation.templates, asked.sampling, done)
-    judged = {attempt.key for attempt in there if attempt.key in folder.rows("results")}
-    left = [attempt for attempt in there if attempt.key not in judged]
-    total = len(questions) * asked.sampling.samples if given is None else len(done) + len(new)
-    evaluation.keep(
-        folder,
-        "results",
-        f"programs for {benchmark.name}",
-        total - len(judged),
-        _judged(benchmark, questions, left, new, folder),
-        before=len(judged),
-    )
+        total, new = len(questions) * spec.sampling.samples, ()
+        if len(done) < total:
+            policy = evaluation.policy("code", spec.model)
+            new = sampled(benchmark, questions, policy, evaluation.templates, spec.sampling, done)
+    left = [attempt for attempt in there if attempt.key not in folder.rows("results")]
+    before = len(there) - len(left)
+    judged = _judged(benchmark, questions, left, new, folder)
+    evaluation.keep(folder, "results", f"programs for {benchmark.name}", total - before, judged, before)
     if folder:
-        attempts = kept_attempts(folder, ids)
+        attempts = folder.attempts(ids)
         if empty := sum(not attempt.program for attempt in attempts):
             evaluation.console.print(f"{empty} of {len(attempts)} programs are empty and count as failures.")
+
+
+def sampled(
+    benchmark: CodeBenchmark,
+    questions: Sequence[Question],
+    policy: Policy,
+    templates: PromptTemplates,
+    sampling: SamplingParams,
+    done: Collection[Key],
+) -> Iterator[Attempt]:
+    """Yields the attempts at the questions that are not `done`, as they finish; empty where the prompt does not fit.
+
+    All hosts make the same call. An attempt is the same whatever is done already.
+    """
+    by_id = {question.id: question for question in questions}
+    requests = []
+    for question in questions:
+        indices = [index for index in range(sampling.samples) if (question.id, index) not in done]
+        prompt_ids = policy.prompt_ids(benchmark.messages(question, templates), benchmark.prefill)
+        if not policy.fits(prompt_ids):
+            yield from (Attempt(question.id, index, "") for index in indices)
+            continue
+        # One request for each run of consecutive indices, along which index and rank differ by the same number.
+        for _, run in itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0]):
+            own = [index for _, index in run]
+            requests.append(Request(question.id, prompt_ids, own[0], len(own)))
+    for sample in policy.generate(requests, **sampling.options(f"code/{benchmark.name}")):
+        answer = policy.tokenizer.decode(sample.token_ids)
+        answer = answer[: min((end for end in map(answer.find, benchmark.stops) if end >= 0), default=len(answer))]
+        program = benchmark.program(by_id[sample.question_id], answer) if answer.strip() else ""
+        yield Attempt(sample.question_id, sample.index, program)
 
 
 def _judged(
@@ -153,10 +219,17 @@ def _judged(
     new: Iterable[Attempt],
     folder: EvaluationFolder | None,
 ) -> Iterator[Judged]:
-    """Yields what came of each attempt, in their order, while the new ones still come; nothing without a folder."""
+    """Yields what came of each attempt, in their order, while the new ones still come.
+
+    Yields nothing without a folder, but samples all that is new, for hosts do that together.
+    """
     by_id = {question.id: question for question in questions}
     running: deque[tuple[Attempt, Future[ScriptRun]]] = deque()
-    for attempt in itertools.chain(left, _kept(new, folder)):
+    for is_new, attempt in itertools.chain(((False, each) for each in left), ((True, each) for each in new)):
+        if folder is None:
+            continue
+        if is_new:
+            folder.add("attempts", attempt.key, {"program": attempt.program})
         if attempt.program:
             running.append((attempt, benchmark.judge(by_id[attempt.question_id], attempt.program)))
         else:
@@ -165,14 +238,6 @@ def _judged(
             yield _result(*running.popleft())
     for attempt, future in running:
         yield _result(attempt, future)
-
-
-def _kept(new: Iterable[Attempt], folder: EvaluationFolder | None) -> Iterator[Attempt]:
-    """Yields the attempts that it keeps: without a folder none, but all are sampled, for hosts do that together."""
-    for attempt in new:
-        if folder:
-            folder.add("attempts", attempt.key, {"program": attempt.program})
-            yield attempt
 
 
 def _result(attempt: Attempt, future: Future[ScriptRun]) -> Judged:
@@ -189,7 +254,7 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
     attempts is NaN.
     """
     passes: dict[str, list[float]] = {question.id: [] for question in benchmark.questions}
-    for attempt in kept_attempts(folder, passes):
+    for attempt in folder.attempts(passes):
         row = folder.rows("results").get(attempt.key)
         passes[attempt.question_id].append(math.nan if row is None else float(row["verdict"] == Verdict.PASS.value))
     n = min((len(row) for id, row in passes.items() if row and id not in left_out), default=0)

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from codea1.evaluation import figures
-from codea1.evaluation.evaluations import interval, label, per_question, read_evaluation
+from codea1.evaluation.evaluations import interval, per_question, read_evaluation
 from codea1.evaluation.statistics import Interval, paired_difference
+from codea1.evaluation.tables import label, markdown_table, percents
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
@@ -52,8 +53,20 @@ def compare(folder: RunFolder) -> list[Comparison]:
     both = before.keys() & after.keys() & {"split", "questions", "question_ids"} if before and after else ()
     if any(before[key] != after[key] for key in both):
         raise BadInput(f"{folder.evaluations}: before.json and after.json are not of the same questions.")
-    sides = [evaluation["metrics"] if evaluation else {} for evaluation in (before, after)]
-    return [_comparison(folder, name, sides[0].get(name), sides[1].get(name)) for name in {**sides[0], **sides[1]}]
+    first, last = (evaluation["metrics"] if evaluation else {} for evaluation in (before, after))
+    comparisons = []
+    for name in {**first, **last}:
+        sides = [metrics.get(name) for metrics in (first, last)]
+        difference = None
+        if all(sides):
+            values = [per_question(side) for side in sides]
+            if values[0].shape != values[1].shape:
+                raise BadInput(
+                    f"{folder.evaluations}: {name} is not of the same questions in before.json and after.json."
+                )
+            difference = paired_difference(*values)
+        comparisons.append(Comparison(name, *(side and interval(side) for side in sides), difference))
+    return comparisons
 
 
 def terminal_table(comparisons: list[Comparison], title: str) -> Table:
@@ -74,13 +87,13 @@ def terminal_table(comparisons: list[Comparison], title: str) -> Table:
     return table
 
 
-def markdown_table(comparisons: list[Comparison]) -> str:
+def comparison_table(comparisons: list[Comparison]) -> str:
     """Returns the same table in GitHub's Markdown."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "| :-- | --: | --: | --: |"]
+    rows = []
     for comparison in comparisons:
         *cells, difference = comparison.cells()
-        lines.append(f"| {' | '.join([*cells, f'**{difference}**' if comparison.is_clear else difference])} |")
-    return "\n".join(lines)
+        rows.append([*cells, _bold(difference, comparison.is_clear)])
+    return markdown_table(COLUMNS, rows)
 
 
 def runs_table(folders: Iterable[RunFolder]) -> str:
@@ -92,14 +105,10 @@ def runs_table(folders: Iterable[RunFolder]) -> str:
       BadInput: as `compare` does.
     """
     by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
-    by_metric = {_short(path, by_path): rows for path, rows in by_path.items()}
-    metrics = dict.fromkeys(metric for rows in by_metric.values() for metric in rows)
-    lines = [f"| metric | {' | '.join(by_metric)} |", f"| :-- |{' --: |' * len(by_metric)}"]
-    lines += [
-        f"| {label(metric)} | {' | '.join(_change(rows.get(metric)) for rows in by_metric.values())} |"
-        for metric in metrics
-    ]
-    return "\n".join(lines)
+    metrics = dict.fromkeys(metric for rows in by_path.values() for metric in rows)
+    heads = ["metric", *(_short(path, by_path) for path in by_path)]
+    rows = [[label(name), *(_change(row.get(name)) for row in by_path.values())] for name in metrics]
+    return markdown_table(heads, rows)
 
 
 def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
@@ -112,28 +121,19 @@ def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
 def _change(row: Comparison | None) -> str:
     if row is None or row.difference is None:
         return "-"
-    difference = _shown(row.difference, sign="+")
-    ends = f"{100 * row.before.mean:.1f} → {100 * row.after.mean:.1f}"
-    return f"{ends}, {f'**{difference}**' if row.is_clear else difference}"
-
-
-def _comparison(
-    folder: RunFolder, name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> Comparison:
-    difference = None
-    if before and after:
-        sides = [per_question(before), per_question(after)]
-        if sides[0].shape != sides[1].shape:
-            raise BadInput(f"{folder.evaluations}: {name} is not of the same questions in before.json and after.json.")
-        difference = paired_difference(*sides)
-    return Comparison(name, before and interval(before), after and interval(after), difference)
+    before, after = percents([row.before.mean, row.after.mean])
+    return f"{before} → {after}, {_bold(_shown(row.difference, sign='+'), row.is_clear)}"
 
 
 def _shown(interval: Interval | None, sign: str = "") -> str:
     if interval is None or math.isnan(interval.mean):
         return "-"
-    mean, low, high = (f"{100 * value:{sign}.1f}" for value in interval)
+    mean, low, high = percents(interval, sign)
     return f"{mean} [{low}, {high}]"
+
+
+def _bold(text: str, is_bold: bool) -> str:
+    return f"**{text}**" if is_bold else text
 
 
 def report_run(path: str) -> None:
@@ -159,7 +159,7 @@ def write_report(folder: RunFolder) -> list[Comparison]:
     rows = read_metrics(folder.metrics)
     comparisons = compare(folder)
     parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
-    parts.append(markdown_table(comparisons) if comparisons else "")
+    parts.append(comparison_table(comparisons) if comparisons else "")
     if rows:
         parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
         if missing := figures.missing_series(rows):
@@ -171,8 +171,7 @@ def write_report(folder: RunFolder) -> list[Comparison]:
 
 def table_title(folder: RunFolder) -> str:
     """Returns the sentence over the final table: what was measured, on what, with which intervals."""
-    evaluations = {name: read_evaluation(folder, name) for name in ("before", "after")}
-    done = {name: evaluation for name, evaluation in evaluations.items() if evaluation}
+    done = {name: found for name in ("before", "after") if (found := read_evaluation(folder, name))}
     if not done:
         return "No evaluation has been made yet."
     first = next(iter(done.values()))

@@ -6,7 +6,8 @@ combines Student's t over seeds, which holds its level with as few as two or thr
 bootstrap of so few seeds does not: three draws of three values have two thirds of their variance.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from math import comb
 from typing import NamedTuple
 
@@ -78,12 +79,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     Rejecting what is below 0.05 then errs at all, in any of them, with a chance below 0.05.
     """
+    p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values, kind="stable")
-    count, worst, adjusted = len(p_values), 0.0, [0.0] * len(p_values)
-    for rank, index in enumerate(order):
-        worst = max(worst, min(1.0, (count - rank) * p_values[index]))
-        adjusted[index] = worst
-    return adjusted
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, p_values[order] * np.arange(len(p_values), 0, -1)))
+    return adjusted.tolist()
 
 
 def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
@@ -92,23 +92,25 @@ def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
     if any(np.isnan(arrays[0]).all(axis=1).any() for arrays in parts):
         return Difference(np.nan, np.nan, np.nan, np.nan)
     if parts[0][0].shape[0] > 1:
-        return _crossed([_linearised(arrays) for arrays in parts])
+        return _crossed([_less_second(map(_linearised, arrays)) for arrays in parts])
     mean, drawn = _resampled([[array[0] for array in arrays] for arrays in parts], seed)
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.nanpercentile(drawn, [tail, 100 - tail])  # NaN where no question of a factor was drawn
     return Difference(mean, float(low), float(high), np.nan)
 
 
-def _linearised(arrays: Sequence[Scores]) -> np.ndarray:
-    """Values [seeds, questions] whose mean over questions is a seed's metric, and varies as it does, to first order.
-
-    These are infinitesimal jackknife values (Jaeckel 1972): the metric, plus what each question moves it by.
-    """
-    first, *rest = (_one_linearised(array) for array in arrays)
+def _less_second(sides: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns the first side, less the second where there is one."""
+    first, *rest = sides
     return first - rest[0] if rest else first
 
 
-def _one_linearised(array: Scores) -> np.ndarray:
+def _linearised(array: Scores) -> np.ndarray:
+    """Returns values [seeds, questions] whose mean over questions is a seed's metric, and varies as it does.
+
+    These are infinitesimal jackknife values (Jaeckel 1972): the metric, plus what each question moves it by, to first
+    order.
+    """
     defined = ~np.isnan(array)
     means = np.nanmean(array, axis=1, keepdims=True)  # [seeds, 1, factors]
     moved = np.where(defined, array - means, 0.0) * array.shape[1] / defined.sum(axis=1, keepdims=True)
@@ -158,26 +160,24 @@ def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float,
     observed, drawn = 0.0, np.zeros(RESAMPLES)
     for arrays in parts:
         questions = arrays[0].shape[0]
-        observed += float(_signed(np.full((1, questions), 1 / questions), arrays)[0]) / len(parts)
-        shares = _drawn_questions(questions, rng)
-        drawn += np.concatenate([_signed(block, arrays) for block in shares]) / len(parts)
+        blocks = itertools.chain([np.full((1, questions), 1 / questions)], _drawn_questions(questions, rng))
+        first, *others = [_less_second(_product_of_means(block, array) for array in arrays) for block in blocks]
+        observed += float(first[0]) / len(parts)
+        drawn += np.concatenate(others) / len(parts)
     return observed, drawn
 
 
-def _signed(shares: np.ndarray, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the first array's product of means, less the second's: [resamples], for shares [resamples, questions]."""
-    first, *rest = (_means(shares, array).prod(axis=-1) for array in arrays)
-    return first - rest[0] if rest else first
+def _product_of_means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """Returns the metric [resamples]: the product of each factor's mean over the questions for which it is defined.
 
-
-def _means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Returns each factor's mean over the questions drawn for which it is defined: [resamples, factors]."""
+    `shares` [resamples, questions] says how often each question was drawn, over their number.
+    """
     undefined = np.isnan(array)
     means = shares @ np.where(undefined, 0.0, array)
-    if not undefined.any():
-        return means
-    with np.errstate(invalid="ignore"):
-        return means / (shares @ (~undefined).astype(float))
+    if undefined.any():
+        with np.errstate(invalid="ignore"):
+            means = means / (shares @ (~undefined).astype(float))
+    return means.prod(axis=-1)
 
 
 def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -223,7 +223,7 @@ def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarra
 
 
 def _scores(values: Sequence | np.ndarray) -> np.ndarray:
-    """Values as `interval` reads them: [1, questions, factors]."""
+    """Returns values as `interval` reads them: [1, questions, factors]."""
     values = np.asarray(values, np.float64)
     if values.ndim not in (1, 2):
         raise ValueError(f"values of shape {values.shape} are neither [questions] nor [questions, factors]")

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from coverage import Coverage
 
 from codea1.data.loader import parsed
-from codea1.evaluation.held_out import PerQuestion
+from codea1.evaluation.benchmarks import SuiteBenchmark, SuiteTask
+from codea1.evaluation.evaluations import PerQuestion
 from codea1.evaluation.mutants import mutants
-from codea1.evaluation.suite_tasks import SuiteBenchmark, SuiteTask
 from codea1.game.answers import extract_program
 from codea1.sandbox.host import Arc, TracedRun
 from codea1.sandbox.host.pool import SandboxPool
@@ -46,7 +46,7 @@ class SuiteScore:
     seconds: float  # CPU time of everything
 
     def row(self) -> dict[str, Any]:
-        """It as plain data, to be kept as JSON."""
+        """Returns the score as plain data, to be kept as JSON."""
         return asdict(self)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The evaluation of suites on a benchmark of test generation, from what is asked to the file with the result."""
+"""Evaluates suites on a benchmark of the Test LLM, from its tasks to the file with the result."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -6,53 +6,69 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from codea1.config import config_of
-from codea1.evaluation.asked import Asked
-from codea1.evaluation.benchmark import missing_modules
-from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, digest, require_models, sandbox
+from codea1.evaluation.benchmarks import (
+    SUITE_BENCHMARKS,
+    EvaluationSpec,
+    SuiteBenchmark,
+    SuiteTask,
+    load_suites,
+    missing_modules,
+)
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, digest, sandbox
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
-from codea1.evaluation.suite_tasks import SUITE_BENCHMARKS, SuiteBenchmark, SuiteTask, load_suites
 from codea1.game.answers import parse_suite
-from codea1.game.methods import METHODS
 from codea1.game.prompts import Message, PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request, Sample
-from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import LOST, why_lost
-from codea1.sandbox.host.pool import SandboxPool
 
 FILES = ("suites", "results")
 
 Suites = Mapping[str, Sequence[str]]  # tests by task
 
 
-def evaluate_suites(asked: Asked, hosts: Hosts) -> None:
+def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
     """Measures, prints the table and writes evaluations/NAME.json; all hosts answer, and the main one judges.
 
     Args:
-      asked: `completions` is a file of suites, `model` a Test LLM, `num_tests` the asserts asked for in one answer.
+      spec: `completions` is a file of suites, `model` a Test LLM, `num_tests` the asserts asked for in one answer.
 
     Raises BadInput for all that can be found wrong before a model is loaded.
     """
-    benchmark = SUITE_BENCHMARKS[asked.benchmark]
+    benchmark = SUITE_BENCHMARKS[spec.benchmark]
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
-            tasks = benchmark.load(asked.file)
-            given = load_suites(asked.completions, tasks) if asked.completions else None
-            if not asked.in_rounds and benchmark.must_read:
+            tasks = benchmark.load(spec.file)
+            given = load_suites(spec.completions, tasks) if spec.completions else None
+            if not spec.in_rounds and benchmark.must_read:
                 raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
-            run = RunFolder.existing(asked.run) if asked.run else None
-            require_models(asked.model)
-            if run and "test" not in METHODS[config_of(run).method].roles:
-                raise BadInput(f"{run.path} has no Test LLM.")
             pool = stack.enter_context(sandbox()) if hosts.is_main else None
-        evaluation = Evaluation(asked, run, hosts)
-        folder = stack.enter_context(evaluation.folder(benchmark.name, lambda: _settings(evaluation, given), FILES))
+        evaluation = Evaluation(spec, hosts)
+
+        def settings() -> dict[str, Any]:
+            if given is not None:
+                return {"completions": spec.completions, "suites": digest([*given.items()])}
+            sampling = spec.sampling  # its `samples` is of programs
+            return {
+                **evaluation.settings_of_policy(spec.model),
+                **{"in_rounds": spec.in_rounds, "num_tests": spec.num_tests},
+                **{"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed},
+            }
+
+        folder = stack.enter_context(evaluation.folder(benchmark.name, settings, FILES))
         suites = given if given is not None else _written(evaluation, benchmark, tasks, folder)
         scores: dict[str, SuiteScore] = {}
+
+        def judged(tasks: Sequence[SuiteTask]) -> Iterator[Judged]:
+            for score in score_suites(benchmark, tasks, suites, pool):
+                scores[score.task_id] = score
+                lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
+                rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
+                yield Judged(rows, [lost] if score.verdicts else [])
+
         if folder:
             evaluation.console.print(pool.isolation_note)
             absent = Counter(module for task in tasks for module in missing_modules(benchmark.whole(task)))
@@ -63,62 +79,37 @@ def evaluate_suites(asked: Asked, hosts: Hosts) -> None:
             scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
         before = sum(bool(score.verdicts) for score in scores.values())
         left = [task for task in tasks if task.id not in scores]
-        judged = _judged(benchmark, left, suites, pool, scores) if folder else ()
-        evaluation.keep(folder, "results", f"suites for {benchmark.name}", len(left), judged, before)
+        what = f"suites for {benchmark.name}"
+        evaluation.keep(folder, "results", what, len(left), judged(left) if folder else (), before)
         if folder:
             in_order = [scores[task.id] for task in tasks]
             evaluation.publish(benchmark.name, metrics(benchmark, in_order), [task.id for task in tasks], {})
-
-
-def _settings(evaluation: Evaluation, given: Suites | None) -> dict[str, Any]:
-    asked = evaluation.asked
-    if given is not None:
-        return {"completions": asked.completions, "suites": digest([*given.items()])}
-    sampling = asked.sampling  # its `samples` is of programs
-    return {
-        **evaluation.settings_of_policy(asked.model),
-        **{"in_rounds": asked.in_rounds, "num_tests": asked.num_tests},
-        **{"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed},
-    }
 
 
 def _written(
     evaluation: Evaluation, benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask], folder: EvaluationFolder | None
 ) -> Suites:
     """Returns what the Test LLM writes, or wrote before this was cut off."""
-    asked = evaluation.asked
+    spec = evaluation.spec
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        generate = partial(policy.generate, **asked.sampling.options(f"test/{benchmark.name}"))
-        if asked.in_rounds:
+        generate = partial(policy.generate, **spec.sampling.options(f"test/{benchmark.name}"))
+        if spec.in_rounds:
             return ask_in_rounds(benchmark, tasks, policy, generate, done)
         options = {"sees_solution": evaluation.sees_solution}
-        return ask_for_asserts(tasks, policy, generate, evaluation.templates, asked.num_tests, done, **options)
+        return ask_for_asserts(tasks, policy, generate, evaluation.templates, spec.num_tests, done, **options)
 
-    rounds = range(benchmark.num_tests if asked.in_rounds else 1)
-    texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], asked.model, ask)
-    if not asked.in_rounds:
-        there = (task for task in tasks if (task.id, 0) in texts)
-        return {task.id: suite_of_asserts(texts[task.id, 0], task.entry_point) for task in there}
+    rounds = range(benchmark.num_tests if spec.in_rounds else 1)
+    texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], spec.model, ask)
     suites: dict[str, list[str]] = defaultdict(list)
-    for (task_id, _), text in sorted(texts.items()):
-        suites[task_id].append(text)
+    if spec.in_rounds:
+        for (task_id, _), text in sorted(texts.items()):
+            suites[task_id].append(text)
+    else:
+        for task in tasks:
+            if (task.id, 0) in texts:
+                suites[task.id] = suite_of_asserts(texts[task.id, 0], task.entry_point)
     return suites
-
-
-def _judged(
-    benchmark: SuiteBenchmark,
-    tasks: Sequence[SuiteTask],
-    suites: Suites,
-    pool: SandboxPool,
-    scores: dict[str, SuiteScore],
-) -> Iterator[Judged]:
-    """Yields the score of each task's suite as it is finished, and puts it into `scores`."""
-    for score in score_suites(benchmark, tasks, suites, pool):
-        scores[score.task_id] = score
-        lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
-        rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
-        yield Judged(rows, [lost] if score.verdicts else [])
 
 
 Generate = Callable[[Sequence[Request]], Iterator[Sample]]
@@ -171,25 +162,29 @@ def ask_in_rounds(
     not fit by itself there is no answer. All hosts make the same call.
 
     Args:
-      policy: who says what fits.
-      generate: its samples for requests, drawn as the caller likes.
+      policy: makes the prompts, and knows which fit.
+      generate: draws its samples for requests.
       done: answers that there are already; they are not asked for again.
 
     Yields:
       The others as they come, by task and round.
     """
-    said = dict(done)
+    answers = dict(done)
     for number in range(benchmark.num_tests):
         requests = []
         for task in tasks:
-            before = [said[task.id, earlier] for earlier in range(number) if (task.id, earlier) in said]
-            prompt_ids = None if (task.id, number) in done else _fitting(benchmark, task, before, policy)
-            if prompt_ids is not None:
-                requests.append(Request(task.id, prompt_ids, first_sample=number, num_samples=1))
+            if (task.id, number) in done:
+                continue
+            tests = [answers[task.id, earlier] for earlier in range(number) if (task.id, earlier) in answers]
+            for oldest in range(len(tests) + 1):
+                prompt_ids = policy.prompt_ids(round_messages(benchmark, task, tests[oldest:]))
+                if policy.fits(prompt_ids):
+                    requests.append(Request(task.id, prompt_ids, first_sample=number, num_samples=1))
+                    break
         for sample in generate(requests):
             key = sample.question_id, number
-            said[key] = policy.tokenizer.decode(sample.token_ids)
-            yield key, said[key]
+            answers[key] = policy.tokenizer.decode(sample.token_ids)
+            yield key, answers[key]
 
 
 def ask_for_asserts(
@@ -221,13 +216,3 @@ def ask_for_asserts(
 def suite_of_asserts(answer: str, entry_point: str) -> list[str]:
     """Returns the tests in an answer of `ask_for_asserts`, each complete by itself."""
     return [each.test.text if each.test else each.source for each in parse_suite(answer, entry_point).asserts]
-
-
-def _fitting(
-    benchmark: SuiteBenchmark, task: SuiteTask, tests: Sequence[str], policy: Policy
-) -> tuple[int, ...] | None:
-    for oldest in range(len(tests) + 1):
-        prompt_ids = policy.prompt_ids(round_messages(benchmark, task, tests[oldest:]))
-        if policy.fits(prompt_ids):
-            return prompt_ids
-    return None

@@ -4,10 +4,11 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from codea1.evaluation.statistics import SEEDS_TO_COMPARE, Interval
-from codea1.paper.tables import CLEAR, Cell, Comparison, Row, Table
+from codea1.evaluation.statistics import SEEDS_TO_COMPARE
+from codea1.evaluation.tables import markdown_table, percents
+from codea1.paper.tables import CLEAR, Cell, Comparison, Table
 
 CSV_COLUMNS = (
     *("table", "size", "row", "column", "seeds", "mean", "low", "high", "published", "published_from"),
@@ -21,25 +22,25 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#])")
+
+Missing = Mapping[tuple[str, ...], int]  # lists of commands that fill missing cells, each with its number
 
 
 def markdown(table: Table) -> str:
     """Returns a table in GitHub's Markdown: the values, the comparisons, and what would fill missing cells."""
     missing = _missing(table)
     titles = [_markdown_text(column.title) for column in table.columns]
-    values = []
+    values, compared = [], []
     for row in table.rows:
         seeds = ", ".join(map(str, sorted({seed for cell in row.cells for seed in cell.seeds})))
         values.append([_markdown_text(row.title), seeds, *(_markdown_value(cell, missing) for cell in row.cells)])
-    parts = [f"## {_markdown_text(_title(table))}", _grid(["", "seeds", *titles], values)]
-    compared = []
-    for row in table.rows:
-        against = dict.fromkeys(comparison.against for cell in row.cells for comparison in cell.comparisons)
-        compared += [(row, title) for title in against]
+        for title in dict.fromkeys(each.against for cell in row.cells for each in cell.comparisons):
+            found = ({each.against: each for each in cell.comparisons}.get(title) for cell in row.cells)
+            compared.append([_markdown_text(f"{row.title} - {title}"), *map(_markdown_comparison, found)])
+    parts = [f"## {_markdown_text(_title(table))}", markdown_table(["", "seeds", *titles], values)]
     if compared:
-        parts.append(_grid(["difference", *titles], [_markdown_comparisons(row, title) for row, title in compared]))
-    parts += [_markdown_text(note) for note in _notes(table)]
+        parts.append(markdown_table(["difference", *titles], compared))
+    parts += map(_markdown_text, _notes(table))
     for commands, number in missing.items():
         parts.append("\n".join([f"[{number}] is filled by", "", "```sh", *commands, "```"]))
     return "\n\n".join(parts) + "\n"
@@ -57,8 +58,16 @@ def latex(table: Table) -> str:
     lines += [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
     lines += [_latex_line(["", *(column.title for column in table.columns)]), r"\midrule"]
     lines += [_latex_line([row.title], [_latex_value(cell, missing) for cell in row.cells]) for row in table.rows]
-    caption = " ".join([f"{_title(table)}.", _what_is_shown(table), *_signs(table), *table.notes])
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex_text(caption)}}}"]
+    caption = [f"{_title(table)}.", _what_is_shown(table)]
+    if count := _compared(table):
+        caption.append(
+            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count}), on "
+            "the questions that are defined for both."
+        )
+    if table.is_published:
+        caption.append(f"Dagger: of the paper, {table.layout.published.origin}.")
+    text = latex_text(" ".join([*caption, *table.notes]))
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{text}}}"]
     return "\n".join([*lines, rf"\label{{tab:{table.name.replace('_', '-')}}}", r"\end{table}"]) + "\n"
 
 
@@ -67,14 +76,14 @@ def comma_separated(table: Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
-    source = table.layout.published.source.name.lower() if table.layout.published else ""
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            published = ["", ""] if cell.published is None else [cell.published, source]
+            published = ["", ""] if cell.published is None else [cell.published, table.layout.published.source]
             place = (table.layout.name, table.size, row.title, column.title, " ".join(map(str, cell.seeds)))
-            ours = _percents(cell.ours or (math.nan,) * 3)
+            ours = _csv_percents(cell.ours or (math.nan,) * 3)
             for comparison in cell.comparisons or (None,):
-                writer.writerow([*place, *ours, *published, *_compared_cells(comparison), " && ".join(cell.commands)])
+                compared = _csv_comparison(comparison) if comparison else [""] * 6
+                writer.writerow([*place, *ours, *published, *compared, " && ".join(cell.commands)])
     return text.getvalue()
 
 
@@ -92,17 +101,6 @@ def _what_is_shown(table: Table) -> str:
     several = "Several seeds: 95 % intervals by Student's t over seeds crossed with questions. "
     one = "One seed: 95 % bootstrap intervals over its questions, which say nothing of another seed. "
     return f"Percent. {several if max(counts, default=0) > 1 else ''}{one if 1 in counts else ''}".strip()
-
-
-def _signs(table: Table) -> Iterable[str]:
-    """Yields what LaTeX's star and dagger mean."""
-    if count := _compared(table):
-        yield (
-            f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count}), on "
-            "the questions that are defined for both."
-        )
-    if table.is_published:
-        yield f"Dagger: of the paper, {table.layout.published.origin}."
 
 
 def _notes(table: Table) -> Iterable[str]:
@@ -129,69 +127,56 @@ def _compared(table: Table) -> str:
     return f"{count} comparison{'s' if count > 1 else ''}" if count else ""
 
 
-def _missing(table: Table) -> dict[tuple[str, ...], int]:
-    """Returns a number for each list of commands that fills missing cells."""
+def _missing(table: Table) -> Missing:
     lists = dict.fromkeys(cell.commands for row in table.rows for cell in row.cells if cell.commands)
     return {commands: number for number, commands in enumerate(lists, start=1)}
 
 
-def _value(interval: Interval, sign: str = "") -> str:
-    mean, low, high = (f"{100 * value:{sign}.1f}" for value in interval)
+def _markdown_text(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text)
+
+
+def _with_bounds(shares: Sequence[float], sign: str = "") -> str:
+    mean, low, high = percents(shares, sign)
     return mean if low == high else f"{mean} [{low}, {high}]"  # a curve of one seed has no interval
 
 
-def _markdown_value(cell: Cell, missing: dict[tuple[str, ...], int]) -> str:
+def _markdown_value(cell: Cell, missing: Missing) -> str:
     if cell.ours is not None:
-        ours = "undefined" if math.isnan(cell.ours.mean) else _value(cell.ours)
+        ours = "undefined" if math.isnan(cell.ours.mean) else _with_bounds(cell.ours)
     else:
         ours = f"missing [{missing[cell.commands]}]" if cell.commands else "-"
     return ours if cell.published is None else f"{ours}, paper {cell.published:.2f}"
 
 
-def _markdown_comparisons(row: Row, against: str) -> list[str]:
-    found = (next((each for each in cell.comparisons if each.against == against), None) for cell in row.cells)
-    return [_markdown_text(f"{row.title} - {against}"), *map(_markdown_comparison, found)]
-
-
 def _markdown_comparison(comparison: Comparison | None) -> str:
     if comparison is None:
         return "-"
-    value = _value(Interval(*comparison.difference[:3]), sign="+")
+    value = _with_bounds(comparison.difference[:3], sign="+")
     if math.isnan(comparison.p_holm):
         return value
     p_value = "p < 0.001" if comparison.p_holm < 0.001 else f"p = {comparison.p_holm:.3f}"
     return f"{f'**{value}**' if comparison.is_clear else value}, {p_value}"
 
 
-def _grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"| :-- |{' --: |' * (len(heads) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
-
-
-def _markdown_text(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", text)
-
-
 def _latex_line(texts: Sequence[str], cells: Sequence[str] = ()) -> str:
     return " & ".join([*map(latex_text, texts), *cells]) + r" \\"
 
 
-def _latex_value(cell: Cell, missing: dict[tuple[str, ...], int]) -> str:
+def _latex_value(cell: Cell, missing: Missing) -> str:
     star = r"$^{*}$" if cell.comparisons and cell.comparisons[-1].is_clear else ""
     paper = "" if cell.published is None else f" ({cell.published:.2f}$^{{\\dagger}}$)"
     if cell.ours is None or math.isnan(cell.ours.mean):
         return (f"missing [{missing[cell.commands]}]" if cell.commands else "--") + paper
-    mean, low, high = (f"{100 * value:.1f}" for value in cell.ours)
+    mean, low, high = percents(cell.ours)
     return f"{mean}{star}" + ("" if low == high else rf" {{\scriptsize [{low}, {high}]}}") + paper
 
 
-def _compared_cells(comparison: Comparison | None) -> list[str]:
-    if comparison is None:
-        return [""] * 6
+def _csv_comparison(comparison: Comparison) -> list[str]:
     found = comparison.difference
     p_values = ["" if math.isnan(each) else f"{each:.6f}" for each in (found.p_value, comparison.p_holm)]
-    return [comparison.against, *_percents(found[:3]), *p_values]
+    return [comparison.against, *_csv_percents(found[:3]), *p_values]
 
 
-def _percents(values: Iterable[float]) -> list[str]:
-    return ["" if math.isnan(value) else f"{100 * value:.4f}" for value in values]
+def _csv_percents(shares: Iterable[float]) -> list[str]:
+    return ["" if math.isnan(share) else f"{100 * share:.4f}" for share in shares]

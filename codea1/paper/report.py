@@ -1,15 +1,12 @@
 """The report of several runs: the paper's tables and figures, from the run folders alone."""
 
-import io
 import os
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
+from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.paper import rendering
-from codea1.paper.commands import Place
-from codea1.paper.experiments import SFT_TEST, TINY, size_of_published, value
+from codea1.paper.experiments import SFT_TEST, TINY, Place, size_of_published, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
@@ -37,7 +34,11 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
 def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
     trained = [run.folder for run in runs if run.trains]
-    parts = ["# The paper's tables, and ours", *(_all_missing(*each) for each in _places(runs).items())]
+    parts = ["# The paper's tables, and ours"]
+    for size, place in _places(runs).items():
+        parts.append(
+            f"All runs that are missing at size {size} are made, in order, by\n\n```sh\n{place.all_command}\n```"
+        )
     parts += map(rendering.markdown, tables)
     parts += ["## Figures"] if drawn else []
     parts += [f"![{name.replace('_', ' ')}]({name}.png)" for name in drawn]
@@ -71,7 +72,7 @@ def write(runs: Sequence[Run], output: str) -> None:
     drawn = dict(figures(results, each))
     files: dict[str, str | bytes] = {f"{table.name}.tex": rendering.latex(table) for table in each}
     files |= {f"{table.name}.csv": rendering.comma_separated(table) for table in each}
-    files |= {f"{name}.{kind}": _picture(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
+    files |= {f"{name}.{kind}": picture(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
     files[REPORT] = markdown(runs, each, list(drawn))
     try:
         for name, content in files.items():
@@ -80,18 +81,17 @@ def write(runs: Sequence[Run], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _all_missing(size: str, place: Place) -> str:
-    return f"All runs that are missing at size {size} are made, in order, by\n\n```sh\n{place.all_command}\n```"
-
-
 def _places(runs: Sequence[Run]) -> dict[str, Place]:
-    """By size, where its runs are made."""
-    known = [run for run in runs if run.experiment]
-    return {size: _place(size, [run for run in known if run.size == size]) for size in {run.size: 0 for run in known}}
+    """Returns where runs of each size are made."""
+    by_size: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.experiment:
+            by_size.setdefault(run.size, []).append(run)
+    return {size: _place(size, own) for size, own in by_size.items()}
 
 
 def _place(size: str, runs: Sequence[Run]) -> Place:
-    """Where runs like the given ones are made: beside the first of them that plays a whole game, by its config."""
+    """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
     # The SFT Test LLM plays one step, and begins with a model of its own.
     first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)
     parent = (first or runs[0]).folder.path.parent
@@ -107,9 +107,3 @@ def _place(size: str, runs: Sequence[Run]) -> Place:
     if file == "train.parquet":
         arguments["data"] = data
     return Place("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))
-
-
-def _picture(figure: Figure, kind: str) -> bytes:
-    content = io.BytesIO()
-    figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
-    return content.getvalue()

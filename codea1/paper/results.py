@@ -59,13 +59,13 @@ class Run:
 
     @classmethod
     def read(cls, path: str) -> "Run":
-        """Raises BadInput: the folder is neither."""
+        """Reads what a folder is of. Raises BadInput: it is neither."""
         folder = RunFolder.existing(path)
-        evaluated = folder.config.get("evaluated")
         if "method" in folder.config:
             experiment = experiment_of(folder.config)
             name = experiment.name if experiment else ""
             return cls(folder, name, size_of(folder.config), folder.config.get("seed", 0))
+        evaluated = folder.config.get("evaluated")
         if not isinstance(evaluated, dict):
             raise BadInput(f"{folder.path} is neither a training run nor an evaluation, by its config.json.")
         if evaluated.get("run"):
@@ -102,19 +102,22 @@ class Run:
           StorageFailed: one cannot be read.
         """
         if not measure.split:
-            yield from () if before else self._end_of_curve(measure.metric)
+            values = [row[measure.metric] for row in self.rows if row.get(measure.metric) is not None]
+            if values and self.has_ended and not before:
+                yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
             return
         split, metric = (f"{measure.split}{_CHOICE}*", "pass_at_1") if tester else (measure.split, measure.metric)
         for (own, was_before, chooser), evaluation in self._evaluations.items():
-            if fnmatch.fnmatch(own, split) and (was_before, chooser) == (before, tester):
-                for name in fnmatch.filter(evaluation["metrics"], metric):
-                    values = per_question(evaluation["metrics"][name])
-                    counted = own if tester else name if "*" in metric else ""
-                    yield Measured(
-                        values[:, None] if values.ndim == 1 else values,
-                        tuple(evaluation.get("question_ids", ())),
-                        counted.rpartition("_")[2],
-                    )
+            if not fnmatch.fnmatch(own, split) or (was_before, chooser) != (before, tester):
+                continue
+            for name in fnmatch.filter(evaluation["metrics"], metric):
+                values = per_question(evaluation["metrics"][name])
+                counted = own if tester else name if "*" in metric else ""
+                yield Measured(
+                    values[:, None] if values.ndim == 1 else values,
+                    tuple(evaluation.get("question_ids", ())),
+                    counted.rpartition("_")[2],
+                )
 
     @property
     def early(self) -> list[int]:
@@ -133,13 +136,18 @@ class Run:
         return self.folder.config.get("steps", 0)
 
     def _chooser(self, evaluation: Mapping[str, Any]) -> str:
-        """Whose Test LLM chose: what the folders of both evaluations say; empty where none did, "?" where unknown."""
+        """Returns whose Test LLM chose, by the folders of both evaluations; empty for no choice, "?" where unknown."""
         benchmark, choice, _ = evaluation["split"].partition(_CHOICE)
         if not choice:
             return ""
+
+        def setting(split: str, name: str) -> str:
+            """Returns a setting of `codea1.evaluate`, by the folder in which it keeps its samples and verdicts."""
+            folder = self.folder.evaluations / f"{split}_step_{evaluation['step']:06d}"
+            return json.loads(read(folder / "config.json"))[name]
+
         try:
-            model = self._setting(benchmark, evaluation["step"], "model")
-            tester = self._setting(evaluation["split"], evaluation["step"], "test_model")
+            model, tester = setting(benchmark, "model"), setting(evaluation["split"], "test_model")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return "?"
         if model == tester:
@@ -148,15 +156,6 @@ class Run:
         if size:
             return BASE if size == self.size else "?"
         return exported_from(tester) or "?"
-
-    def _setting(self, split: str, step: int, name: str) -> str:
-        """Returns a setting of `codea1.evaluate`, by the folder in which it keeps what it does."""
-        return json.loads(read(self.folder.evaluations / f"{split}_step_{step:06d}" / "config.json"))[name]
-
-    def _end_of_curve(self, metric: str) -> Iterator[Measured]:
-        values = [row[metric] for row in self.rows if row.get(metric) is not None]
-        if values and self.has_ended:
-            yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
 
 
 class Results:
@@ -168,14 +167,33 @@ class Results:
         self._measured: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
         for run in runs:
             if run.experiment and run.trains:
-                _add(self._runs[run.size, run.experiment], run)
+                self._add(run)
             if run.experiment:
                 self._measured[run.size, run.experiment, run.seed].append(run)
+
+    def _add(self, run: Run) -> None:
+        runs = self._runs[run.size, run.experiment]
+        if run.seed in runs:
+            both = f"{runs[run.seed].folder.path} and {run.folder.path}"
+            title = EXPERIMENTS[run.experiment].title
+            raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
+        for other in runs.values():
+            if fields := differences(other.folder.config, run.folder.config):
+                raise BadInput(
+                    f"{other.folder.path} and {run.folder.path} are not seeds of one experiment: their configs differ "
+                    f"in {', '.join(fields)}."
+                )
+        runs[run.seed] = run
 
     @property
     def sizes(self) -> list[str]:
         """The sizes of the models, smallest first."""
-        return sorted({size for size, _, _ in self._measured}, key=_billions)
+
+        def billions(size: str) -> tuple[float, str]:
+            number = size.removesuffix("b")
+            return (float(number) if number.replace(".", "", 1).isdigit() else 0.0, size)
+
+        return sorted({size for size, _, _ in self._measured}, key=billions)
 
     def runs(self, size: str, experiment: str) -> Mapping[int, Run]:
         """Returns the training runs of an experiment, by seed."""
@@ -191,23 +209,22 @@ class Results:
           BadInput: an evaluation, or metrics.jsonl, is damaged, or a measure was taken with two numbers of samples.
           StorageFailed: one cannot be read.
         """
+        is_base = line.experiment == BASE
         found = {}
         for seed in sorted({seed for its_size, _, seed in self._measured if its_size == size}):
-            taken = [self._taken(size, seed, line, measure, before) for measure in column.measures]
-            if all(taken):
+            sources = list(self._measured.get((size, line.experiment, seed), ()))
+            if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
+                own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
+                sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
+            taken = []
+            for measure in column.measures:
+                scores = [run.scores(measure, before or is_base, line.tester) for run in sources]
+                each = [measured for of_run in scores for measured in of_run]
+                samples_of(each, f"{line.title}, {measure.split}, seed {seed},")
+                taken += each[:1]
+            if len(taken) == len(column.measures):
                 found[seed] = taken
         return found
-
-    def _taken(self, size: str, seed: int, line: Line, measure: Measure, before: bool) -> Measured | None:
-        is_base = line.experiment == BASE
-        sources = list(self._measured.get((size, line.experiment, seed), ()))
-        if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
-            own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
-            sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
-        taken = [each for run in sources for each in run.scores(measure, before=before or is_base, tester=line.tester)]
-        if taken:
-            samples_of(taken, f"{line.title}, {measure.split}, seed {seed},")
-        return taken[0] if taken else None
 
 
 def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
@@ -233,7 +250,7 @@ def same_questions(measured: Sequence[Measured]) -> bool:
 
 
 def samples_of(measured: Iterable[Measured], what: str) -> str:
-    """With how many samples of a question all were measured; empty where that number is none's own.
+    """Returns with how many samples of a question all were measured; empty where that number is fixed.
 
     Raises:
       BadInput: with several numbers; `what` was measured is named.
@@ -245,24 +262,10 @@ def samples_of(measured: Iterable[Measured], what: str) -> str:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The dotted names of the fields in which two configs differ, but for those of a seed and what decides nothing."""
+    """Returns the dotted names of the fields in which two configs differ, but for those that `_OWN` names."""
     one, other = dict(_leaves(one)), dict(_leaves(other))
     differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
-
-
-def _add(runs: dict[int, Run], run: Run) -> None:
-    if run.seed in runs:
-        both = f"{runs[run.seed].folder.path} and {run.folder.path}"
-        raise BadInput(f"{both} are both {EXPERIMENTS[run.experiment].title} with seed {run.seed}: give one of them.")
-    for other in runs.values():
-        fields = differences(other.folder.config, run.folder.config)
-        if fields:
-            raise BadInput(
-                f"{other.folder.path} and {run.folder.path} are not seeds of one experiment: their configs differ in "
-                f"{', '.join(fields)}."
-            )
-    runs[run.seed] = run
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
@@ -271,8 +274,3 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, 
             yield from _leaves(item, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", json.dumps(item)
-
-
-def _billions(size: str) -> tuple[float, str]:
-    number = size.removesuffix("b")
-    return (float(number) if number.replace(".", "", 1).isdigit() else 0.0, size)

@@ -1,4 +1,7 @@
-"""The paper's jobs, each after what it needs: what is done, what is left and for how long, what failed."""
+"""Runs the paper's jobs, each after what it needs, and reports what is done, what is left, the time left, and failures.
+
+A marker in the workdir remembers each job that is done; the command given again runs the others.
+"""
 
 import contextlib
 import json
@@ -7,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.paper.commands import Job, Place
-from codea1.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, size_of
+from codea1.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, Job, Place, size_of
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from codea1.storage.objects import is_remote
 
@@ -30,7 +32,7 @@ _TRAIN = {True: (45.0, 0.9), False: (85.0, 3.4)}  # by whether the tests are fix
 
 
 def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False) -> bool:
-    """Runs all jobs, or prints their commands; returns whether all went well.
+    """Runs all jobs, or prints their commands; returns whether all ended well.
 
     Args:
       config: file, with its argument after a colon.
@@ -46,7 +48,7 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
         return True
     if is_remote(workdir):
         raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
-    with _handlers({signal.SIGTERM: signal.default_int_handler}):
+    with _handled(signal.default_int_handler, signal.SIGTERM):
         return Schedule(place, Path(place.workdir), sys.executable, own.steps, at_once).run()
 
 
@@ -71,16 +73,22 @@ def _read(given: str, workdir: str) -> tuple[ConfigDict, Place]:
 
 
 @dataclass
-class _RunningJob:
-    """A process of a job; one that asks to be started again is, a few times."""
+class _Process:
+    """The process of a job, started again by `exit_code` where the job asks for that."""
 
     job: Job
-    start: Callable[[], subprocess.Popen[bytes]]
-    log: Path  # gets what it says
+    command: Sequence[str]
+    log: Path  # gets its output
     began: float = field(default_factory=time.monotonic)
+    attempts: int = 0
 
-    def __post_init__(self) -> None:
-        self.process, self._attempts = self.start(), 1
+    def start(self) -> None:
+        self.attempts += 1
+        with self.log.open("ab") as output:
+            # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
+            self.process = subprocess.Popen(
+                self.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     @property
     def seconds(self) -> float:
@@ -90,17 +98,17 @@ class _RunningJob:
     def exit_code(self) -> int | None:
         """Returns the exit code of the last attempt; None while there is one that runs."""
         code = self.process.poll()
-        if code == RESTART_EXIT_CODE and self._attempts < _ATTEMPTS:
-            self.process, self._attempts = self.start(), self._attempts + 1
+        if code == RESTART_EXIT_CODE and self.attempts < _ATTEMPTS:
+            self.start()
             return None
         return code
 
 
 class Schedule:
-    """The jobs of a plan, kept in a folder: a marker for each that is done, and what each said."""
+    """The jobs of a plan, with a folder for their markers and their output."""
 
     def __init__(self, place: Place, folder: Path, python: str, steps: int, at_once: int = 1):
-        """Nothing is written yet.
+        """Plans the jobs; nothing is written yet.
 
         Args:
           folder: `place.workdir`, on a disk.
@@ -110,12 +118,12 @@ class Schedule:
         """
         self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
         self._jobs = place.jobs()
-        self._estimates = {job.name: _estimate(job, steps) for job in self._jobs}
+        self._estimates = {job: _estimate(job, steps) for job in self._jobs}
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
-        self._running: list[_RunningJob] = []
+        self._running: list[_Process] = []
 
     def run(self) -> bool:
-        """Runs what is left, then the report; returns whether all went well.
+        """Runs what is left, then the report; returns whether all ended well.
 
         Raises:
           BadInput: the folder cannot be written.
@@ -148,7 +156,7 @@ class Schedule:
                 time.sleep(_POLL_SECONDS)
                 self._end()
         except BaseException:
-            with _handlers(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
+            with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
                 for each in self._running:
                     each.process.terminate()
                 print(f"stopping: {len(self._running)} jobs save what they have", flush=True)
@@ -157,35 +165,26 @@ class Schedule:
             raise
 
     def _begin(self, waiting: Sequence[Job]) -> list[Job]:
-        """Begins those that can, and returns those that still wait; a job stands after what it needs."""
+        """Begins those that can, and returns those that still wait; a job comes after what it needs."""
         unfinished = {each.job.name for each in self._running}
         left = []
         for job in waiting:
             if failed := [name for name in job.needs if name in self._failures]:
                 self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
-            elif len(self._running) < self._at_once and not unfinished & set(job.needs):
+                continue
+            if len(self._running) < self._at_once and not unfinished & set(job.needs):
                 number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
                 print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
-                self._running.append(self._start(job))
-                unfinished.add(job.name)
+                process = _Process(job, (self._python, *job.arguments), self._folder / _LOGS / f"{job.name}.log")
+                process.start()
+                self._running.append(process)
             else:
                 left.append(job)
-                unfinished.add(job.name)
+            unfinished.add(job.name)
         return left
 
-    def _start(self, job: Job) -> _RunningJob:
-        log = self._folder / _LOGS / f"{job.name}.log"
-
-        def start() -> subprocess.Popen[bytes]:
-            with log.open("ab") as output:
-                # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
-                command = (self._python, *job.arguments)
-                return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-
-        return _RunningJob(job, start, log)
-
     def _end(self) -> None:
-        """Marks those that have ended well as done, and takes down why others failed."""
+        """Writes the markers of those that have ended well, and keeps why others failed."""
         for each in list(self._running):
             code = each.exit_code()
             if code is None:
@@ -193,17 +192,20 @@ class Schedule:
             self._running.remove(each)
             if code == 0:
                 marker = {"command": each.job.command, "seconds": each.seconds}
-                (self._folder / _DONE / f"{each.job.name}.json").write_text(json.dumps(marker) + "\n")
+                self._marker(each.job).write_text(json.dumps(marker) + "\n")
             else:
                 print(f"  {each.job.name} ended with {code}, see {each.log}", flush=True)
-                lines = [line.strip() for line in each.log.read_text(errors="replace").splitlines() if line.strip()]
-                said = lines[-1] if lines else "it said nothing"
-                self._failures[each.job.name] = f"exit code {code}: {said} (all in {each.log})"
+                lines = each.log.read_text(errors="replace").strip().splitlines()
+                last = lines[-1].strip() if lines else "it said nothing"
+                self._failures[each.job.name] = f"exit code {code}: {last} (all in {each.log})"
+
+    def _marker(self, job: Job) -> Path:
+        return self._folder / _DONE / f"{job.name}.json"
 
     def _seconds_taken(self, job: Job) -> float | None:
         """Returns how long a job took; None where it is not done, or was another command then."""
         try:
-            marker = json.loads((self._folder / _DONE / f"{job.name}.json").read_text())
+            marker = json.loads(self._marker(job).read_text())
             return float(marker["seconds"]) if marker["command"] == job.command else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -216,21 +218,20 @@ class Schedule:
         for job in self._jobs:
             if job not in taken and job.name not in self._failures:
                 same = [each for each in taken if each.kind == job.kind] or list(taken)
-                estimated = sum(self._estimates[each.name] for each in same)
-                factor = sum(taken[each] for each in same) / estimated if same else 1.0
-                left += max(0.0, self._estimates[job.name] * factor - spent.get(job, 0.0))
+                factor = sum(taken[each] for each in same) / sum(self._estimates[each] for each in same) if same else 1
+                left += max(0.0, self._estimates[job] * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
 
 
 @contextlib.contextmanager
-def _handlers(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    """Handles signals so inside of the block."""
-    before = {kind: signal.signal(kind, handler) for kind, handler in handlers.items()}
+def _handled(handler: Any, *kinds: signal.Signals) -> Iterator[None]:
+    """Handles signals of these kinds so inside of the block."""
+    before = {kind: signal.signal(kind, handler) for kind in kinds}
     try:
         yield
     finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
+        for kind, own in before.items():
+            signal.signal(kind, own)
 
 
 def _estimate(job: Job, steps: int) -> float:

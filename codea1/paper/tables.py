@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
-from codea1.paper.commands import Place
-from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, recipe, value
+from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Place, recipe, value
 from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
 from codea1.paper.results import Measured, Results, differences, same_questions, samples_of, stacked
 from codea1.runtime.errors import BadInput
@@ -30,7 +29,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands at a row and a column."""
+    """The content of a row in a column."""
 
     ours: Interval | None = None  # shares; None: not measured
     seeds: tuple[int, ...] = ()
@@ -113,7 +112,7 @@ class _Filling:
         return Table(self._layout, self._size, self._columns, _adjusted(rows), notes)
 
     def _scores(self, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
-        """As `Results.scores`, of the table's seeds where it has some."""
+        """Returns `Results.scores` of the table's seeds, of all where it has none."""
         found = self._results.scores(self._size, line, column, before)
         return {seed: taken for seed, taken in found.items() if not self._seeds or seed in self._seeds}
 
@@ -127,7 +126,7 @@ class _Filling:
         return Cell(interval(scores), tuple(by_seed), number)
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
-        """Returns one cell's comparison with that of another row."""
+        """Returns one cell's comparison with that of another row; None where they share no seed or no question."""
         if column.is_curve:
             return None
         before, after = (self._scores(each, column) for each in (against, line))
@@ -142,7 +141,7 @@ class _Filling:
         return None if math.isnan(found.mean) else Comparison(against.title, found, seeds)
 
     def _commands(self, line: Line, column: Column) -> Iterator[str]:
-        """What would fill a cell: the runs that there are not, and their measurement where training makes none."""
+        """Yields what would fill a cell: the missing runs, and their measurement where training makes none."""
         place = self._place
         splits = [measure.split for measure in column.measures if measure.split not in ("", TRAINING_SPLIT)]
         if line.experiment == BASE and splits:
@@ -168,7 +167,7 @@ class _Filling:
         yield self._place.export(tester, str(run.folder.path) if run else self._place.run(tester, seed))
 
     def _samples(self) -> Iterator[str]:
-        """With how many samples of a question each row was measured, where that is the choice of who measured."""
+        """Yields with how many samples of a question each row was measured, where the user chooses that."""
         counts = {}
         for line in self._lines.values():
             taken = (self._results.scores(self._size, line, column).values() for column in self._columns)
@@ -179,7 +178,7 @@ class _Filling:
             yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
 
     def _starts(self) -> Iterator[str]:
-        """From where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
+        """Yields where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
         base = Line(BASE, "Base", BASE)
         for line in self._lines.values():
             if line.experiment in (BASE, SFT_TEST) or line.tester:
@@ -224,13 +223,12 @@ class _Filling:
 
 def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Returns the rows with p-values that are adjusted for all comparisons in them."""
-    found = [comparison.difference.p_value for row in rows for cell in row.cells for comparison in cell.comparisons]
-    p_values = iter(holm([p_value for p_value in found if not math.isnan(p_value)]))
+    found = [each for row in rows for cell in row.cells for each in cell.comparisons]
+    known = [each for each in found if not math.isnan(each.difference.p_value)]
+    p_holm = dict(zip(map(id, known), holm([each.difference.p_value for each in known]), strict=True))
 
     def adjusted(cell: Cell) -> Cell:
-        undefined = [math.isnan(each.difference.p_value) for each in cell.comparisons]
-        each_p = [math.nan if is_undefined else next(p_values) for is_undefined in undefined]
-        pairs = zip(cell.comparisons, each_p, strict=True)
-        return replace(cell, comparisons=tuple(replace(each, p_holm=p_value) for each, p_value in pairs))
+        own = (replace(each, p_holm=p_holm.get(id(each), math.nan)) for each in cell.comparisons)
+        return replace(cell, comparisons=tuple(own))
 
     return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)

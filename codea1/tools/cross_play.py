@@ -24,7 +24,7 @@ from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
 if TYPE_CHECKING:
-    from codea1.evaluation.cross_play import Players
+    from codea1.players.player import Player
 
 STEPS = flags.DEFINE_list("steps", None, "checkpoints that play; all that are there")
 SPLIT = flags.DEFINE_enum("split", "validation", ["validation", "test"], "questions of the run's config that are asked")
@@ -34,15 +34,14 @@ HOSTS = command.define_hosts()
 def main(run: str) -> None:
     hosts = HOSTS()
     # Imports JAX, once the flags are checked.
-    from codea1.evaluation.cross_play import cross_play, matrix
-    from codea1.evaluation.evaluations import write_evaluation
-    from codea1.evaluation.held_out import HeldOut, summary
+    from codea1.evaluation.evaluations import summary, write_evaluation
+    from codea1.evaluation.held_out import HeldOut, cross_play, matrix
     from codea1.training.opened_run import opened_run
 
     with opened_run(run, STEPS.value or [], hosts, _config_with_test_llm) as opened:
         config, parts, steps = opened.config, opened.parts, opened.steps
 
-        def players_of(step: int) -> "Players":
+        def players_of(step: int) -> "Mapping[str, Player]":
             opened.restore(step)
             return parts.players
 

@@ -184,6 +184,7 @@ def test_what_fits_into_a_source_is_never_too_large():
 
 def test_nonprintable_ratio_is_of_the_whole_answer():
     assert parse_suite("é\x00ab", "f").nonprintable_ratio == 0.5
+    assert parse_suite("é", "f").nonprintable_ratio == 1.0
     assert parse_suite("", "f").nonprintable_ratio == 0.0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.tools.sandbox import Case, grade_cases, read_cases
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,8 @@ TRUTH = "def f(n): return n + 1"
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2, isolation="auto") as pool:
+    limits = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0)
+    with SandboxPool(2, limits, isolation="auto") as pool:
         yield pool
 
 

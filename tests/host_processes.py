@@ -1,5 +1,6 @@
 """Programs in processes with virtual devices of their own: of a host alone, or of two hosts together."""
 
+import contextlib
 import functools
 import json
 import os
@@ -65,7 +66,8 @@ class Process:
     def kill(self) -> None:
         """Ends it with SIGKILL, unless it has ended."""
         if not self.has_ended:
-            os.kill(self._pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(self._pid, signal.SIGKILL)
 
     def printed(self) -> tuple[str, str]:
         """Returns what it has written to stdout and to stderr."""

@@ -136,8 +136,6 @@ class Harness:
         self.half_written = 0  # checkpoints, at the time of a kill
         self.log = folder / "log.txt"
         self.config_file = folder / "config.py"
-        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-kill-harness"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         config = make_micro_config(folder / "model", folder / "data")
         config.steps = steps
         config.checkpoint.every = 2
@@ -298,6 +296,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="after that no further run is killed")
     parser.add_argument("--workdir", type=Path, help="empty folder for the runs; a temporary one where it is not given")
     asked = parser.parse_args()
+    # By the environment, or every life would choose another. Lives find what the first one compiled, however small.
+    cache = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/codea1/jax-kill-harness"))
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     flags.FLAGS.unparse_flags()
     random_ = random.Random(asked.seed)
     signals = [signal.SIGKILL] * asked.kills + [signal.SIGTERM] * asked.terms

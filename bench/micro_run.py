@@ -54,8 +54,8 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
         player.warmup_steps = 1
         player.mini_batches = 2
         player.micro_batch_size = 2
-    c.code.max_prompt_length = 40
-    c.test.max_prompt_length = 80
+    c.code.max_prompt_length = 56
+    c.test.max_prompt_length = 56
     c.model.dtype = "float32"
     c.model.remat = "none"
     c.rollout.slots = 8

@@ -20,6 +20,7 @@ GIB = 1 << 30
 
 def changed(config: ConfigDict) -> ConfigDict:
     config.method = "golden"  # one player is enough
+    config.code.max_prompt_length, config.test.max_prompt_length = 40, 80
     config.code.prompt_lengths = (16,)
     config.code.row_lengths = (32,)
     config.code.advantage = "gae"

@@ -1,4 +1,4 @@
-"""When a host joins others, and what a host alone does with the ways to reach them."""
+"""When a host joins others, what it tells them, and what a host alone does with the ways to reach them."""
 
 import glob
 import importlib.util
@@ -7,8 +7,9 @@ import jax
 import pytest
 
 from codea1.runtime import hosts
-from codea1.runtime.errors import BadInput, HostsLate
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, HostsLate
 from codea1.runtime.hosts import Hosts
+from tests.host_processes import finish, start_two
 
 
 class _Joined(Exception):
@@ -84,3 +85,19 @@ def test_a_host_alone_agrees_with_itself():
 
 def _bad() -> None:
     raise BadInput("bad")
+
+
+def test_two_hosts_tell_each_other_things():
+    finish(*start_two(("tests/hosts_two_processes.py",)))
+
+
+def test_a_frozen_host_is_reported_and_ends_the_other():
+    main, frozen = start_two(("tests/frozen_host.py",))
+    try:
+        assert main.wait() == RESTART_EXIT_CODE
+    finally:
+        frozen.kill()
+    _, errors = main.printed()
+    assert "watchdog: host 0 has made no progress" in errors
+    assert "in: step 1 > collective. All its threads:" in errors
+    assert "process_allgather" in errors

@@ -13,8 +13,8 @@ from codea1.models import huggingface, qwen2
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import faults
+from tests.host_processes import finish, start_two
 from tests.models_huggingface_test import CONFIG, random_params
-from tests.two_hosts import finish, start_two
 
 
 @pytest.fixture
@@ -37,8 +37,7 @@ def test_a_checkpoint_in_a_bucket_is_that_of_a_local_folder(folder, tmp_path):
 
 
 def test_two_hosts_read_their_rows_and_write_one_model(folder, bucket):
-    program = ("tests/models_two_hosts.py", f"--folder={folder}", f"--output={bucket}/again")
-    finish(*start_two(program, devices=2))
+    finish(*start_two(("tests/models_two_hosts.py",), f"--folder={folder}", f"--output={bucket}/again"))
     written, read = ModelFolder(f"{bucket}/again"), ModelFolder(folder)
     assert huggingface.load(written.url)[0] == CONFIG
     assert "model.safetensors" in written.names()

@@ -17,8 +17,9 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.sharding import device_mesh
 from tests.evalplus_files import humaneval_row, write_rows
-from tests.two_hosts import finish, outputs, start, start_two
+from tests.host_processes import Process, assert_shown_once, finish, outputs, start_two
 
+SCRIPTED = "tests/scripted.py"
 ROUNDING = {"rtol": 2e-4, "atol": 1e-5}  # of float32, after a few updates with sums over another order
 
 
@@ -26,45 +27,43 @@ ROUNDING = {"rtol": 2e-4, "atol": 1e-5}  # of float32, after a few updates with 
 def run(model_folder, data_folder, tmp_path_factory) -> str:
     """A run with one checkpoint of the policies as they start."""
     config = make_micro_config(model_folder, data_folder)
-    for player in (config.code, config.test):
-        player.micro_batch_size = 4  # rows for four devices
-    folder = RunFolder.open(str(tmp_path_factory.mktemp("run") / "run"), config.to_dict())
     tokenizer, mesh = load_tokenizer(model_folder), device_mesh(config)
     players = [Player(name, config, mesh, tokenizer) for name in ("code", "test")]
+    config.mesh.tensor = 2
+    for player in (config.code, config.test):
+        player.micro_batch_size = 4
+    folder = RunFolder.open(str(tmp_path_factory.mktemp("run") / "run"), config.to_dict())
     checkpoints = Checkpoints(folder.checkpoints, keep_last=1, keep_best=0)
     checkpoints.save(1, {name: state for player in players for name, state in player.states.items()}, {}, score=0.0)
     checkpoints.close()
     return str(folder.path)
 
 
-def told(done: list[tuple[int, str, str]]) -> list[str]:
+def reported(done: list[tuple[int, str, str]]) -> list[str]:
     return [line for _, _, errors in done for line in errors.splitlines() if line.startswith("error")]
 
 
 def test_export_writes_one_folder(run, model_folder, bucket):
-    flags = f"--run={run}", "--dtype=float32", f"--output={bucket}/out"
-    main, other = finish(*start_two(("-m", "codea1.export"), *flags, devices=2))
-    assert main == f"wrote {bucket}/out: the code policy of {run} after step 1, in float32\n"
-    assert other == ""
+    program, flags = ("-m", "codea1.export"), (f"--run={run}", "--dtype=float32", f"--output={bucket}/out")
+    printed = finish(*start_two(program, *flags))
+    assert_shown_once(f"wrote {bucket}/out: the code policy of {run} after step 1, in float32", *printed)
     _, params = huggingface.load(f"{bucket}/out")
     jax.tree.map(np.testing.assert_array_equal, params, huggingface.load(model_folder)[1])
     assert load_tokenizer(f"{bucket}/out").vocab_size == load_tokenizer(model_folder).vocab_size
-    done = outputs(start_two(("-m", "codea1.export"), *flags, devices=2))
+    done = outputs(start_two(program, *flags))
     assert [code for code, _, _ in done] == [2, 2]
-    assert told(done) == [f"error: --output {bucket}/out holds a model already."]
+    assert reported(done) == [f"error: --output {bucket}/out holds a model already."]
 
 
 def test_evaluate_measures_what_one_host_measures(run):
-    program, flags = ("tests/scripted.py", "codea1.evaluate"), (f"--run={run}", "--split=validation")
+    program, flags = (SCRIPTED, "codea1.evaluate"), (f"--run={run}", "--split=validation")
     written = Path(run) / "evaluations" / "validation_step_000001.json"
-    (alone,) = finish(start(program, *flags, devices=4))
+    (alone,) = finish(Process(program, *flags, devices=4))
     of_one = json.loads(written.read_text())
     written.unlink()
-    main, other = finish(*start_two(program, *flags, devices=2))
+    assert "step 1, 3 questions of the validation split" in alone
+    assert_shown_once(alone, *finish(*start_two(program, *flags)))
     assert json.loads(written.read_text()) == of_one
-    assert main == alone
-    assert "step 1, 3 questions of the validation split" in main
-    assert other == ""
     means = {name: metric["mean"] for name, metric in of_one["metrics"].items()}
     assert any(0 < mean < 1 for mean in means.values()), means
 
@@ -74,40 +73,37 @@ def test_a_benchmark_measures_what_one_host_measures(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", *tasks)
     short = "--max_prompt_length=600", "--max_response_length=8", "--slots=8", "--num_tests=3"
     flags = f"--run={run}", "--benchmark=humanevalplus", f"--file={path}", "--samples=4", "--best_of", *short
-    program, evaluations = ("tests/scripted.py", "codea1.evaluate"), Path(run) / "evaluations"
+    program, evaluations = (SCRIPTED, "codea1.evaluate"), Path(run) / "evaluations"
     written = [evaluations / f"humanevalplus{kind}_step_000001.json" for kind in ("", "_best_of_4")]
-    (alone,) = finish(start(program, *flags, devices=4))
+    (alone,) = finish(Process(program, *flags, devices=4))
     of_one = [json.loads(path.read_text()) for path in written]
     shutil.rmtree(evaluations)
-    main, other = finish(*start_two(program, *flags, devices=2))
+    assert_shown_once(alone, *finish(*start_two(program, *flags)))
     assert [json.loads(path.read_text()) for path in written] == of_one
-    assert main == alone
-    assert other == ""
     assert 0 < of_one[0]["metrics"]["avg_at_4"]["mean"] < 1
-    done = outputs(start_two(program, *flags, "--samples=5", devices=2))
+    done = outputs(start_two(program, *flags, "--samples=5"))
     assert [code for code, _, _ in done] == [2, 2]
-    (error,) = told(done)
+    (error,) = reported(done)
     assert error.endswith("holds a run with another config: samples is 4 there and 5 here.")
 
 
 def test_programs_that_need_no_model_are_judged_by_one_host():
     flags = "--benchmark=mbppplus", "--completions=any.jsonl", "--output=any", "--num_processes=2"
-    done = outputs([start(("-m", "codea1.evaluate"), *flags, devices=1)])
+    done = outputs([Process(("-m", "codea1.evaluate"), *flags, devices=1)])
     assert done[0][0] == 2
-    assert told(done) == ["error: --completions are judged by one host: start it on one, without --num_processes."]
+    assert reported(done) == ["error: --completions are judged by one host: start it on one, without --num_processes."]
 
 
 def test_sft_makes_one_model(tmp_path):
     small = "--config.sft.steps=2", "--config.sft.batch_size=8", "--config.sft.row_lengths=()"
-    flags = "--config=configs/tiny.py", *small
+    program, flags = ("-m", "codea1.sft"), ("--config=configs/tiny.py", *small)
 
     def workdir(name: str) -> str:
         return f"--workdir={tmp_path / name}"
 
-    finish(start(("-m", "codea1.sft"), *flags, workdir("one"), devices=4))
-    main, other = finish(*start_two(("-m", "codea1.sft"), *flags, workdir("two"), devices=2))
-    assert f"wrote {tmp_path}/two/model" in main
-    assert other == ""
+    finish(Process(program, *flags, workdir("one"), devices=4))
+    printed = finish(*start_two(program, *flags, workdir("two")))
+    assert_shown_once(f"wrote {tmp_path}/two/model", *printed)
     rows = [read_metrics(RunFolder.existing(str(tmp_path / name)).metrics) for name in ("one", "two")]
     assert [row["step"] for row in rows[1]] == [1, 2]
     for alone, together in zip(*rows, strict=True):
@@ -117,13 +113,13 @@ def test_sft_makes_one_model(tmp_path):
     assert config == same
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **ROUNDING), together, alone)
     assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}
-    main, other = finish(*start_two(("-m", "codea1.sft"), *flags, workdir("two"), devices=2))
-    assert (main, other) == (f"{tmp_path}/two/model is there already.\n", "")
+    printed = finish(*start_two(program, *flags, workdir("two")))
+    assert_shown_once(f"{tmp_path}/two/model is there already.", *printed)
 
 
 def test_sft_refuses_rows_that_the_devices_do_not_divide(tmp_path):
     flags = "--config=configs/tiny.py", f"--workdir={tmp_path / 'new'}", "--config.sft.micro_batch_size=6"
-    done = outputs([start(("-m", "codea1.sft"), *flags, devices=4)])
+    done = outputs([Process(("-m", "codea1.sft"), *flags, devices=4)])
     assert done[0][0] == 2
-    assert told(done) == ["error: config.sft.micro_batch_size is 6; replica x fsdp = 4 must divide it: use 8."]
+    assert reported(done) == ["error: config.sft.micro_batch_size is 6; replica x fsdp = 4 must divide it: use 8."]
     assert not (tmp_path / "new").exists()

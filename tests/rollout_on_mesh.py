@@ -1,15 +1,14 @@
-"""Generation on a mesh in a process of its own: `rollout_on_mesh.py FSDP TENSOR [ADDRESS RANK]`, of two where given.
+"""Generation on a mesh, also as one of two hosts with two devices each.
 
-Prints the samples, and how much was compiled after warm-up, as JSON.
+As a program it prints the samples, and how much was compiled after warm-up, as JSON.
 """
 
 import json
-import os
-import sys
 
 import jax
 
 from codea1.rollout.engine import Engine, Request
+from codea1.runtime import command
 from codea1.runtime.compilations import compiled_functions
 from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
@@ -38,8 +37,10 @@ def generated(fsdp: int, tensor: int) -> dict:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
-    fsdp, tensor = map(int, sys.argv[1:3])
-    if len(sys.argv) > 3:
-        jax.distributed.initialize(sys.argv[3], num_processes=2, process_id=int(sys.argv[4]))
-    print(json.dumps(generated(fsdp, tensor)))
+    hosts = command.define_hosts()
+
+    def main() -> None:
+        hosts()
+        print(json.dumps(generated(2, 2)))
+
+    command.run(main)

@@ -1,14 +1,8 @@
 """The mesh, its rules, and a model cut over devices that do not exist.
 
-A process has one set of devices, so eight virtual devices and two processes live in processes of their own; what they
-check is written in sharding_eight_devices.py and sharding_two_processes.py.
+A process has one set of devices, so eight virtual devices live in a process of their own; what it checks is written in
+sharding_eight_devices.py.
 """
-
-import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +13,8 @@ from jax.sharding import AxisType
 from codea1 import sharding
 from codea1.models.config import named_model, require_divisible, tiny_model
 from codea1.runtime.errors import BadInput
+from tests.host_processes import Process, outputs
 
-TESTS = Path(__file__).parent
 SEVEN = named_model("qwen2.5-coder-7b", vocab_size=1)
 THREE = named_model("qwen2.5-coder-3b", vocab_size=1)
 
@@ -29,36 +23,9 @@ def mesh_of(**sizes: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh(tuple(sizes.get(axis, 1) for axis in sharding.MESH_AXES), sharding.MESH_AXES)
 
 
-def start(*command: str, devices: int) -> subprocess.Popen:
-    flags = {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # of XLA: compiling is most of the time these runs take
-    }
-    return subprocess.Popen(
-        [sys.executable, *command],
-        cwd=TESTS.parent,
-        env=os.environ | flags | {"PYTHONPATH": str(TESTS.parent)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 def test_the_model_on_eight_devices():
-    run = start("-m", "pytest", "-q", "tests/sharding_eight_devices.py", devices=8)
-    output, _ = run.communicate(timeout=300)
-    assert run.returncode == 0, output
-
-
-@pytest.mark.parametrize("program", ["sharding_two_processes.py", "hosts_two_processes.py"])
-def test_two_processes_reach_each_other(program):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    runs = [start(f"tests/{program}", address, str(rank), devices=2) for rank in range(2)]
-    outputs = [run.communicate(timeout=120)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], "\n".join(outputs)
+    ((code, printed, _),) = outputs([Process(("-m", "pytest"), "-q", "tests/sharding_eight_devices.py", devices=8)])
+    assert code == 0, printed
 
 
 @pytest.mark.parametrize(("config", "fsdp", "tensor"), [(SEVEN, 256, 4), (SEVEN, 1, 1), (THREE, 64, 2)])

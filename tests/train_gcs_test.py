@@ -1,11 +1,6 @@
 """A whole run in a bucket: killed, taken up, read; and two processes that write one step there."""
 
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,41 +28,22 @@ from codea1.runtime.hosts import Hosts
 from codea1.storage import faults
 from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, forbidden, no_bucket, reset
+from tests.host_processes import Process, finish, start_two
 from tests.train_test import train
 
 
-def start(config: Path, workdir: str) -> subprocess.Popen:
-    command = [sys.executable, "tests/train_in_bucket.py", f"--config={config}", f"--workdir={workdir}"]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-    }
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)
+def start(config: Path, workdir: str) -> Process:
+    program = ("tests/scripted.py", "codea1.train")
+    return Process(program, f"--config={config}", f"--workdir={workdir}", devices=1)
 
 
-def finish(run: subprocess.Popen) -> str:
-    try:
-        printed, _ = run.communicate(timeout=300)
-    finally:
-        run.kill()
-    assert run.returncode == 0, printed[-3000:]
-    return printed
-
-
-def kill_after_save(run: subprocess.Popen, workdir: str, step: int) -> None:
+def kill_after_save(run: Process, workdir: str, step: int) -> None:
     marker = epath.Path(workdir) / "checkpoints" / str(step) / "commit_success.txt"
-    deadline = time.monotonic() + 240
-    try:
-        while not marker.exists():
-            assert run.poll() is None, run.communicate()[0][-3000:]
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    finally:
-        run.send_signal(signal.SIGKILL)
-        run.communicate()
+    while not marker.exists():
+        assert not run.has_ended, run.printed()
+        time.sleep(0.05)
+    run.kill()
+    run.wait()
 
 
 def promised(workdir: str) -> list[dict]:
@@ -120,7 +96,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     config_file, workdir = write_config(config, tmp_path / "config.py"), f"{bucket}/runs/run"
 
     kill_after_save(start(config_file, workdir), workdir, step=2)
-    printed = finish(start(config_file, workdir))
+    (printed,) = finish(start(config_file, workdir))
 
     assert re.search(f"continuing {workdir} after step [24]", " ".join(printed.split()))
     assert [row["step"] for row in promised(workdir)] == [0, 1, 2, 3, 4]
@@ -183,38 +159,31 @@ def test_a_notebook_reads_a_run_in_a_bucket(uploaded, monkeypatch, path):
 
 
 WRITES = """
-import sys, jax, numpy as np
+import jax, numpy as np
+from absl import flags
 from etils import epath
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-address, index, workdir = sys.argv[1:]
-jax.distributed.initialize(address, 2, int(index))
 from codea1.runs.checkpoints import Checkpoints
-rows = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows"))
-checkpoints = Checkpoints(epath.Path(workdir), keep_last=2, keep_best=0)
-for step in (1, 2, 3):
-    whole = step * np.arange(4096.0, dtype=np.float32).reshape(8, 512)
-    checkpoints.save(step, {"x": jax.make_array_from_callback(whole.shape, rows, lambda at: whole[at])}, {}, None)
-checkpoints.close()
+from codea1.runtime import command
+hosts, folder = command.define_hosts(), flags.DEFINE_string("folder", None, "of checkpoints")
+
+def main():
+    hosts()
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), PartitionSpec("rows"))
+    checkpoints = Checkpoints(epath.Path(folder.value), keep_last=2, keep_best=0)
+    for step in (1, 2, 3):
+        whole = step * np.arange(4096.0, dtype=np.float32).reshape(8, 512)
+        checkpoints.save(step, {"x": jax.make_array_from_callback(whole.shape, rows, lambda at: whole[at])}, {}, None)
+    checkpoints.close()
+
+command.run(main)
 """
 
 
-def test_two_processes_write_their_shards_of_a_step_at_once(bucket: str):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-    }
-    workdir = epath.Path(bucket) / "checkpoints"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    runs = [
-        subprocess.Popen([sys.executable, "-c", WRITES, address, str(index), str(workdir)], env=environment, **pipes)
-        for index in range(2)
-    ]
-    for run in runs:
-        finish(run)
+def test_two_processes_write_their_shards_of_a_step_at_once(bucket: str, tmp_path):
+    program, workdir = tmp_path / "writes.py", epath.Path(bucket) / "checkpoints"
+    program.write_text(WRITES)
+    finish(*start_two((str(program),), f"--folder={workdir}"))
     reader = Checkpoints(workdir, 1, 0, read_only=True)
     assert reader.steps() == [2, 3]
     assert reader.latest() == (3, [])

@@ -1,10 +1,10 @@
-"""`codea1.train` with answers that mean something, and something that befalls the last host when a step begins.
+"""`codea1.train` with answers that mean something, and something that happens to the last host when a step begins.
 
-  train_on_hosts.py [--at=STEP --what=die|freeze|term|hang|lose] [--loaded_books=FOLDER] FLAGS OF codea1.train
+  train_on_hosts.py [--at=STEP --what=die|term|hang|lose] [--loaded_books=FOLDER] FLAGS OF codea1.train
 
-die: it is killed, once the checkpoint of the step before is complete; freeze: it is stopped, as by ^Z; term: it is told
-to end; hang: its sandbox finishes no grading any more; lose: the sandbox of every host judges nothing any more. To
---loaded_books each host exports what it takes up of the Mistake Book, as 0_of_2.jsonl.
+die: it is killed, once the checkpoint of the step before is complete; term: it gets SIGTERM; hang: its sandbox finishes
+no grading any more; lose: the sandbox of every host judges nothing any more. To --loaded_books each host exports what
+it takes up of the Mistake Book, as 0_of_2.jsonl.
 """
 
 import os
@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -31,7 +32,7 @@ from codea1.sandbox.host.grading import Grader, Grading
 from codea1.values.verdict import Verdict
 
 AT = flags.DEFINE_integer("at", None, "step")
-WHAT = flags.DEFINE_enum("what", "die", ["die", "freeze", "term", "hang", "lose"], "what happens then")
+WHAT = flags.DEFINE_enum("what", "die", ["die", "term", "hang", "lose"], "what happens then")
 LOADED_BOOKS = flags.DEFINE_string("loaded_books", None, "folder")
 
 
@@ -48,7 +49,7 @@ def load_and_tell(book: MistakeBook, pages: Pages) -> None:
 
 def batch_of_the_fated(feed: QuestionFeed, step: int) -> list:
     if step + 1 == AT.value and (WHAT.value == "lose" or jax.process_index() == jax.process_count() - 1):
-        {"die": die, "freeze": freeze, "term": term, "hang": hang, "lose": lose}[WHAT.value](step)
+        {"die": die, "term": term, "hang": hang, "lose": lose}[WHAT.value](step)
     return batch(feed, step)
 
 
@@ -56,10 +57,6 @@ def die(step: int) -> None:
     while not (Path(train.WORKDIR.value) / "checkpoints" / str(step) / "commit_success.txt").exists():
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def freeze(step: int) -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def term(step: int) -> None:
@@ -81,6 +78,8 @@ def lose(step: int) -> None:
 
 
 if __name__ == "__main__":
+    # Where no collective notices that a host died, JAX does, after 100 s where it is not asked to be quicker.
+    jax.distributed.initialize = partial(jax.distributed.initialize, heartbeat_timeout_seconds=30)
     ChatTokenizer.decode = scripted_answer
     QuestionFeed.batch = batch_of_the_fated
     MistakeBook.load = load_and_tell

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from tests.conftest import ROOT
+from tests.conftest import QUICK_COMPILATION, ROOT
 
 CACHE = {
     "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
@@ -40,7 +40,7 @@ class Process:
 
     def __init__(self, program: Sequence[str], *flags: str, devices: int, index: int = 0) -> None:
         """Starts it on so many virtual devices, as the host of this index."""
-        flag = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+        flag = f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}"
         environment = os.environ | CACHE | {"XLA_FLAGS": flag}
         request = {"program": program, "flags": flags, "environment": environment}
         self._files = [tempfile.TemporaryFile("a+", errors="replace") for _ in range(2)]  # noqa: SIM115

@@ -20,6 +20,7 @@ from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import laid_out, to_host
+from tests.conftest import QUICK_COMPILATION
 from tests.tiny_policy import make_policy
 
 TOLERANCE = 2e-5
@@ -128,9 +129,8 @@ def refuses_slots_that_are_cut_unevenly() -> bool:
 @pytest.fixture(scope="module")
 def results() -> dict:
     root = Path(__file__).parents[1]
-    # Unoptimised, programs of this size compile in half the time.
     flags = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {QUICK_COMPILATION}",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(root),
     }

@@ -16,7 +16,7 @@ export JAX_PLATFORMS ?= cpu
 # Huge pages for malloc save about a quarter of the gradient step's CPU time on Linux; the variable is ignored elsewhere.
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 
-.PHONY: train tables test hostile lint clean
+.PHONY: train tables test test-long lint clean
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
@@ -29,9 +29,11 @@ tables: $(VENV)/.base
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests
 
-# Every hostile program at every level of isolation, as this user and as another: the tests have a part of that.
-hostile: $(VENV)/.$(EXTRAS)
-	CODEA1_HOSTILE=all $(VENV)/bin/python -m pytest -q tests/sandbox_hostile_test.py
+# What takes long, for a night: hundreds of kills; every hostile program at every level of isolation, as this user and as
+# another. `make test` has a part of each.
+test-long: $(VENV)/.$(EXTRAS)
+	$(VENV)/bin/python -m pytest -q -m long --durations=0 tests
+	CODEA1_HOSTILE=all $(VENV)/bin/python -m pytest -q --durations=0 tests/sandbox_hostile_test.py
 
 lint: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/ruff check .

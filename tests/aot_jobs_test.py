@@ -19,6 +19,7 @@ GIB = 1 << 30
 @pytest.fixture
 def config(micro_config):
     micro_config.method = "golden"  # one player is enough
+    micro_config.code.max_prompt_length, micro_config.test.max_prompt_length = 40, 80
     micro_config.code.prompt_lengths = (16,)
     micro_config.code.row_lengths = (32,)
     micro_config.code.advantage = "gae"

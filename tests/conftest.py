@@ -35,7 +35,14 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
 
 # Files that take minutes, the longest first: started last, they would be all that one of two workers does in the end.
-LONGEST = ("train_hosts_test.py", "train_test.py", "kill_test.py", "train_gcs_test.py", "programs_hosts_test.py")
+LONGEST = (
+    "train_hosts_test.py",
+    "train_test.py",
+    "methods_test.py",
+    "programs_hosts_test.py",
+    "train_gcs_test.py",
+    "kill_test.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

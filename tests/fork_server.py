@@ -1,10 +1,12 @@
 """Forks processes that find everything imported: importing takes longer than most of what tests have them do.
 
 `fork_server.py SOCKET` reads requests from the socket whose descriptor it is given, until that is closed. Each is JSON
-with `program` (a file, or "-m" and a module), `flags` and `environment`, and comes with three descriptors: stdout,
-stderr, and one that its process id and then its exit code are written to. A fork ends as `python PROGRAM FLAGS` would.
+with `arguments` of `python` (a file, or "-m" and a module, and what follows) and `environment`, and comes with three
+descriptors: stdout, stderr, and one that its process id and then its exit code are written to. A fork ends as
+`python ARGUMENTS` would.
 """
 
+import importlib
 import json
 import os
 import runpy
@@ -13,14 +15,18 @@ import socket
 import sys
 
 import fsspec
+from transformers import AutoTokenizer  # noqa: F401
 
-# Everything that defines no flags, and nothing that starts JAX's devices.
-import codea1.evaluation.programs
-import codea1.evaluation.run_report
-import codea1.training.dry_run
-import codea1.training.guards
-import codea1.training.opened_run
-import codea1.training.trainer  # noqa: F401
+# Together they import nearly all; they define no flags and start none of JAX's devices.
+for module in (
+    "evaluation.programs",
+    "evaluation.run_report",
+    "training.dry_run",
+    "training.guards",
+    "training.opened_run",
+    "training.trainer",
+):
+    importlib.import_module(f"codea1.{module}")
 
 
 def become_next() -> dict | None:
@@ -61,10 +67,9 @@ if __name__ == "__main__" and (asked := become_next()):
     os.environ.clear()
     os.environ.update(asked["environment"])
     fsspec.config.set_conf_env(fsspec.config.conf)  # it has read another environment
-    is_module = asked["program"][0] == "-m"
-    name = asked["program"][is_module]
-    sys.argv = [name, *asked["flags"]]
+    is_module = asked["arguments"][0] == "-m"
+    sys.argv = asked["arguments"][is_module:]
     if is_module:
-        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(name, run_name="__main__")
+        runpy.run_path(sys.argv[0], run_name="__main__")

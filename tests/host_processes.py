@@ -42,7 +42,7 @@ class Process:
         """Starts it on so many virtual devices, as the host of this index."""
         flag = f"--xla_force_host_platform_device_count={devices} {QUICK_COMPILATION}"
         environment = os.environ | CACHE | {"XLA_FLAGS": flag}
-        request = {"program": program, "flags": flags, "environment": environment}
+        request = {"arguments": [*program, *flags], "environment": environment}
         self._files = [tempfile.TemporaryFile("a+", errors="replace") for _ in range(2)]  # noqa: SIM115
         self._report, report = os.pipe()
         pipes = [*(file.fileno() for file in self._files), report]

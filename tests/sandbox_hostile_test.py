@@ -30,7 +30,7 @@ def run(python: str, *arguments: str, user: int | None) -> subprocess.CompletedP
 
 
 LEVELS = [("full", None), ("full", NOBODY), ("no_namespaces", None)]
-if os.environ.get("CODEA1_HOSTILE") == "all":  # `make hostile`: every level, as both users
+if os.environ.get("CODEA1_HOSTILE") == "all":  # `make test-long`: every level, as both users
     LEVELS = [(level.value, user) for level in Isolation for user in (None, NOBODY)]
 
 

@@ -20,7 +20,7 @@ from codea1.sandbox import doctor
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.dry_run import DryRun
 from codea1.training.setup import assemble
-from tests.conftest import ROOT
+from tests.host_processes import CACHE, run
 
 
 def rehearse(config: ConfigDict):
@@ -79,39 +79,36 @@ def test_a_sandbox_that_judges_wrongly_is_told(micro_config, monkeypatch):
         rehearse(micro_config)
 
 
-def dry_run(config: ConfigDict, folder: Path, *flags: str) -> subprocess.CompletedProcess:
-    file = write_config(config, folder / "config.py")
-    options = {
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-        "PYTHONDONTWRITEBYTECODE": "1",  # a config file is Python, and would get a __pycache__ beside it
-    }
-    command = [sys.executable, "-m", "codea1.train", f"--config={file}", "--dry_run", *flags]
-    return subprocess.run(command, cwd=folder, env=os.environ | options, capture_output=True, text=True, timeout=300)
-
-
 def test_nothing_is_written_and_no_workdir_is_needed(micro_config, tmp_path):
-    done = dry_run(micro_config, tmp_path)
+    file = write_config(micro_config, tmp_path / "config.py")
+    options = CACHE | {
+        "PYTHONDONTWRITEBYTECODE": "1"
+    }  # or a config file, which is Python, gets a __pycache__ beside it
+    command = [sys.executable, "-m", "codea1.train", f"--config={file}", "--dry_run"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | options, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "dry run done" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["config.py"]
+
+
+def refused(config: ConfigDict, folder: Path, *flags: str) -> str:
+    """What a dry run prints that ends as with bad input."""
+    file = write_config(config, folder / "config.py")
+    code, _, errors = run("-m", "codea1.train", f"--config={file}", "--dry_run", *flags)
+    assert code == 2
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    return errors
 
 
 def test_a_workdir_of_another_run_is_refused(micro_config, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps(micro_config.to_dict() | {"seed": 7}))
-    done = dry_run(micro_config, tmp_path, f"--workdir={other}")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert "seed is 7 there and 0 here" in done.stderr
+    assert "seed is 7 there and 0 here" in refused(micro_config, tmp_path, f"--workdir={other}")
     assert [path.name for path in other.iterdir()] == ["config.json"]
 
 
 def test_bad_input_is_one_sentence(micro_config, tmp_path):
     micro_config.code.model = str(tmp_path / "nothing")
-    done = dry_run(micro_config, tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert str(tmp_path / "nothing") in done.stderr
+    assert str(tmp_path / "nothing") in refused(micro_config, tmp_path)

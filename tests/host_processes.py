@@ -41,7 +41,7 @@ class Process:
 
     def __init__(self, program: Sequence[str], *flags: str, devices: int, index: int = 0) -> None:
         """Starts it on so many virtual devices, as the host of this index."""
-        flag = f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0"
+        flag = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
         environment = os.environ | CACHE | {"XLA_FLAGS": flag}
         request = {"arguments": [*program, *flags], "environment": environment}
         self._files = [tempfile.TemporaryFile("a+", errors="replace") for _ in range(2)]  # noqa: SIM115
@@ -127,3 +127,9 @@ def assert_shown_once(lines: str, main: str, other: str) -> None:
     assert shown
     assert [line for line in shown if line not in main] == []
     assert [line for line in shown if line in other] == []
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `python ARGUMENTS` on one device."""
+    (done,) = outputs([Process(arguments, devices=1)])
+    return done

@@ -129,9 +129,8 @@ def refuses_slots_that_are_cut_unevenly() -> bool:
 @pytest.fixture(scope="module")
 def results() -> dict:
     root = Path(__file__).parents[1]
-    # Unoptimised, programs of this size compile in half the time.
     flags = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(root),
     }

@@ -1,9 +1,6 @@
 """Every method as a run of two steps: it is resumed bit for bit, and does what makes it this method."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -17,7 +14,6 @@ from codea1.config import use_method, validate
 from codea1.game.methods import METHODS, game_rules
 from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
-from codea1.runs.metrics import read_metrics
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
@@ -25,8 +21,8 @@ from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
 from configs import code_a1, tiny
-from tests.conftest import ROOT
-from tests.train_test import assert_same_run, promised, rows, scripted_answers, train
+from tests.host_processes import run
+from tests.train_test import assert_same_run, cut_back, promised, rows, scripted_answers, train
 
 __all__ = ["scripted_answers"]
 
@@ -133,26 +129,17 @@ def test_two_steps_are_one_and_one_more(micro_config, scripted_answers, tmp_path
     micro_config.update(changes)
     validate(micro_config)
     whole = train(micro_config, tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(micro_config, tmp_path / "cut", stop_after=1)
-    assert read_metrics(RunFolder.existing(str(tmp_path / "cut")).metrics)[-1]["step"] == 1
-    resumed = train(micro_config, tmp_path / "cut")
-    assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
+    cut = cut_back(tmp_path / "whole", tmp_path / "cut", step=1)
+    assert_same_run(tmp_path / "whole", cut, whole, train(micro_config, cut))
     check(micro_config, tmp_path / "whole", whole)
     pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), micro_config, 2).replay()
     assert pairs
     assert all(pair.is_equal for pair in pairs)
 
 
-def suites(*flags: str) -> subprocess.CompletedProcess:
+def dump(*flags: str) -> tuple[int, str, str]:
     """The program, with answers that mean something."""
-    command = [sys.executable, str(ROOT / "tests" / "scripted.py"), "codea1.tools.dump_tests", *flags]
-    cache = {
-        "PYTHONPATH": str(ROOT),
-        "JAX_COMPILATION_CACHE_DIR": os.path.expanduser("~/.cache/codea1/jax-tests"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
-    }
-    return subprocess.run(command, cwd=ROOT, env=os.environ | cache, capture_output=True, text=True)
+    return run("tests/scripted.py", "codea1.tools.dump_tests", *flags)
 
 
 def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_path, capsys):
@@ -162,11 +149,13 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     micro_config.game.num_tests = 3
     train(micro_config, tmp_path / "a1")
     file = tmp_path / "suites.jsonl"
-    done = suites(f"--run={tmp_path / 'a1'}", f"--test_model={micro_config.test.model}", f"--output={file}")
-    assert done.returncode == 0, done.stderr
+    code, printed, errors = dump(
+        f"--run={tmp_path / 'a1'}", f"--test_model={micro_config.test.model}", f"--output={file}"
+    )
+    assert code == 0, errors
     written = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(written) > 2
-    assert f"tests of {len(written)} questions; {5 - len(written)} questions have none" in done.stdout
+    assert f"tests of {len(written)} questions; {5 - len(written)} questions have none" in printed
     file.write_text("".join(f"{json.dumps(row)}\n" for row in written[:2]))
 
     micro_config.method = "static_tests"
@@ -181,8 +170,8 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
         (tests,) = [each["tests"] for each in written if each["question_id"] == row["question_id"]]
         assert [run["test"] for run in row["golden"]] == tests
     assert "3 more training questions are left out" in capsys.readouterr().out
-    refused = suites(f"--run={tmp_path / 'static'}", f"--output={file}")
-    assert (refused.returncode, "has no Test LLM" in refused.stderr) == (2, True)
+    code, _, errors = dump(f"--run={tmp_path / 'static'}", f"--output={file}")
+    assert (code, "has no Test LLM" in errors) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 
@@ -19,6 +18,7 @@ from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runtime import errors, hosts
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
+from tests.host_processes import free_address, run
 
 WRITTEN_OUT = {  # in codea1.config, which does not import them
     "model.remat": {*REMAT_POLICIES},
@@ -31,8 +31,9 @@ WRITTEN_OUT = {  # in codea1.config, which does not import them
 }
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True)
+def python(*arguments: str) -> subprocess.CompletedProcess:
+    """A process that imports for itself; see `run` for one that need not."""
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
     ],
 )
 def test_mistakes_on_the_command_line(arguments, said, tmp_path):
-    done = run("codea1.train", *arguments, f"--workdir={tmp_path / 'run'}")
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "Traceback" not in done.stderr
+    code, _, printed = run("-m", "codea1.train", *arguments, f"--workdir={tmp_path / 'run'}")
+    assert code == 2
+    assert said in printed
+    assert printed.count("\n") == 1
+    assert "Traceback" not in printed
     assert not (tmp_path / "run").exists()
 
 
@@ -63,7 +64,7 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
         "from codea1.runtime import command, errors\n"
         f"def main():\n    raise errors.{error}('it is full.')\ncommand.run(main)"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", script)
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
 
 
@@ -91,7 +92,7 @@ def test_other_ends_of_a_program_with_argparse():
 
 
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
-    done = run("codea1.train", "--help")
+    done = python("-m", "codea1.train", "--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Trains a Code LLM and a Test LLM against each other")
     assert "--config:" in done.stdout
@@ -145,10 +146,10 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         ([str(tmp_path)], "--step is missing"),
         ([str(tmp_path), "--step=1"], f"{tmp_path} is not a run folder"),
     ):
-        done = run("codea1.tools.replay", *arguments)
-        assert done.returncode == 2
-        assert said in done.stderr
-        assert done.stderr.count("\n") == 1
+        code, _, printed = run("-m", "codea1.tools.replay", *arguments)
+        assert code == 2
+        assert said in printed
+        assert printed.count("\n") == 1
 
 
 def test_the_default_config_is_possible():
@@ -198,22 +199,19 @@ def test_bad_config_arguments_are_named(text):
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    flags = f"--coordinator_address={address}", "--num_processes=2", f"--process_id={index}"
-    done = run("tests.late_hosts", *flags)
-    assert done.returncode == errors.RESTART_EXIT_CODE, done.stderr
-    assert "error: the other hosts did not come within 1 s" in done.stderr
-    assert "Traceback" not in done.stderr
+    flags = f"--coordinator_address={free_address()}", "--num_processes=2", f"--process_id={index}"
+    code, _, printed = run("tests/late_hosts.py", *flags)
+    assert code == errors.RESTART_EXIT_CODE, printed
+    assert "error: the other hosts did not come within 1 s" in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("flags", [["--process_id=2"], ["--process_id=0", "--coordinator_address=host"], []])
 def test_hosts_that_cannot_be_are_bad_input(flags):
-    done = run("tests.late_hosts", "--coordinator_address=127.0.0.1:1", "--num_processes=2", *flags)
-    assert done.returncode == errors.BAD_INPUT_EXIT_CODE, done.stderr
-    assert "error: the other hosts cannot be joined" in done.stderr
-    assert "Traceback" not in done.stderr
+    code, _, printed = run("tests/late_hosts.py", "--coordinator_address=127.0.0.1:1", "--num_processes=2", *flags)
+    assert code == errors.BAD_INPUT_EXIT_CODE, printed
+    assert "error: the other hosts cannot be joined" in printed
+    assert "Traceback" not in printed
 
 
 def test_the_launcher_restarts_after_the_same_code():

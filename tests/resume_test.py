@@ -14,7 +14,14 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.train import train
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
-from tests.train_test import assert_same_run, assert_something_happened, scripted_answers
+from tests.train_test import (
+    assert_same_run,
+    assert_something_happened,
+    promised,
+    rows,
+    scripted_answers,
+    without_figure,
+)
 
 __all__ = ["scripted_answers"]
 
@@ -42,7 +49,7 @@ class _Life(StopRequest):
 
         parts.feed.batch = batch
         folder = RunFolder.open(str(workdir), config.to_dict())
-        with SandboxPool.of_config(config) as sandbox:
+        with SandboxPool.of_config(config) as sandbox, without_figure():
             self.trainer = Trainer(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
             with self.trainer:
@@ -86,18 +93,19 @@ def crash_in_step(step: int) -> Callable[[Trainer, _Life], None]:
 LIVES = (  # what ends one, how, and the step that the next goes on from
     (in_step(1), Stopped, None),
     (in_step(2), Stopped, 1),
+    (while_validating(2), Stopped, 2),
+    (while_validating(2), Stopped, 2),
+    (crash_in_step(3), _Crash, 2),  # with the validation made up for, and nothing saved since
     (in_step(3), Stopped, 2),  # the end of the first epoch
-    (while_validating(3), Stopped, 3),
-    (crash_in_step(4), _Crash, 3),  # with the validation made up for, and nothing saved since
-    (while_validating(3), Stopped, 3),
-    (in_step(5), Stopped, 4),
-    (in_step(6), Stopped, 5),
-    (while_validating(6), Stopped, 6),
+    (in_step(4), Stopped, 3),
+    (while_validating(4), Stopped, 4),
 )
 
 
 def test_a_run_stopped_in_every_step_and_in_every_validation(micro_config, scripted_answers, tmp_path):
-    micro_config.seed = 1  # one whose best step is not the start, which is not saved
+    micro_config.seed = 7  # one whose best step is not the start, which is not saved
+    micro_config.steps = 4
+    micro_config.validation.every = 2
     micro_config.checkpoint.every = 100  # but for the best and the last, a step is saved where the run was stopped
     whole = _Life(micro_config, tmp_path / "whole", never).trainer
     assert whole._best.step > 0
@@ -111,16 +119,34 @@ def test_a_run_stopped_in_every_step_and_in_every_validation(micro_config, scrip
     assert best(tmp_path / "cut") == best(tmp_path / "whole") == whole._best.step
 
 
-def test_a_step_of_which_the_book_has_learned_is_not_left(micro_config, scripted_answers, tmp_path):
-    micro_config.steps = 2
-    micro_config.game.max_rounds = 3
-    whole = _Life(micro_config, tmp_path / "whole", never).trainer
-    assert whole._position.batches > 2  # so that the second was asked in the first step
+def test_rounds_are_played_until_enough_questions_teach(micro_config, scripted_answers, tmp_path):
+    """A step of which the book has learned is not left, and one that was left is played again from its first round."""
+    config, folder = micro_config, tmp_path / "whole"
+    config.seed = 1  # one whose first step asks twice
+    config.steps, config.game.max_rounds = 3, 3
+    config.validation.every = config.checkpoint.every = 100
+    whole = _Life(config, folder, never).trainer
+    of_step = promised(folder)[1:]
+    assert any(step["code/questions"] > 2 for step in of_step)
+    for step in of_step:
+        solutions = [row for row in rows(folder) if (row["step"], row["player"]) == (step["step"], "code")]
+        rewards = {row["question_id"]: set() for row in solutions}
+        for row in solutions:
+            rewards[row["question_id"]].add(row["reward"])
+        teaching = [question for question, found in rewards.items() if len(found) > 1]
+        assert (len(rewards), len(teaching)) == (step["code/questions"], step["code/questions_that_teach"])
+        assert [row["question_id"] for row in solutions if row["selected"]] == [
+            row["question_id"] for row in solutions if row["question_id"] in teaching[:2]
+        ]
+    assert of_step[0]["code/questions"] > 2
     with pytest.raises(Stopped):
-        _Life(micro_config, tmp_path / "cut", never, ask_in_batch=2)
+        _Life(config, tmp_path / "cut", never, ask_in_batch=2)
     assert steps(tmp_path / "cut") == [1]
-    resumed = _Life(micro_config, tmp_path / "cut", never).trainer
-    assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
+    with pytest.raises(_Crash):
+        _Life(config, tmp_path / "cut", crash_in_step(3))
+    assert steps(tmp_path / "cut") == [1]
+    resumed = _Life(config, tmp_path / "cut", never).trainer
+    assert_same_run(folder, tmp_path / "cut", whole, resumed)
 
 
 def reader(workdir: Path) -> Checkpoints:

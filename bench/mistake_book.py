@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 
 from etils import epath
 
+from codea1.game.calls import Call, Test
 from codea1.game.mistake_book import Evidence, MistakeBook, shards_of_host
-from codea1.game.tests import Call, Test
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.storage.checksums import write_manifest
 from codea1.values import encode_exact

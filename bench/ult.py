@@ -36,7 +36,7 @@ from codea1.evaluation.evaluations import summary
 from codea1.evaluation.mutants import mutants
 from codea1.evaluation.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
 from codea1.game.asserts import parse_assert, read_statement
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import NotPlainData, decode_exact, encode_exact

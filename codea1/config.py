@@ -79,7 +79,9 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.critic.gamma = 1.0  # discount per token
     c.critic.gae_lambda = 1.0
     c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.token_weights
-    c.overlong_buffer = 0  # tokens: over the last so many of max_response_length the reward falls (DAPO); 0: never
+    c.overlong_buffer = (
+        0  # tokens: over the last so many of max_response_length advantages see less reward (DAPO); 0: none
+    )
     c.overlong_penalty = 1.0  # what a response of max_response_length has lost by then
     c.learn_truncated = True  # False: responses cut off at max_response_length are compared but do not train
     return c
@@ -104,7 +106,7 @@ def _game() -> ConfigDict:
     c.num_solutions = 8  # M: solutions per question
     c.num_suites = 8  # N: suites per solution
     c.num_tests = 8  # K: tests asked for in a suite
-    c.reward = "official"  # of codea1.game.rewards: "official", "strict", "strict_tests" or "simple"
+    c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
     c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
     c.mistake_book = True  # replay each question's old failures
     c.history_size = 8  # tests replayed per question

@@ -45,10 +45,10 @@ def train(run: "Trainer | DryRun") -> None:
                 while questions := step.next_questions():  # one batch; with max_rounds, several
                     history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
                     solutions = step.sample_solutions(questions, history)  # 2. M for each question
-                    step.sample_suites(solutions)  # 3. N for each solution, written with its source in sight
-                    step.collect_verdicts()  # 4. of the ground truths and the solutions, which ran meanwhile
+                    step.sample_suites(solutions)  # 3. N for each solution, with its source in the prompt
+                    step.collect_verdicts()  # 4. on replayed and new tests, which have run since 2 and 3
                     step.assign_rewards()  # 5. R_C to each solution, R_T to each suite
-                    step.update_book()  # 6. failed tests enter the Mistake Book, passed ones wear out
+                    step.update_book()  # 6. new tests that failed enter the book, replayed passes wear off
             step.assign_advantages()  # 7. each sample within its group; suites of the most varied solutions
             for player in run.learners:
                 step.learn(player)  # 8. the Code LLM from its solutions, the Test LLM from its suites

@@ -24,9 +24,9 @@ from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
+from codea1.game.calls import Test
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
-from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput
 from codea1.values import decode_exact
 

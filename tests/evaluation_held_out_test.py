@@ -9,9 +9,9 @@ import pytest
 
 from codea1.evaluation.evaluations import summary
 from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, matrix
+from codea1.game.calls import Call, Test
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
-from codea1.game.tests import Call, Test
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts

@@ -20,7 +20,7 @@ from codea1.evaluation.programs import FILES, evaluate_code
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import run
+from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
@@ -389,7 +389,7 @@ def test_tests_are_counted_per_program():
     tests = stated_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
     attempts = [Attempt("q", index, program) for index, program in enumerate([RIGHT, WRONG, "", "def f(x): return 2"])]
     with SandboxPool(2, isolation="auto") as pool:
-        assert run(count_passes(attempts, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
+        assert start(count_passes(attempts, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
 
 
 @pytest.mark.parametrize("sees_solution", [True, False])

@@ -8,8 +8,8 @@ from etils import epath
 
 from bench.micro_run import content
 from codea1.config import default_config
+from codea1.game.calls import Test
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook, shards_of_host
-from codea1.game.tests import Test
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runtime.hosts import Hosts
 from codea1.storage.checksums import write_manifest

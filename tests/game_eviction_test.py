@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codea1.game.calls import Test
 from codea1.game.mistake_book import BookChange, Bound, Evidence, MistakeBook, shards_of_host
-from codea1.game.tests import Test
 from tests.mistake_books import TRUTH, failed, filled, make
 
 A, B, C, D, E = map(make, range(5))

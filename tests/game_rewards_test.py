@@ -1,4 +1,4 @@
-"""Both reward policies against numbers worked out by hand."""
+"""Rewards against numbers worked out by hand."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -43,7 +43,8 @@ def verdicts(letters: str) -> tuple[Verdict, ...]:
 
 
 def suite(letters: str, invalid: int = 0, nonprintable: float = 0.0) -> SuiteOutcome:
-    return SuiteOutcome(verdicts(letters), invalid, nonprintable)
+    ran = verdicts(letters)
+    return SuiteOutcome(ran, invalid, nonprintable, right=tuple(enumerate(ran)))
 
 
 def solution(*suites: str, history: str = "", valid: bool | None = True) -> SolutionOutcome:

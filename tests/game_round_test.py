@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import extract_program, parse_suite
+from codea1.game.calls import Call, Test
 from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import MAX_SHOWN_BYTES, rows, statistics
 from codea1.game.signature import AS_WRITTEN, read_signature
-from codea1.game.tests import Call, Test
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 
@@ -110,7 +110,7 @@ def test_the_book_learns_from_verdicts_of_valid_programs_alone():
         Evidence([[make(0, 1)], [make(1, 2), make(1, 2), make(1, 2)], [make(2, 3)]]),
     )
     round_ = played()
-    round_.update(book)
+    round_.update_book(book)
     # Test 0 is passed by solutions 0 and 3, test 1 by 1 and 3; 2 is not replayed. Solution 2 is invalid, an
     # infrastructure failure says nothing, and nothing was right in the second suite of solution 1.
     assert {test.text for test in book.retrieve("q", 9)} == {
@@ -140,16 +140,16 @@ def test_a_failed_input_is_one_entry_however_it_is_spelled(signature, entries):
         suite(0, [FAIL, FAIL], "assert f(1, 0) == 2", "assert f(2, 0) == 3"),
         suite(1, [FAIL], "assert f(2) == 3"),
     ]
-    Round(2, [QuestionRecord(QUESTION, [solution(0, suites, [])], signature)]).update(book)
+    Round(2, [QuestionRecord(QUESTION, [solution(0, suites, [])], signature)]).update_book(book)
     assert {entry.test.text: entry.frequency for entry in book.pages()["q"].entries.values()} == entries
 
 
 def test_a_round_teaches_the_questions_that_a_book_holds():
     own, other = (range(part, NUM_SHARDS, 2) for part in sorted({0, 1}, key=lambda part: shard_of("q") % 2 != part))
     round_ = played()
-    round_.update(MistakeBook(other))
+    round_.update_book(MistakeBook(other))
     assert (round_.book_change, round_.book_size) == (BookChange(), 0)
-    round_.update(MistakeBook(own))
+    round_.update_book(MistakeBook(own))
     assert (round_.book_change, round_.book_size) == (BookChange(added=3), 3)
 
 
@@ -163,9 +163,9 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
         for call in rules.calls(parsed)
     }
     marked = rules.mark(parsed, answers, AS_WRITTEN)
-    failed = SuiteRecord(0, sample(""), parsed, marked, [FAIL for item in marked if item.kept])
+    failed = SuiteRecord(0, sample(""), parsed, marked, [FAIL for item in marked if item.runs])
     book = MistakeBook()
-    Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update(book)
+    Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update_book(book)
     right, replaced = make(1, 2), make(2, 3)
     assert book.retrieve("q", 9) == ([right] if policy in ("strict", "simple") else [right, replaced])
 

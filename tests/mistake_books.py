@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from codea1.game.book_pages import Pages
+from codea1.game.calls import Call, Test
 from codea1.game.mistake_book import EVICTION_RULES, BookChange, Bound, Evidence, MistakeBook, shards_of_host
-from codea1.game.tests import Call, Test
 from codea1.values import encode_exact
 
 TRUTH = "t"

@@ -4,7 +4,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 
-from codea1.game.tests import Call
+from codea1.game.calls import Call
 from codea1.sandbox.host import Limits, ProgramRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact

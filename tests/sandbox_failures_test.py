@@ -69,7 +69,7 @@ def f():
 def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
-        from codea1.game.tests import Call
+        from codea1.game.calls import Call
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import encode_exact
         pool = SandboxPool(1, isolation="auto")

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import Limits, SandboxPool
 from codea1.values import decode_exact, encode_exact

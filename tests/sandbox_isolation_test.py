@@ -17,7 +17,7 @@ import pytest
 
 from bench.hostile.resources import CLONE
 from bench.sandbox import descendants
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
@@ -375,7 +375,7 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     """
     ask = """
         import sys
-        from codea1.game.tests import Call
+        from codea1.game.calls import Call
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import decode_exact, encode_exact
         level, path, program = sys.argv[1:]

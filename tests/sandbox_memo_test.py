@@ -4,7 +4,7 @@ import gc
 import os
 from pathlib import Path
 
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import Limits, SandboxPool

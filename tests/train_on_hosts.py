@@ -24,8 +24,8 @@ from codea1 import train
 from codea1.data.feed import QuestionFeed
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
+from codea1.game.calls import Test
 from codea1.game.mistake_book import MistakeBook
-from codea1.game.tests import Test
 from codea1.runs.book_export import write_export
 from codea1.runtime import command
 from codea1.sandbox.host.grading import Grader, Grading

@@ -26,10 +26,10 @@ from codea1.data.loader import entry_point, load_questions, parsed
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.rows import json_rows, parquet_rows, staged_file
 from codea1.game.answers import parse_suite
-from codea1.game.ground_truth import answers_equal
+from codea1.game.calls import Test
+from codea1.game.marks import answers_equal
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
-from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool

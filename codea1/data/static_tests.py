@@ -11,8 +11,8 @@ from typing import Any
 from etils import epath
 
 from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.calls import Test
 from codea1.game.question import Question
-from codea1.game.tests import Test
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import location, read, write_atomically
 

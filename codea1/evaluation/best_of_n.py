@@ -12,13 +12,13 @@ from typing import Any
 from codea1.evaluation.benchmarks import CodeBenchmark
 from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
 from codea1.game.answers import parse_suite
+from codea1.game.calls import Test
 from codea1.game.prompts import PromptTemplates, test_messages
 from codea1.game.question import Question
-from codea1.game.tests import Test
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Steps, every, run
+from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
@@ -118,7 +118,7 @@ def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Steps[list[int | None]]:
+def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Awaiting[list[int | None]]:
     """Returns how many of the tests each attempt passes; None where the sandbox failed on any."""
     gradings = yield from every([grader.grade(attempt.program, tests) for attempt in attempts])
     verdicts = [grading.verdicts for grading in gradings]
@@ -139,7 +139,7 @@ def _judged(
         own = attempts[question.id]
         written = [texts[attempt.key] for attempt in own if attempt.key in texts]
         tests = stated_tests(written, question.entry_point, num_tests)
-        running.append((own, len(tests), run(count_passes(own, tests, grader))))
+        running.append((own, len(tests), start(count_passes(own, tests, grader))))
     for own, count, future in running:
         passed = future.result()
         pairs = () if None in passed else zip(own, passed, strict=True)

@@ -25,7 +25,7 @@ from codea1.evaluation.benchmarks import (
 from codea1.evaluation.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Steps, run
+from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import Inputs
 from codea1.sandbox.host.memo import Memo, digest
@@ -61,15 +61,15 @@ class EvalPlus(CodeBenchmark):
         self._lists = Memo(math.inf)  # it is needed for every program
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
-        def steps() -> Steps[ScriptRun]:
+        def steps() -> Awaiting[ScriptRun]:
             ran = yield from self._on_list(question, program, "base")
             if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
                 ran = yield from self._on_list(question, program, "plus")
             return ran
 
-        return run(steps())
+        return start(steps())
 
-    def _on_list(self, question: Question, program: str, which: str) -> Steps[ScriptRun]:
+    def _on_list(self, question: Question, program: str, which: str) -> Awaiting[ScriptRun]:
         judged = yield self._judged(question, which)
         if judged.failure:
             return judged.failure
@@ -81,9 +81,9 @@ class EvalPlus(CodeBenchmark):
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
-        return run(self._recorded(question, which), promised) if is_new else promised
+        return start(self._recorded(question, which), promised) if is_new else promised
 
-    def _recorded(self, question: Question, which: str) -> "Steps[_Judged]":
+    def _recorded(self, question: Question, which: str) -> "Awaiting[_Judged]":
         problem = self._problems[question.id]
         rows = problem.base if which == "base" else problem.plus
         recorder = Recorder(problem.atol)

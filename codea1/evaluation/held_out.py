@@ -17,15 +17,15 @@ from ml_collections import ConfigDict
 from codea1.evaluation.evaluations import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
-from codea1.game.ground_truth import MarkedAssert
+from codea1.game.calls import Test
+from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import FAILED, INFRA, OfficialReward, StrictReward
-from codea1.game.tests import Test
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
-from codea1.runtime.futures import Steps, every, run
+from codea1.runtime.futures import Awaiting, every, start
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host import ScriptRun
@@ -105,7 +105,7 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     shares = Shares(hosts, list(scores))
     suites = _suites(held_out, player)
     for question, shown, parsed in suites:
-        shares.add(question.id, partial(run, _score_suite(held_out.num_tests, grader, question, shown, parsed)))
+        shares.add(question.id, partial(start, _score_suite(held_out.num_tests, grader, question, shown, parsed)))
     scored = shares.collect()
     with hosts.agreed():
         require_judged([lost for _, lost in scored], f"suites for the {held_out.purpose} questions")
@@ -185,7 +185,7 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
-) -> Steps[tuple[Scores, str]]:
+) -> Awaiting[tuple[Scores, str]]:
     """Returns what one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
@@ -213,7 +213,7 @@ def _score_suite(
 
 
 def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:
-    return [item.test for item in marked if item.kept]
+    return [item.test for item in marked if item.runs]
 
 
 def _killed(verdicts: Sequence[Verdict]) -> bool:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from codea1.game.calls import MAX_VALUE_BYTES, Call, Test
 from codea1.game.question import Question
-from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
 from codea1.values import NotPlainData, TooLarge, encode_exact
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
 

@@ -1,12 +1,13 @@
 """What a Mistake Book holds: its entries, a page of them for each question, and how books are merged and searched."""
 
 import base64
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codea1.game.ground_truth import answers_equal
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
+from codea1.game.marks import answers_equal
 from codea1.runtime.errors import BadInput
 
 Identity = tuple[str, bytes]  # `Test.identity`
@@ -53,7 +54,7 @@ class BookEntry:
             hits=_count(row, "hits", least=1),
             last_failed=_count(row, "last_failed"),
             last_passed=None if row.get("last_passed") is None else _count(row, "last_passed"),
-            reward=None if row.get("reward") is None else _share(row, "reward"),
+            reward=None if row.get("reward") is None else _positive(row, "reward"),
         )
 
 
@@ -145,8 +146,8 @@ def _count(row: dict[str, Any], name: str, least: int = 0) -> int:
     return value
 
 
-def _share(row: dict[str, Any], name: str) -> float:
+def _positive(row: dict[str, Any], name: str) -> float:
     value = row.get(name)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
-        raise ValueError(f"{name} is {value!r}, not a number above 0 and at most 1")
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}, not a finite number above 0")
     return float(value)

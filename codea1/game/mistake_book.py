@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from codea1.game.book_pages import BookEntry, Identity, Page, Pages
-from codea1.game.tests import Test
+from codea1.game.calls import Test
 from codea1.runtime.shares import stable_hash
 from codea1.values import encode_exact
 
@@ -105,7 +105,7 @@ class BookChange:
 class Evidence:
     """What one step showed about a question's valid programs, a collection of tests for each program."""
 
-    failed_new: Iterable[Iterable[Test]] = ()  # the new tests that it failed, once per suite that holds them
+    failed_new: Iterable[Iterable[Test]] = ()  # those of this step's suites that it failed, once per suite
     passed_history: Iterable[Iterable[Test]] = ()  # the replayed tests that it passed
     failed_history: Iterable[Iterable[Test]] = ()  # the replayed tests that it failed
     rewards: Mapping[Identity, float] = field(default_factory=dict)  # of the new tests: their best paid suite's
@@ -115,10 +115,11 @@ class Evidence:
 class MistakeBook:
     """A multiset of failed tests for each question; a host's book holds its shards only.
 
-    A test is known by its identity, entry point and arguments: the stated answer is the ground truth's and belongs to
-    them. The book is a function of its updates alone, on any host and in any process; what becomes of a question is a
-    function of the updates with that question, so that books of several hosts are one book in parts. Only a bound of
-    all questions together needs all hosts: each sends its `places` and evicts those of its own that are too many.
+    A test is known by its identity, entry point and arguments: its expected value is the ground truth's answer and
+    belongs to them. The book is a function of its updates alone, on any host and in any process; what becomes of a
+    question is a function of the updates with that question, so that books of several hosts are one book in parts. Only
+    a bound of all questions together needs all hosts: each sends its `places` and evicts those of its own that are too
+    many.
 
     A book kept by reward (`Bound.by_reward`) takes in the failed tests of suites that were paid more than LEAST_REWARD,
     does not wear off, and is drawn from in proportion to reward.
@@ -180,7 +181,7 @@ class MistakeBook:
           question_id: whose entries change.
           ground_truth_digest: `Question.ground_truth_digest`.
           step: which step this is, for the entries' history.
-          evidence: of tests that state the ground truth's own answer.
+          evidence: of tests whose expected value is the ground truth's answer.
 
         Raises:
           ValueError: the question is another host's, or its tests have the answers of another ground truth.

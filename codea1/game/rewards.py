@@ -4,20 +4,20 @@ A reward is None where the sample must not be learned from: infrastructure faile
 it. Rewards are Python floats, float64, and never rounded.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
-from codea1.game.ground_truth import Answer, Mark, MarkedAssert, mark_official, mark_strict
+from codea1.game.calls import Call
+from codea1.game.marks import Answer, Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.question import Question
 from codea1.game.signature import AS_WRITTEN, Signature, read_signature
-from codea1.game.tests import Call
 from codea1.values.verdict import Verdict
 
-FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})
+FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})  # by them new tests enter the Mistake Book
 BLAMELESS = frozenset({Verdict.INVALID, Verdict.INFRA})  # no evidence about the program
 
 INFRA = "infra"  # the sandbox failed
@@ -39,7 +39,7 @@ class SuiteOutcome:
     nonprintable_ratio: float = 0.0
     ground_truth_lost: bool = False  # the sandbox failed to run the ground truth on a call of the suite
     right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
-    num_asserts: int = 0  # that the reward looks at
+    num_asserts: int = 0  # that the reward looks at: not those dropped, nor under strict rules those beyond K
     num_rejected: int = 0  # of them: not read, or asserting nothing of the function under test
 
     @classmethod
@@ -47,7 +47,7 @@ class SuiteOutcome:
         """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts."""
         marks = [item.mark for item in marked]
         invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
-        places = [place for place, item in enumerate(marked) if item.kept]
+        places = [place for place, item in enumerate(marked) if item.runs]
         right = tuple((place, v) for place, v in zip(places, verdicts, strict=False) if marked[place].is_right)
         return cls(
             tuple(verdicts),
@@ -106,7 +106,11 @@ Paid = TypeVar("Paid", SuiteReward, SolutionReward)
 
 
 class Reward(Protocol):
-    """How answers are read and marked, and both players are paid."""
+    """How answers are read and marked, and both players are paid.
+
+    A total is any finite number, or None where the sample is masked. A book by reward takes in tests of suites that
+    were paid more than `mistake_book.LEAST_REWARD`, so totals between 0 and 1 keep that rule's meaning.
+    """
 
     alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
     num_tests: int  # K: asserts asked for in a suite
@@ -252,6 +256,7 @@ class StrictTestsReward(OfficialReward):
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
+        # Infrastructure may have failed on a test that is not right, which `right` no longer shows.
         return StrictReward(self.alpha, self.num_tests).test_reward(
             solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
         )
@@ -286,7 +291,7 @@ class SimpleReward(StrictReward):
 
 
 OFFICIAL = "official"
-REWARDS: dict[str, type[OfficialReward] | type[StrictReward]] = {
+REWARDS: dict[str, Callable[..., Reward]] = {
     OFFICIAL: OfficialReward,
     "strict": StrictReward,
     "strict_tests": StrictTestsReward,

@@ -1,4 +1,4 @@
-"""A Round: everything that happened to a batch of questions in one step.
+"""A Round: everything that happened to the questions of one step.
 
 Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it. A
 record is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
 from codea1.game.book_pages import Identity
-from codea1.game.ground_truth import MarkedAssert
+from codea1.game.calls import Test
+from codea1.game.marks import MarkedAssert
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
@@ -23,7 +24,6 @@ from codea1.game.rewards import (
     top_variance,
 )
 from codea1.game.signature import AS_WRITTEN, Signature
-from codea1.game.tests import Test
 from codea1.values.verdict import Verdict
 
 
@@ -69,7 +69,7 @@ class SuiteRecord:
     @property
     def tests(self) -> list[Test]:
         """The tests that run on the solution, in the order written."""
-        return [item.test for item in self.marked if item.kept]
+        return [item.test for item in self.marked if item.runs]
 
     @property
     def graded(self) -> list[GradedTest]:
@@ -125,13 +125,15 @@ class QuestionRecord:
         """Whether the Code LLM can learn from it: not all of its solutions have the same reward."""
         return len({solution.reward.total for solution in self.solutions if not solution.masked}) > 1
 
-    def update(self, book: MistakeBook, step: int) -> BookChange:
+    def update_book(self, book: MistakeBook, step: int) -> BookChange:
         """Updates the Mistake Book by the verdicts on the question's valid programs.
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
-        or that was lost to infrastructure, neither enters the book nor wears off. What enters was validated in this
-        very step, under any reward: a kept test states the answer in which two runs of the ground truth agreed
-        (`MarkedAssert.test`), whatever the suite stated. Of several spellings of an input the oldest is the entry.
+        or that was lost to infrastructure, neither enters the book nor wears off. A test enters with the answer in
+        which two runs of the ground truth agreed in this step (`MarkedAssert.test`). Which tests run, and so may enter,
+        is the reward's choice (`Reward.mark`): `strict` and `simple` run only right ones, of the first K asserts;
+        `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
+        spellings of an input the oldest is the entry.
         """
         spellings: dict[bytes, Test] = {}
 
@@ -162,7 +164,7 @@ class QuestionRecord:
 
 @dataclass
 class Round:
-    """One step of the game."""
+    """A batch of questions asked in one step, or all batches of the step added up."""
 
     step: int
     questions: list[QuestionRecord] = field(default_factory=list)
@@ -191,7 +193,7 @@ class Round:
         self.book_change += other.book_change
         self.book_size = other.book_size
 
-    def keep(self, count: int) -> None:
+    def train_on_first(self, count: int) -> None:
         """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""
         for question in self.questions:
             if question.rewards_differ and count > 0:
@@ -202,10 +204,10 @@ class Round:
                 for suite in solution.suites:
                     suite.selected = False
 
-    def update(self, book: MistakeBook) -> None:
-        """Updates the Mistake Book with every question that it holds, and records what changed."""
+    def update_book(self, book: MistakeBook) -> None:
+        """Updates the Mistake Book with each of its questions that the book holds, and records what changed."""
         held = [question for question in self.questions if book.holds(question.question.id)]
-        self.book_change = sum((question.update(book, self.step) for question in held), BookChange())
+        self.book_change = sum((question.update_book(book, self.step) for question in held), BookChange())
         self.book_size = book.size
 
     def evict(self, book: MistakeBook, surplus: Sequence[Place]) -> None:

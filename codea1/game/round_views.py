@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from codea1.game.ground_truth import Mark, MarkedAssert
+from codea1.game.calls import Call, source_of
+from codea1.game.marks import Mark, MarkedAssert
 from codea1.game.rewards import FAILED, MASK_REASONS, mean
 from codea1.game.round import GradedTest, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.tests import Call, source_of
 from codea1.values import decode_exact
 from codea1.values.verdict import Verdict
 
@@ -54,7 +54,7 @@ def rows(round_: Round) -> Iterator[Row]:
                     "suite": suite.index,
                     **_sample(suite.sample),
                     "fenced": suite.parsed.fenced,
-                    "asserts": [_assert(item, next(verdicts) if item.kept else None) for item in suite.marked],
+                    "asserts": [_assert(item, next(verdicts) if item.runs else None) for item in suite.marked],
                     **_reward(suite),
                 }
 

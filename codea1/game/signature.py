@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from codea1.game.tests import MAX_VALUE_BYTES, Call
+from codea1.game.calls import MAX_VALUE_BYTES, Call
 from codea1.values import NotPlainData, decode_exact, encode_exact
 from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from codea1.game.ground_truth import Mark
+from codea1.game.marks import Mark
 from codea1.game.rewards import FAILED
 from codea1.runs.folder import RunFolder
 from codea1.storage import json_lines

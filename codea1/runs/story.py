@@ -21,10 +21,10 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.calls import Test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL
-from codea1.game.tests import Test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput

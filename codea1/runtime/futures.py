@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-Steps = Generator[Future, Any, T]  # yields a future, is sent its result, and returns a T
+Awaiting = Generator[Future, Any, T]  # yields a future, is sent its result, and returns a T
 
 
-def run(steps: Steps[T], target: Future[T] | None = None) -> Future[T]:
+def start(steps: Awaiting[T], target: Future[T] | None = None) -> Future[T]:
     """Returns the future of what `steps` returns, `target` where it is given.
 
     Each future that `steps` yields is awaited: its result is sent in, or its exception raised there. `steps` goes on in
@@ -32,9 +32,9 @@ def run(steps: Steps[T], target: Future[T] | None = None) -> Future[T]:
     return promised
 
 
-def every(futures: Sequence[Future[T]]) -> Steps[list[T]]:
+def every(futures: Sequence[Future[T]]) -> Awaiting[list[T]]:
     """Awaits all futures and returns their results in order: `results = yield from every(futures)`."""
     results = []
     for future in futures:
-        results.append((yield future))  # noqa: PERF401: a comprehension cannot yield
+        results.append((yield future))
     return results

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields
 
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.tests import Test
+from codea1.game.calls import Test
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.doctor import examine

@@ -7,7 +7,7 @@ entry point has changed since, the new one is called; where it has not, nothing 
 from collections.abc import Iterable
 
 from codea1.game.book_pages import BookEntry, Page, Pages
-from codea1.game.ground_truth import answers_equal
+from codea1.game.marks import answers_equal
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer

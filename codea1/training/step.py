@@ -14,7 +14,8 @@ from itertools import islice
 from codea1.data.feed import QuestionFeed
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import golden_tests
-from codea1.game.ground_truth import MarkedAssert
+from codea1.game.calls import Test
+from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.prompts import code_messages, test_messages
@@ -22,11 +23,10 @@ from codea1.game.question import Question
 from codea1.game.rewards import INFRA, Reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import statistics
-from codea1.game.tests import Test
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.futures import Steps, run
+from codea1.runtime.futures import Awaiting, start
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
@@ -110,7 +110,8 @@ class Step:
         by_id = {record.question.id: record for record in records}
         self._batch = Round(self.number, records)
         self._shares = Shares(self._hosts, list(by_id))
-        self._graded: list[tuple[SolutionRecord, list[Test] | None]] = []  # the shares' pieces; None: its suites
+        # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites.
+        self._gradings: list[tuple[SolutionRecord, list[Test] | None]] = []
         solved = []
         with self.watch.phase("rollout_code"):
             prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}
@@ -126,7 +127,7 @@ class Step:
                 record.solutions.append(solution)
                 solved.append((record, solution))
                 tests = golden_tests(record.question) if rules.golden else history[record.question.id]
-                self._graded.append((solution, tests))
+                self._gradings.append((solution, tests))
                 self._shares.add(record.question.id, partial(self._grader.grade, solution.program.source, tests))
         for record in records:
             record.solutions.sort(key=lambda solution: solution.index)
@@ -158,15 +159,15 @@ class Step:
                 solution.suites.append(SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point)))
                 if len(solution.suites) == rules.num_suites:
                     solution.suites.sort(key=lambda suite: suite.index)
-                    self._graded.append((solution, None))
-                    grade = partial(run, _grade_suites(record, solution, rules.reward, self._grader))
+                    self._gradings.append((solution, None))
+                    grade = partial(start, _grade_suites(record, solution, rules.reward, self._grader))
                     self._shares.add(record.question.id, grade)
 
     def collect_verdicts(self) -> None:
         """Waits for every grading of all hosts, and writes verdicts into the records of solutions and suites."""
         with self.watch.phase("sandbox_wait"):
             results = self._shares.collect()
-        for (solution, tests), result in zip(self._graded, results, strict=True):
+        for (solution, tests), result in zip(self._gradings, results, strict=True):
             if tests is None:
                 for suite, graded in zip(solution.suites, result, strict=True):
                     suite.marked, suite.verdicts = graded
@@ -202,7 +203,7 @@ class Step:
         self.has_changed_state = True
         batch, book, hosts = self._batch, self._book, self._hosts
         if self._rules.history_size:
-            batch.update(book)
+            batch.update_book(book)
             if book.bound.max_total:
                 places = [place for part in hosts.exchange(book.places()) for place in part]
                 batch.evict(book, book.bound.total_surplus(places))
@@ -215,7 +216,7 @@ class Step:
         if "test" in self._players:
             self.round.select(self._rules.trained_solutions)
         if self._rules.max_rounds > 1:
-            self.round.keep(self._rules.questions_per_step)
+            self.round.train_on_first(self._rules.questions_per_step)
         _assign_advantages(self.round.code_groups(), self._players["code"])
         if "test" in self._players:
             _assign_advantages(self.round.test_groups(), self._players["test"])
@@ -230,21 +231,21 @@ class Step:
 
 def _grade_suites(
     record: QuestionRecord, solution: SolutionRecord, reward: Reward, grader: Grader
-) -> Steps[list[GradedSuite]]:
-    """Runs the ground truth and then, on its answers, the solution: one process each for all suites.
+) -> Awaiting[list[GradedSuite]]:
+    """Has the ground truth answer the calls of all suites, marks the asserts by its answers, and grades the solution.
 
-    Which tests share a process depends on the samples alone and never on when they finished, because a program that
-    keeps state between calls could tell the difference.
+    One grading runs the tests of all suites on the solution. Which tests share a process depends on the samples alone
+    and never on when they finished, because a program that keeps state between calls could tell the difference.
     """
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(record.question.ground_truth, calls)
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
-    tests = [item.test for items in marked for item in items if item.kept]
+    tests = [item.test for items in marked for item in items if item.runs]
     grading = yield grader.grade(solution.program.source, tests)
     verdicts = iter(grading.verdicts)
-    return [(items, list(islice(verdicts, sum(item.kept for item in items)))) for items in marked]
+    return [(items, list(islice(verdicts, sum(item.runs for item in items)))) for items in marked]
 
 
 def _assign_advantages(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:

@@ -76,7 +76,7 @@ class Trainer:
         self._folder = folder
         self._hosts = hosts
         self._allow_previous_step = allow_previous_step
-        self._book = mistake_book(config, hosts)  # of all hosts together
+        self._book = mistake_book(config, hosts)  # this host's shards of it
         self._best = Best()
         self._position = Position()
         self._cursor: Checksum | None = None  # of the metrics when the step that the run resumes from was saved

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Steps, every, run
+from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host import Call, Outcome, ScriptRun, Test
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
@@ -88,9 +88,9 @@ class Grader:
         keys = [digest("answer", source, call.entry_point, call.arguments) for call in calls]
         claims = [self._memo.claim("answer", key, _answer_size) for key in keys]
         fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
-        for start in range(0, len(fresh), _CALLS_PER_RUN):
-            run(self._answered(program, fresh[start : start + _CALLS_PER_RUN]))
-        return run(self._timed(calls, [future for future, _ in claims]))
+        for first in range(0, len(fresh), _CALLS_PER_RUN):
+            start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
+        return start(self._timed(calls, [future for future, _ in claims]))
 
     def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values.
@@ -101,13 +101,13 @@ class Grader:
         """
         known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
         promised, is_new = self._memo.claim("grading", digest("grading", program, *known), _grading_size)
-        return run(self._graded(program, tests, known), promised) if is_new else promised
+        return start(self._graded(program, tests, known), promised) if is_new else promised
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
         key = digest("check", program, script, entry_point)
         promised, is_new = self._memo.claim("check", key, _check_size)
-        return run(self._checked(program, script, entry_point), promised) if is_new else promised
+        return start(self._checked(program, script, entry_point), promised) if is_new else promised
 
     def take_stats(self) -> dict[str, float]:
         """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
@@ -118,7 +118,7 @@ class Grader:
             taken, self._taken = self._taken, now
         return {name: count - taken[name] for name, count in now.items()}
 
-    def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Steps[Grading]:
+    def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Awaiting[Grading]:
         keys = [(test.call.entry_point, test.call.arguments) for test in tests]
         calls: dict[tuple[str, bytes], Call] = {}  # the different ones, in the tests' order
         limits: dict[tuple[str, bytes], float] = {}  # CPU seconds of each
@@ -150,10 +150,10 @@ class Grader:
                 details.append(words.setdefault(outcome.payload, outcome.payload.decode("utf-8", "replace")))
         return Grading(ran.loaded, verdicts, details, ran.cpu_seconds)
 
-    def _checked(self, program: str, script: str, entry_point: str) -> Steps[ScriptRun]:
+    def _checked(self, program: str, script: str, entry_point: str) -> Awaiting[ScriptRun]:
         return (yield self._pool.run_script(script, program, entry_point))
 
-    def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Steps[None]:
+    def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Awaiting[None]:
         """Completes futures with their answers, or with the exception of the pool."""
         try:
             answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
@@ -166,7 +166,7 @@ class Grader:
 
     def _timed(
         self, calls: Sequence[Call], futures: Sequence[Future[GroundTruthAnswer]]
-    ) -> Steps[list[GroundTruthAnswer]]:
+    ) -> Awaiting[list[GroundTruthAnswer]]:
         """Awaits the answers, and remembers how long each took."""
         answers = yield from every(futures)
         for call, answer in zip(calls, answers, strict=True):
@@ -185,7 +185,7 @@ class Grader:
         return known
 
 
-def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Steps[list[GroundTruthAnswer]]:
+def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awaiting[list[GroundTruthAnswer]]:
     """Runs a ground truth twice; returns for each call the answer that both runs agree on, or why there is none.
 
     The second run has another hash seed and takes the calls in the opposite order, so that answers made of set order,
@@ -209,7 +209,7 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Step
     ]
 
 
-def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Steps[list[Outcome]]:
+def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Awaiting[list[Outcome]]:
     """Runs calls, and those that a spent budget kept from running again, as long as any get done."""
     outcomes = [Outcome("not_run")] * len(calls)
     left = list(range(len(calls)))

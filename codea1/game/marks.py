@@ -1,4 +1,4 @@
-"""How the ground truth's answers mark the asserts of a suite, under either rule."""
+"""How the ground truth's answers mark the asserts of a suite, under the official or the strict rule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Protocol
 
 from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
+from codea1.game.calls import MAX_VALUE_BYTES, Call, Test
 from codea1.game.signature import Signature
-from codea1.game.tests import MAX_VALUE_BYTES, Call, Test
 from codea1.values import canonical_of
 
 
@@ -23,7 +23,7 @@ class Answer(Protocol):
 class Mark(StrEnum):
     """What became of one assert."""
 
-    RIGHT = "right"  # its stated answer is the ground truth's
+    RIGHT = "right"  # the answer it states is the ground truth's; officially under any comparison, not only `==`
     WRONG_ANSWER = "wrong answer"  # the ground truth answers the call with another value
     DUPLICATE = "duplicate"  # an earlier assert has the same input
     UNUSABLE = "unusable"  # the ground truth gives no comparable answer
@@ -41,7 +41,7 @@ class MarkedAssert:
     mark: Mark
     detail: str = ""  # the reason of a rejection or of an unusable answer
     truth: bytes | None = None  # exact encoding of the ground truth's answer, where it gives one
-    kept: bool = False  # the reward runs the call on the candidate
+    runs: bool = False  # its call runs on the solution, with `truth` as the expected value
 
     @property
     def is_right(self) -> bool:
@@ -50,8 +50,8 @@ class MarkedAssert:
 
     @property
     def test(self) -> Test | None:
-        """What runs on the candidate: the call with the ground truth's answer; None when the assert is not kept."""
-        return Test(self.parsed.call, self.truth) if self.kept else None
+        """What runs on the solution: the call with the ground truth's answer; None where the call does not run."""
+        return Test(self.parsed.call, self.truth) if self.runs else None
 
 
 def answers_equal(first: bytes, second: bytes) -> bool:
@@ -63,7 +63,7 @@ def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature
     """Marks every assert as the Code-A1 reference implementation does.
 
     Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
-    value, whatever the assert states: a wrong answer costs validity and the test is kept. Asserts beyond the number
+    value, whatever the assert states: a wrong answer costs validity and the test runs. Asserts beyond the number
     asked for are marked like the others. What the reference would execute but is not data is not executed: a call of
     anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
     data is a wrong one. The reference compares calls AS_WRITTEN.
@@ -76,14 +76,14 @@ def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature
         elif item.call is None:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
         else:
-            marked.append(_mark_call(item, answers[item.call], signature, seen, keep_wrong=True))
+            marked.append(_mark_call(item, answers[item.call], signature, seen, run_wrong=True))
     return marked
 
 
 def mark_strict(
     parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature, num_tests: int
 ) -> list[MarkedAssert]:
-    """Marks the first `num_tests` asserts; only right tests are kept, and no later assert counts for anything.
+    """Marks the first `num_tests` asserts; only right tests run, and no later assert counts for anything.
 
     A test is right when its input is unique under the signature, it is on the entry point, with plain-data arguments,
     and states with `==` the ground truth's own answer.
@@ -94,12 +94,12 @@ def mark_strict(
         if item.rejection:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
         else:
-            marked.append(_mark_call(item, answers[item.call], signature, seen, keep_wrong=False))
+            marked.append(_mark_call(item, answers[item.call], signature, seen, run_wrong=False))
     return marked + [MarkedAssert(item, Mark.SURPLUS) for item in parsed.asserts[num_tests:]]
 
 
 def _mark_call(
-    item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, keep_wrong: bool
+    item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, run_wrong: bool
 ) -> MarkedAssert:
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite."""
     if not answer.usable:
@@ -111,5 +111,5 @@ def _mark_call(
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
     seen.add(key)
     if item.answer is None or not answers_equal(item.answer, answer.value):
-        return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, kept=keep_wrong)
-    return MarkedAssert(item, Mark.RIGHT, truth=answer.value, kept=True)
+        return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, runs=run_wrong)
+    return MarkedAssert(item, Mark.RIGHT, truth=answer.value, runs=True)

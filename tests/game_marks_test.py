@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.ground_truth import Mark, answers_equal
+from codea1.game.marks import Mark, answers_equal
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
 from codea1.values import decode_exact, encode_exact
@@ -85,7 +85,7 @@ def test_official_counts_all_asserts_but_dropped_ones():
     parsed, marked = mark("official", *(row[0] for row in TABLE), k=2)
     # wrong answers 3, duplicates 2, unusable 3, rejected 2
     assert SuiteOutcome.of(parsed, marked, ()).invalid == 10
-    assert sum(item.kept for item in marked) == 8
+    assert sum(item.runs for item in marked) == 8
 
 
 def test_strict_reads_the_first_asserts_alone():
@@ -102,7 +102,7 @@ def test_a_wrapped_call_is_not_run_and_costs_validity(policy, validity, wrapped)
     parsed, marked = mark(policy, *lines, k=4)
     assert [item.mark for item in marked][::3] == [Mark.REJECTED] * 2
     assert [item.test for item in marked][::3] == [None] * 2
-    outcome = SuiteOutcome.of(parsed, marked, [Verdict.PASS] * sum(item.kept for item in marked))
+    outcome = SuiteOutcome.of(parsed, marked, [Verdict.PASS] * sum(item.runs for item in marked))
     assert outcome.invalid == 3
     paid = REWARDS[policy](alpha=0.5, num_tests=4).test_reward(SolutionOutcome(True, (outcome,)), outcome)
     assert paid.validity == validity

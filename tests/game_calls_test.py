@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.game.asserts import UNREADABLE, Rejected, parse_assert
-from codea1.game.tests import Call, Test
+from codea1.game.calls import Call, Test
 from codea1.values import encode_exact
 
 

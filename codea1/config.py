@@ -128,7 +128,7 @@ def _sandbox() -> ConfigDict:
     c.isolation = "full"  # or a weaker level of codea1.sandbox.isolation; "auto": the strongest there is
     c.slots = 0  # gradings at once; 0: one per CPU core
     c.cpu_seconds_per_test = 2.0
-    c.cpu_seconds_per_suite = 12.0  # all tests of one solution
+    c.cpu_seconds_per_suite = 12.0  # all suites of one solution; its replayed tests have as much again
     c.cpu_seconds_per_script = 60.0  # a whole benchmark script; the slowest honest ones take half of it
     c.memory_mb = 1024  # MiB of address space
     c.memo_mb = 512  # MiB of the trainer's memory for verdicts and answers that are not computed twice

@@ -114,7 +114,7 @@ def test_command_line(tmp_path):
 LOADED = """
 import runpy, sys
 try: runpy.run_module("codea1.tools.sandbox", run_name="__main__")
-finally: print([name for name in ("jax", "numpy") if name in sys.modules])
+finally: print("jax" in sys.modules)
 """
 
 
@@ -129,7 +129,7 @@ def test_the_command_needs_no_jax(tmp_path):
         text=True,
         timeout=120,
     )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[]"), done
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "False"), done
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared grading cases are not here")

@@ -208,7 +208,7 @@ def test_a_sandbox_that_hangs_is_reported_and_ends_the_run(config_file, tmp_path
     ((code, _, errors),) = outputs([run])
     assert code == RESTART_EXIT_CODE
     assert "in: step 1 > rollout > sandbox. All its threads:" in errors
-    assert "_own_results" in errors
+    assert "in collect" in errors
 
 
 def test_bad_input_is_reported_once_and_ends_every_host(config_file, tmp_path):

@@ -62,7 +62,7 @@ class ParsedAssert:
 
     @property
     def test(self) -> Test | None:
-        """The test that the assert states; None when it is rejected."""
+        """The test with the stated answer, None when it is rejected: for fixed tests (see `MarkedAssert.test`)."""
         return None if self.rejection else Test(self.call, self.answer)
 
 

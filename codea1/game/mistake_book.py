@@ -17,7 +17,7 @@ ALL_SHARDS = range(NUM_SHARDS)
 Place = tuple[float, int, str, Identity]  # a test's rank, first step, question, identity; the least go first
 
 FREQUENCY, REWARD = "frequency", "reward"
-LEAST_REWARD = 0.5  # a book kept by reward takes in tests of suites that were paid more
+LEAST_REWARD = 0.5  # a book kept by reward takes in failed tests whose best paid suite got more
 
 
 def shard_of(question_id: str) -> int:
@@ -121,7 +121,7 @@ class MistakeBook:
     a bound of all questions together needs all hosts: each sends its `places` and evicts those of its own that are too
     many.
 
-    A book kept by reward (`Bound.by_reward`) takes in the failed tests of suites that were paid more than LEAST_REWARD,
+    A book kept by reward (`Bound.by_reward`) takes in failed tests whose best paid suite got more than LEAST_REWARD,
     does not wear off, and is drawn from in proportion to reward.
 
     A question's tests are in order of insertion. With `reference_ties` and a book by frequency they are in the order of
@@ -173,9 +173,10 @@ class MistakeBook:
     def update(self, question_id: str, ground_truth_digest: str, step: int, evidence: Evidence) -> BookChange:
         """Takes in what a step showed about the valid programs of a question that the book holds.
 
-        First every replayed test that a program passed loses 1, and leaves the book at 0; then every new test that a
-        program failed gains 1, or enters with 1. So a test may leave and come back, as the newest, in one update. A
-        replayed test that still fails gains nothing. At last those are evicted that are too many of the question.
+        First every replayed test loses 1 for each program that passed it, and leaves the book at 0 (by reward it loses
+        nothing); then every new test gains 1 for each suite in which a program failed it, or enters with 1. So a test
+        may leave and come back, as the newest, in one update. A replayed test that still fails gains nothing. At last
+        those are evicted that are too many of the question.
 
         Args:
           question_id: whose entries change.

@@ -196,8 +196,8 @@ class StrictReward:
 
     An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
     asserts, f = those of them that the program fails by a wrong value, an error or a timeout. A test that was not run,
-    because the program had spent the suite's time, is a failure of the program in every pass rate and no kill in f/K,
-    so that exhausting the time limit pays neither player.
+    because the program had spent the time of all tests run with it, is a failure of the program in every pass rate and
+    no kill in f/K, so that exhausting the time limit pays neither player.
     """
 
     alpha: float
@@ -343,7 +343,7 @@ def _share_passed(verdicts: Sequence[Verdict]) -> float:
 def _pass_rate(verdicts: Sequence[Verdict]) -> float | None:
     """Returns the share of passes among the tests that are evidence about the program; None when there are none.
 
-    One that was not run shows that the program was too slow: it chooses what it spends the suite's time on.
+    One that was not run shows that the program was too slow: it chooses what it spends its time on.
     """
     telling = [verdict for verdict in verdicts if verdict not in BLAMELESS]
     return _share_passed(telling) if telling else None

@@ -130,7 +130,7 @@ class QuestionRecord:
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. A test enters with the answer in
-        which two runs of the ground truth agreed in this step (`MarkedAssert.test`). Which tests run, and so may enter,
+        which two runs of the ground truth agreed (`MarkedAssert.test`). Which tests run, and so may enter,
         is the reward's choice (`Reward.mark`): `strict` and `simple` run only right ones, of the first K asserts;
         `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
         spellings of an input the oldest is the entry.

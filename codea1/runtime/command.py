@@ -108,8 +108,8 @@ def _set_up_jax() -> None:
             settings["jax_platforms"] = "cuda,cpu" if found else "cpu"
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
-        if "jax" in sys.modules:
-            sys.modules["jax"].config.update(name, value)
+        if jax := sys.modules.get("jax"):
+            jax.config.update(name, value)
 
 
 def _own_flags() -> Iterator[str]:

@@ -110,7 +110,8 @@ class Step:
         by_id = {record.question.id: record for record in records}
         self._batch = Round(self.number, records)
         self._shares = Shares(self._hosts, list(by_id))
-        # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites.
+        # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites. The
+        # first, even of no tests, tells whether the program is valid.
         self._gradings: list[tuple[SolutionRecord, list[Test] | None]] = []
         solved = []
         with self.watch.phase("rollout_code"):

@@ -35,7 +35,7 @@ class CallRun:
     """Sends the program and all calls at once and takes the answers as they come.
 
     A call during which the child hangs or dies costs only itself: a new child resumes at the next call, until the
-    suite's CPU budget is spent.
+    grading's CPU budget is spent.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
-from codea1.runs.folder import RunFolder
+from codea1.runs.folder import RunFolder, leaves
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.isolation import ISOLATIONS
 
@@ -47,7 +47,7 @@ def player(max_prompt_length: int) -> ConfigDict:
 
     c.learning_rate = 1e-6  # peak
     c.warmup_steps = 10  # training steps; the first has learning rate 0
-    c.decay = "cosine"  # after warm-up, to 0 at the last step: "cosine", "linear" or "constant"
+    c.decay = "cosine"  # after warm-up, towards 0 one step after the last: "cosine", "linear" or "constant"
     c.adam_b1 = 0.9
     c.adam_b2 = 0.999
     c.adam_eps = 1e-8
@@ -141,10 +141,10 @@ def _watchdog() -> ConfigDict:
     A run may be continued with others.
     """
     c = ConfigDict()
-    c.compile = 3600.0  # all programs of one player
+    c.compile = 3600.0  # one player's functions of generation, or of learning
     c.rollout = 1800.0  # a chunk of decoding
     c.sandbox = 1800.0  # the next of the gradings
-    c.update = 3600.0  # a training step's optimizer steps of all players
+    c.update = 3600.0  # one player's optimizer steps of a training step
     c.collective = 1800.0  # the other hosts
     c.storage = 1800.0  # a checkpoint, what the run starts from, a step's metrics and samples
     c.restart_after = 600.0  # then the process ends, with the code that the launcher restarts on; 0: never
@@ -366,8 +366,8 @@ def validate(config: ConfigDict) -> None:
         for key in _keys(pattern):
             check(key, _value(config, key) in choices, f"be one of {', '.join(map(str, sorted(choices)))}")
     check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
-    check("code.dual_clip", config.code.dual_clip > 1, "be greater than 1")
-    check("test.dual_clip", config.test.dual_clip > 1, "be greater than 1")
+    for key in _keys("{player}.dual_clip"):
+        check(key, _value(config, key) > 1, "be greater than 1")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,
@@ -383,12 +383,9 @@ def validate(config: ConfigDict) -> None:
     rule = "name a file with method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
-        is_ppo = config[name].advantage == "gae"
-        check(
-            f"{name}.kl_in_reward",
-            is_ppo or not config[name].kl_in_reward,
-            f"be False: config.{name}.advantage is not gae",
-        )
+        has_penalty = config[name].advantage == "gae" and config[name].kl_coefficient > 0
+        rule = f"be False: config.{name}.advantage is not gae, or its kl_coefficient is 0"
+        check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
         longest = config[name].max_response_length
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
     for name in method.policies:
@@ -414,11 +411,14 @@ def config_of(folder: RunFolder) -> ConfigDict:
 
     Fields that older runs lack, and that do not change what is learned, get their defaults.
     """
-    if set(folder.config) != set(default_config()):
-        raise BadInput(f"{folder.path} is not a training run of this version: its config.json has other sections.")
+    default = default_config()
     config = ConfigDict(folder.config)
     for section, field in (("sandbox", "memo_mb"), ("sft", "black_box")):
-        if field not in config[section]:
-            config[section][field] = default_config()[section][field]
+        if section in config and field not in config[section]:
+            config[section][field] = default[section][field]
+    there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default))
+    if there != here:
+        others = ", ".join(sorted(there ^ here)[:3])
+        raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")
     validate(config)
     return config

@@ -21,9 +21,9 @@ from codea1.runtime.errors import BadInput
 # replica: copies of the weights, across slices; fsdp: weights cut and gathered for use; tensor: heads, MLP, vocabulary.
 MESH_AXES = ("replica", "fsdp", "tensor")
 
-Rules = Mapping[str, str | tuple[str, ...] | None]
+AxisRules = Mapping[str, str | tuple[str, ...] | None]
 
-ACTIVATION_RULES: Rules = {
+ACTIVATION_RULES: AxisRules = {
     "batch": ("replica", "fsdp"),
     "heads": "tensor",
     "kv_heads": "tensor",
@@ -33,8 +33,8 @@ ACTIVATION_RULES: Rules = {
     "head_dim": None,
     "norm": None,
 }
-TRAIN_RULES: Rules = {**ACTIVATION_RULES, "embed": "fsdp"}
-ROLLOUT_RULES: Rules = {**ACTIVATION_RULES, "embed": None}
+TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": "fsdp"}
+ROLLOUT_RULES: AxisRules = {**ACTIVATION_RULES, "embed": None}
 
 
 def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -62,24 +62,31 @@ def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None)
     Raises BadInput where they do not fit, or where the mesh cuts batches or slots unevenly.
     """
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
-    data_parallel = mesh.shape["replica"] * mesh.shape["fsdp"]
-    for key, rows in {
-        "code.micro_batch_size": config.code.micro_batch_size,
-        "test.micro_batch_size": config.test.micro_batch_size,
-        "rollout.slots": config.rollout.slots,
-    }.items():
-        if rows % data_parallel:
-            nearest = max(data_parallel, round(rows / data_parallel) * data_parallel)
-            raise BadInput(f"config.{key} is {rows}; replica x fsdp = {data_parallel} must divide it: use {nearest}.")
+    require_multiple("code.micro_batch_size", config.code.micro_batch_size, mesh)
+    require_multiple("test.micro_batch_size", config.test.micro_batch_size, mesh)
+    require_multiple("rollout.slots", config.rollout.slots, mesh)
     return mesh
 
 
-def partition_spec(axes: Sequence[str | None], rules: Rules) -> PartitionSpec:
+def data_parallel(mesh: Mesh) -> int:
+    """Returns into how many parts the mesh cuts the batch axis."""
+    return mesh.shape["replica"] * mesh.shape["fsdp"]
+
+
+def require_multiple(key: str, rows: int, mesh: Mesh) -> None:
+    """Raises BadInput where the mesh cuts the `rows` of field `key` of the config unevenly."""
+    parts = data_parallel(mesh)
+    if rows % parts:
+        nearest = max(round(rows / parts), 1) * parts
+        raise BadInput(f"config.{key} is {rows}; replica x fsdp = {parts} must divide it: use {nearest}.")
+
+
+def partition_spec(axes: Sequence[str | None], rules: AxisRules) -> PartitionSpec:
     """Returns the mesh axes of an array whose dimensions are named `axes`; None is a dimension that is never cut."""
     return PartitionSpec(*(None if axis is None else rules[axis] for axis in axes))
 
 
-def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: Rules) -> dict[str, Any]:
+def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: AxisRules) -> dict[str, Any]:
     """Returns a nested dict of NamedSharding shaped like the parameters, from the logical axes they were declared with.
 
     `abstract_params` is the state of `codea1.models.qwen2.abstract`.

@@ -115,7 +115,7 @@ def test_a_book_by_reward_takes_in_what_was_paid_more_than_half_and_does_not_wea
     book = MistakeBook(bound=BY_REWARD)
     change = book.update("q", TRUTH, 1, paid({A: 0.5, B: 0.51, C: 1.0, D: 0.9}, failed_new=(A, B, C, E)))
     assert change == BookChange(added=2)  # D failed nobody, and E is in no paid suite
-    assert book.retrieve("q", 9) == [C, B]
+    assert kept(book) == [B, C]
     change = book.update("q", TRUTH, 2, paid({B: 0.7, C: 0.6}, passed_history=[[B, C], [B, C]]))
     assert change == BookChange()
     entries = {entry.test: (entry.reward, entry.frequency) for entry in book.pages()["q"].entries.values()}
@@ -127,7 +127,7 @@ def test_a_book_that_was_kept_otherwise_goes_on_by_reward():
     book.load(filled(A, A, B).pages())
     book.update("q", TRUTH, 2, paid({B: 0.6, C: 0.7}))
     assert {entry.test: entry.reward for entry in book.pages()["q"].entries.values()} == {A: None, B: 0.6, C: 0.7}
-    assert book.retrieve("q", 9) == [C, B, A]  # what was never paid comes last
+    assert set(book.retrieve("q", 9, step=3)) == {B, C}  # what was never paid is never drawn
 
 
 def test_a_book_evicts_what_it_holds_of_the_places_and_counts_it():
@@ -152,7 +152,6 @@ def test_a_book_by_reward_is_drawn_from_in_proportion():
         assert abs(first[test] / 4000 - reward / 2.4) < 0.03  # four standard deviations
     # Without replacement: B and then C with .8 / 2.4 * 1.0 / 1.6.
     assert abs(sum(tests == [B, C] for tests in drawn) / 4000 - 0.8 / 2.4 / 1.6) < 0.03
-    assert book.retrieve("q", 9) == [C, B, A]
 
 
 @given(st.lists(st.tuples(st.sampled_from("qrst"), st.integers(0, 9), st.floats(0.51, 1.0)), max_size=30))

@@ -67,7 +67,7 @@ def played() -> Round:
     ]
     round_ = Round(7, [QuestionRecord(QUESTION, solutions)])
     for record in round_.solutions:
-        record.pay_from_suites(STRICT)
+        record.assign_rewards(STRICT)
     return round_
 
 
@@ -248,7 +248,7 @@ def test_statistics_by_hand():
 def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
     record = solution(0, [], [])
     record.golden = [GradedTest(make(0, 1), PASS), GradedTest(make(1, 2), FAIL)]
-    record.pay_from_golden_tests()
+    record.assign_golden_reward()
     metrics = statistics(Round(0, [QuestionRecord(QUESTION, [record]), QuestionRecord(QUESTION)]))
     assert (metrics["code/reward"], metrics["code/pass_rate_golden"]) == (0.5, 0.5)
     assert (metrics["code/group_zero_std_frac"], metrics["code/prompt_too_long"]) == (1.0, 1.0)

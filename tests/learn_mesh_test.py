@@ -67,7 +67,7 @@ def generated(policy) -> tuple[list, tuple[np.ndarray, np.ndarray]]:
         pad_id=0,
     )
     requests = [Request(f"q{row}", tuple(range(4, 5 + row)), 0, 2) for row in range(4)]
-    samples = list(engine.generate(policy.params, requests, seed=0, player="code", step=1, temperature=1.0))
+    samples = list(engine.generate(policy.params, requests, seed=0, stream="code", step=1, temperature=1.0))
     tokens = np.zeros((len(samples), LENGTH), np.int32)
     for row, sample in enumerate(samples):
         ids = sample.prompt_ids + sample.token_ids

@@ -169,7 +169,7 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     for row in of_role(tmp_path / "static", "code"):
         (tests,) = [each["tests"] for each in written if each["question_id"] == row["question_id"]]
         assert [run["test"] for run in row["golden"]] == tests
-    assert "3 more training questions are left out" in capsys.readouterr().out
+    assert "3 more left out: there are no static tests" in capsys.readouterr().out
     code, _, errors = dump(f"--run={tmp_path / 'static'}", f"--output={file}")
     assert (code, "has no Test LLM" in errors) == (2, True)
 

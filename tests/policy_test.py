@@ -13,6 +13,7 @@ from codea1.models import huggingface
 from codea1.players.export import export
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
+from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
@@ -31,11 +32,14 @@ def answers(policy: Policy, purpose: str = "code", **changes: float) -> list[tup
 
 def test_a_checkpoint_and_its_export_answer_alike(run, tmp_path):
     export(run, "test", "3", tmp_path / "exported", "float32", Hosts())
-    of_run = answers(policy_of_run(run, "3", "test", LENGTHS, Hosts()))
+    of_run = answers(policy_of_run(run, 3, "test", LENGTHS, Hosts()))
     of_folder = policy_of_folder("test", str(tmp_path / "exported"), LENGTHS)
     assert answers(of_folder) == of_run
     assert answers(of_folder, purpose="another") != of_run
-    assert answers(policy_of_run(run, "last", "test", LENGTHS, Hosts())) != of_run
+    assert (
+        answers(policy_of_run(run, Checkpoints.reader(run.checkpoints).named("last"), "test", LENGTHS, Hosts()))
+        != of_run
+    )
 
 
 def test_a_prefill_follows_the_head_of_the_answer(model_folder):
@@ -68,7 +72,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
 
 def test_a_frozen_policy_is_that_of_its_folder(run, micro_config):
     frozen = RunFolder(run.path, run.config | {"frozen": "test"})
-    policies = {role: policy_of_run(frozen, "3", role, LENGTHS, Hosts()) for role in ("code", "test")}
+    policies = {role: policy_of_run(frozen, 3, role, LENGTHS, Hosts()) for role in ("code", "test")}
     _, start = huggingface.load(micro_config.test.model)
     jax.tree.map(np.testing.assert_array_equal, policies["test"]._params, start)
     moved = jax.tree.map(lambda x: x * np.float32(1.5), start)

@@ -68,29 +68,6 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [("BadInput", 2), ("StorageFailed", 74), ("StorageOutage", 75), ("HostsLate", 75)]
-)
-def test_programs_with_argparse_end_by_the_same_codes(error, code, capsys):
-    @errors.with_exit_code
-    def main(sentence: str) -> None:
-        raise getattr(errors, error)(sentence)
-
-    assert main("it is\nfull.") == code
-    assert capsys.readouterr().err == "error: it is full.\n"
-
-
-def test_other_ends_of_a_program_with_argparse():
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    assert errors.with_exit_code(lambda: None)() == 0
-    assert errors.with_exit_code(lambda: 1)() == 1
-    assert errors.with_exit_code(interrupted)() == 130
-    with pytest.raises(ZeroDivisionError):
-        errors.with_exit_code(lambda: 1 // 0)()
-
-
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     done = python("-m", "codea1.train", "--help")
     assert done.returncode == 0
@@ -204,6 +181,15 @@ def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
     assert code == errors.RESTART_EXIT_CODE, printed
     assert "error: the other hosts did not come within 1 s" in printed
     assert "Traceback" not in printed
+
+
+def test_a_penalty_in_the_reward_needs_a_coefficient():
+    config = default_config()
+    config.code.advantage, config.code.kl_in_reward = "gae", True
+    validate(config)
+    config.code.kl_coefficient = 0.0
+    with pytest.raises(BadInput, match=r"code\.kl_in_reward"):
+        validate(config)
 
 
 @pytest.mark.parametrize("flags", [["--process_id=2"], ["--process_id=0", "--coordinator_address=host"], []])

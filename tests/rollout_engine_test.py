@@ -10,8 +10,7 @@ from flax import nnx
 
 from codea1.learn.log_probs import make_score
 from codea1.rollout.engine import Engine, Request, Sample
-from codea1.rollout.sampling import Restriction
-from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 from tests.tiny_policy import make_policy
 
 LONGEST_PROMPT, RESPONSE, PAD = 8, 6, 0
@@ -42,7 +41,7 @@ def requests(num: int = 8, num_samples: int = 2, first_sample: int = 0) -> list[
 
 
 def generate(engine: Engine, policy, wanted: list[Request], **changes) -> dict[tuple[str, int], Sample]:
-    arguments = {"seed": 0, "player": "code", "step": 1, "temperature": 1.0} | changes
+    arguments = {"seed": 0, "stream": "code", "step": 1, "temperature": 1.0} | changes
     samples = list(engine.generate(policy.params, wanted, **arguments))
     by_key = {(sample.question_id, sample.index): sample for sample in samples}
     assert len(by_key) == len(samples) == sum(request.num_samples for request in wanted)
@@ -135,8 +134,8 @@ def test_short_prompts_may_have_a_static_length_of_their_own(policy, engine):
     assert_same(generate(make_engine(policy, prompt_lengths=(4,)), policy, wanted), generate(engine, policy, wanted))
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"player": "test"}, {"step": 2}])
-def test_seed_player_and_step_change_the_draws(policy, engine, change: dict):
+@pytest.mark.parametrize("change", [{"seed": 1}, {"stream": "test"}, {"step": 2}])
+def test_seed_stream_and_step_change_the_draws(policy, engine, change: dict):
     wanted = requests()
     samples, others = generate(engine, policy, wanted), generate(engine, policy, wanted, **change)
     assert sum(samples[key].token_ids != others[key].token_ids for key in samples) > len(samples) / 2
@@ -157,7 +156,7 @@ def test_samples_leave_while_others_decode_and_requests_are_pulled_as_slots_come
             pulled.append(request)
             yield request
 
-    samples = engine.generate(policy.params, source(), seed=0, player="code", step=1, temperature=1.0)
+    samples = engine.generate(policy.params, source(), seed=0, stream="code", step=1, temperature=1.0)
     first = next(samples)
     assert len(pulled) < 12
     rest = {(sample.question_id, sample.index): sample for sample in samples}
@@ -183,7 +182,7 @@ def test_long_responses_move_to_fewer_slots_and_longer_spans(policy):
     wanted = requests(16)
     samples = generate(wide, policy, wanted)
     assert any(len(sample.token_ids) > 64 for sample in samples.values())
-    names = {compilation.name for compilation in wide.warm_up()}
+    names = {compilation.name for compilation in compile_all(wide.functions())}
     assert "take 16 of 32 slots" not in names  # it was needed before
     assert_same(generate(make_engine(policy, slots=8, max_response_length=90), policy, wanted), samples)
 
@@ -198,38 +197,38 @@ def test_length_limits_cut_single_requests_short(policy, engine):
         assert (sample.finish_reason == "stop") == (sample.token_ids[-1] in STOPS)
 
 
-def test_after_warm_up_nothing_is_compiled(policy):
+def test_after_compiling_all_nothing_is_compiled(policy):
     engine = make_engine(policy, slots=16, prompt_lengths=(4,), max_response_length=80)
     compiled_functions.clear()  # other tests may have compiled the same
-    compiled = engine.warm_up(restricted=True)
+    compiled = compile_all(engine.functions(restricted=True))
     assert {"prefill 1 x 4", "insert 2 x 8 into 16 slots", "decode 16 slots, span 64"} <= {c.name for c in compiled}
     assert [each.name for each in compiled] == [each.name for each in engine.functions(restricted=True)]
     assert all(compilation.seconds > 0 for compilation in compiled)
     known = set(compiled_functions)
     for number in (1, 5, 24):
-        for restriction in (None, Restriction(top_k=3)):
-            generate(engine, policy, requests(number), restriction=restriction)
+        for top_p in (None, 0.9):
+            generate(engine, policy, requests(number), top_p=top_p)
     assert set(compiled_functions) == known
-    assert engine.warm_up(restricted=True) == []
+    assert compile_all(engine.functions(restricted=True)) == []
 
 
-def test_without_warm_up_only_what_is_used_is_compiled(policy):
+def test_without_compiling_all_only_what_is_used_is_compiled(policy):
     engine = make_engine(policy, prompt_lengths=(4,), max_response_length=7)
     compiled_functions.clear()  # other tests may have compiled the same
-    generate(engine, policy, [Request("q", (5,), 0, 2)], restriction=Restriction(min_p=0.1))
-    left = [compilation.name for compilation in engine.warm_up(restricted=True)]
+    generate(engine, policy, [Request("q", (5,), 0, 2)], top_p=0.9)
+    left = [compilation.name for compilation in compile_all(engine.functions(restricted=True))]
     assert left == ["prefill 1 x 8", "insert 1 x 8 into 8 slots", "decode 8 slots, span 14"]
 
 
 def test_engines_share_what_they_both_call(policy):
     compiled_functions.clear()
     engine, other = make_engine(policy), make_engine(policy, prompt_lengths=(4,))
-    engine.warm_up()
-    assert [each.name for each in other.warm_up()] == ["prefill 1 x 4", "insert 1 x 4 into 8 slots"]
+    compile_all(engine.functions())
+    assert [each.name for each in compile_all(other.functions())] == ["prefill 1 x 4", "insert 1 x 4 into 8 slots"]
 
 
-def test_a_restriction_shapes_draws_and_not_log_probs(policy, engine):
-    samples = generate(engine, policy, requests(), restriction=Restriction(top_k=1)).values()
+def test_top_p_shapes_draws_and_not_log_probs(policy, engine):
+    samples = generate(engine, policy, requests(), top_p=1e-6).values()
     greedy = generate(engine, policy, requests(), temperature=0.0)
     for sample in samples:
         np.testing.assert_array_equal(sample.token_ids, greedy[sample.question_id, sample.index].token_ids)
@@ -271,11 +270,11 @@ def test_no_requests_no_samples(policy, engine):
         (Request("q", (), 0, 1), {}, "question 'q' has 0 tokens"),
         (Request("q", (1,), 0, 1, length_limit=0), {}, "length_limit 0"),
         (Request("q", (1,), 0, 1), {"temperature": -1.0}, "temperature"),
-        (Request("q", (1,), 0, 1), {"restriction": Restriction(top_p=0.0)}, "top_p"),
+        (Request("q", (1,), 0, 1), {"top_p": 0.0}, "top_p"),
     ],
 )
 def test_what_cannot_be_generated_is_refused_at_once(policy, engine, request_: Request, options: dict, message: str):
-    arguments = {"seed": 0, "player": "code", "step": 1, "temperature": 1.0} | options
+    arguments = {"seed": 0, "stream": "code", "step": 1, "temperature": 1.0} | options
     with pytest.raises(ValueError, match=message):
         engine.generate(policy.params, [request_], **arguments)
 

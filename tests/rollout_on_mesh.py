@@ -9,7 +9,7 @@ import jax
 
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime import command
-from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 
@@ -21,10 +21,10 @@ def generated(fsdp: int, tensor: int) -> dict:
     policy = make_policy(fsdp, tensor)
     options = {"max_prompt_length": 6, "max_response_length": RESPONSE, "stop_ids": (STOP, 17), "pad_id": 0, "chunk": 4}
     engine = Engine(policy.graphdef, policy.config, policy.mesh, slots=SLOTS, **options)
-    engine.warm_up()
+    compile_all(engine.functions())
     known = set(compiled_functions)
     requests = [Request(f"q{row}", tuple(range(4, 5 + row % 6)), 0, 3) for row in range(10)]
-    samples = engine.generate(policy.params, requests, seed=0, player="code", step=1, temperature=1.0)
+    samples = engine.generate(policy.params, requests, seed=0, stream="code", step=1, temperature=1.0)
     listed = {f"{s.question_id}/{s.index}": [s.token_ids, s.log_probs.tolist(), s.finish_reason] for s in samples}
     published = to_host(jax.tree.leaves(engine.publish(policy.params)))
     is_equal = [bool((a == b).all()) for a, b in zip(published, to_host(jax.tree.leaves(policy.params)), strict=True)]

@@ -58,6 +58,13 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     RunFolder.open(str(tmp_path), config.to_dict())
 
 
+def test_a_run_of_another_version_is_refused_with_the_fields_that_differ(tmp_path: Path):
+    config = default_config().to_dict()
+    config["game"]["spice"] = config["game"].pop("alpha")
+    with pytest.raises(BadInput, match=r"of this version: its config\.json differs in game\.alpha, game\.spice"):
+        config_of(RunFolder.open(str(tmp_path), config))
+
+
 def test_a_profile_may_be_asked_for_when_a_run_goes_on(tmp_path: Path):
     RunFolder.open(str(tmp_path), {**CONFIG, "profile": {"first_step": 0, "steps": 2}})
     RunFolder.open(str(tmp_path), {**CONFIG, "profile": {"first_step": 7, "steps": 2}})

@@ -84,7 +84,7 @@ def test_a_lease_that_was_given_back_is_free(path: epath.Path):
 
 def test_a_holder_that_was_replaced_ends_at_once(path: epath.Path, holder: subprocess.Popen):
     path.write_text('{"host": "other", "pid": 7}')
-    assert holder.wait(10) == lock.LOST_EXIT_CODE
+    assert holder.wait(10) == lock.STORAGE_EXIT_CODE
     assert "process 7 of host other has taken it over" in holder.stderr.read()
     assert path.exists()
 

@@ -77,8 +77,7 @@ def test_a_resumed_run_has_every_step_once(folder: RunFolder):
     with MetricsWriter(folder) as writer:
         for step in range(1, 6):
             writer.write(step, {"x": step})
-    with MetricsWriter(folder) as writer:
-        writer.truncate_after(3)
+    with MetricsWriter(folder, last_step=3) as writer:
         assert steps(folder) == [1, 2, 3]
         for step in range(4, 7):
             writer.write(step, {"x": 10 * step})
@@ -90,7 +89,7 @@ def test_a_resumed_run_has_every_step_once(folder: RunFolder):
 def test_a_run_begun_anew_forgets_all(folder: RunFolder):
     with MetricsWriter(folder) as writer:
         writer.write(0, {"x": 1})
-        writer.truncate_after(-1)
+    with MetricsWriter(folder, last_step=-1) as writer:
         writer.write(0, {"x": 2})
     assert [row["x"] for row in read_metrics(folder.metrics)] == [2]
     assert [value for *_, value in shown_scalars(folder)] == [2]
@@ -113,8 +112,7 @@ def test_a_writer_that_was_killed_leaves_a_beginning(folder: RunFolder):
     killed.flush()
     killed.write(4, {"x": 4})  # in a bucket it may be lost
     assert steps(folder) in ([1, 2, 3], [1, 2, 3, 4])
-    with MetricsWriter(folder) as writer:
-        writer.truncate_after(3)
+    with MetricsWriter(folder, last_step=3) as writer:
         writer.write(4, {"x": 40})
     assert [row["x"] for row in read_metrics(folder.metrics)] == [1, 2, 3, 40]
     assert [value for *_, value in shown_scalars(folder)] == [1, 2, 3, 40]
@@ -128,8 +126,7 @@ def test_flush_tells_what_is_there(folder: RunFolder):
         assert one == checksum(folder.metrics)
         writer.write(2, {"x": 0.2})
         assert writer.flush() == checksum(folder.metrics) != one
-    with MetricsWriter(folder) as writer:
-        writer.truncate_after(1)
+    with MetricsWriter(folder, last_step=1) as writer:
         assert writer.flush() == one
 
 

@@ -150,7 +150,7 @@ class Evaluation:
         if url:
             with self.hosts.agreed():
                 return policy_of_folder(role, url, self.spec.lengths)
-        return policy_of_run(self.run, str(self.step), role, self.spec.lengths, self.hosts)
+        return policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""

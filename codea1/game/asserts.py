@@ -54,7 +54,6 @@ class ParsedAssert:
     """What one assert states, before any reward judges it."""
 
     source: str  # as written
-    operator: str = ""  # first comparison operator, such as "=="; empty without a comparison
     call: Call | None = None  # None: it does not call the entry point with plain data
     answer: bytes | None = None  # exact encoding of the first right-hand side; None: not plain data
     rejection: str = ""  # why it is not `assert entry_point(plain data) == plain data`; empty when it is
@@ -167,14 +166,13 @@ def _read_assert(
         return ParsedAssert(source, rejection=NO_COMPARISON, dropped=fenced)
     operator = _OPERATORS[type(compare.ops[0])]
     if not isinstance(compare.left, ast.Call):
-        return ParsedAssert(source, operator, rejection=NO_CALL, dropped=fenced)
+        return ParsedAssert(source, rejection=NO_CALL, dropped=fenced)
     reasons = [CHAINED] if len(compare.ops) > 1 else [] if operator == "==" else [f"operator {operator}"]
     call = _read_call(compare.left, entry_point, inlined, budget)
     answer = _read_answer(compare.comparators[0], budget)
     reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
     return ParsedAssert(
         source,
-        operator,
         None if isinstance(call, Rejected) else call,
         None if isinstance(answer, Rejected) else answer,
         "; ".join(reasons),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from codea1.values import decode_exact, encode_exact
 
-# Of a test's arguments and of its answer, since the Mistake Book and every checkpoint keep them. What is written out in
-# the source of a test fits; what is only described there, such as [0] * 100000, may not.
+# Most bytes of a test's encoded arguments, and of its answer: the Mistake Book and every checkpoint keep them. What is
+# written out in the source of a test fits; what is only described there, such as [0] * 100000, may not.
 MAX_VALUE_BYTES = 1 << 16
 
 

@@ -11,7 +11,7 @@ from codea1.game.calls import Test
 from codea1.runtime.shares import stable_hash
 from codea1.values import encode_exact
 
-NUM_SHARDS = 64  # for good: books are kept by shard, whatever the number of hosts
+NUM_SHARDS = 64  # fixed: saved books are split by it, whatever the number of hosts
 ALL_SHARDS = range(NUM_SHARDS)
 
 Place = tuple[float, int, str, Identity]  # a test's rank, first step, question, identity; the least go first
@@ -36,8 +36,8 @@ class Bound:
 
     max_tests: int = 0  # per question; 0: all
     rule: str = FREQUENCY  # of EVICTION_RULES
-    seed: int = 0  # of "reservoir"
-    max_total: int = 0  # of all questions, over all hosts; 0: all
+    seed: int = 0  # of "reservoir", and of the draws of "reward"
+    max_total: int = 0  # of all questions, over all hosts (`total_surplus`); 0: all
 
     @property
     def by_reward(self) -> bool:
@@ -52,7 +52,7 @@ class Bound:
     def total_surplus(self, places: Iterable[Place]) -> list[Place]:
         """Returns those of all hosts' places that are too many."""
         ranked = sorted(places)
-        return ranked[: max(len(ranked) - self.max_total, 0)] if self.max_total else []
+        return ranked[: max(len(ranked) - self.max_total, 0)]
 
     def surplus(self, question_id: str, entries: Sequence[BookEntry]) -> list[BookEntry]:
         """Returns the entries that are too many; `entries` are all of a question's, in the book's order.
@@ -151,21 +151,19 @@ class MistakeBook:
         page = self._pages.get(question_id)
         return [entry.test for entry in page.entries.values()] if page else []
 
-    def retrieve(self, question_id: str, k: int, step: int | None = None) -> list[Test]:
+    def retrieve(self, question_id: str, k: int, step: int = 0) -> list[Test]:
         """Returns at most `k` tests to replay: the most frequent, equally frequent ones in the book's order.
 
-        A book kept by reward returns those drawn for a step, or without one, as for an evaluation, the best paid. They
-        are drawn one after the other in proportion to reward; tests without a reward are never drawn.
+        A book kept by reward draws them for the step, one after the other in proportion to reward; tests without a
+        reward are never drawn.
         """
         page = self._pages.get(question_id)
         entries = list(page.entries.values()) if page else []
-        if self.bound.by_reward and step is not None:
+        if self.bound.by_reward:
             # Sampling without replacement by the largest u ** (1 / reward) (Efraimidis and Spirakis 2006).
             key = (self.bound.seed, step, question_id)
             entries = [entry for entry in entries if entry.reward]
             entries.sort(key=lambda entry: math.log(_uniform(key, entry)) / entry.reward, reverse=True)
-        elif self.bound.by_reward:
-            entries.sort(key=_reward, reverse=True)
         else:
             entries.sort(key=lambda entry: entry.frequency, reverse=True)
         return [entry.test for entry in entries[:k]]
@@ -175,8 +173,8 @@ class MistakeBook:
 
         First every replayed test loses 1 for each program that passed it, and leaves the book at 0 (by reward it loses
         nothing); then every new test gains 1 for each suite in which a program failed it, or enters with 1. So a test
-        may leave and come back, as the newest, in one update. A replayed test that still fails gains nothing. At last
-        those are evicted that are too many of the question.
+        may leave and come back, as the newest, in one update. A replayed test that still fails gains nothing. Finally
+        the question's surplus entries are evicted.
 
         Args:
           question_id: whose entries change.
@@ -202,9 +200,7 @@ class MistakeBook:
         return BookChange(added, removed, len(surplus))
 
     def places(self) -> list[Place]:
-        """Returns where every test stands, for all hosts to know; empty without a bound of all questions together."""
-        if not self.bound.max_total:
-            return []
+        """Returns where every test stands, for all hosts to know."""
         return [self.bound.place(id, entry) for id, page in self._pages.items() for entry in page.entries.values()]
 
     def evict(self, places: Iterable[Place]) -> int:

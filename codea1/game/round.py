@@ -99,7 +99,7 @@ class SolutionRecord:
         """Whether the sample has no reward to learn from."""
         return self.reward is None or self.reward.total is None
 
-    def pay_from_suites(self, reward: Reward) -> None:
+    def assign_rewards(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
         suites = tuple(SuiteOutcome.of(suite.parsed, suite.marked, suite.verdicts) for suite in self.suites)
         outcome = SolutionOutcome(self.program_valid, suites, tuple(graded.verdict for graded in self.history))
@@ -107,7 +107,7 @@ class SolutionRecord:
         for suite, suite_outcome in zip(self.suites, suites, strict=True):
             suite.reward = reward.test_reward(outcome, suite_outcome)
 
-    def pay_from_golden_tests(self) -> None:
+    def assign_golden_reward(self) -> None:
         """Gives the solution the golden-tests reward; all verdicts must be in."""
         self.reward = golden_reward(self.program_valid, [graded.verdict for graded in self.golden])
 

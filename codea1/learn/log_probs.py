@@ -1,6 +1,6 @@
 """Log-probabilities and entropies of given tokens, never holding logits [B, T, V] at once.
 
-The vocabulary makes logits the largest array of the whole program, so they exist for one chunk of time at a time and
+The vocabulary makes logits the largest array of an update, so they exist for one chunk of time at a time and
 are computed again in the backward pass instead of being stored.
 """
 

@@ -31,7 +31,7 @@ class AdamWConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Linear warm-up, then decay to 0. The defaults are those of the Code-A1 paper."""
+    """Linear warm-up, then decay. The defaults are those of the Code-A1 paper."""
 
     peak: float = 1e-6
     warmup_steps: int = 10  # training steps

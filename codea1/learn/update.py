@@ -30,9 +30,9 @@ from codea1.models.qwen2 import Params
 from codea1.runtime.compilations import Function
 from codea1.sharding import laid_out, to_host
 
-Metrics = dict[str, jax.Array]
+DeviceMetrics = dict[str, jax.Array]
 # A micro-batch's share of the loss, log-probs [B, T] and per-token diagnostics [B, T] that are 0 outside the response.
-MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, Metrics]]]
+MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]]
 
 
 @jax.tree_util.register_dataclass
@@ -145,8 +145,8 @@ class Update:
 class UpdateReport:
     """What an update found, still on the devices, so that the next one need not wait for it."""
 
-    sums: list[Metrics]  # of each micro-batch, over its tokens
-    applied: Metrics
+    sums: list[DeviceMetrics]  # of each micro-batch, over its tokens
+    applied: DeviceMetrics
     log_probs: list[jax.Array]  # [B, T] of each micro-batch, before the step
 
     def metrics(self) -> dict[str, float]:
@@ -175,7 +175,7 @@ class PolicyLoss:
     log_prob_chunk: int  # tokens of each device whose logits exist at once
     temperature: float = 1.0  # the policy that is trained is softmax(logits / temperature), the one that sampled
 
-    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
+    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
         # 0 * NaN would leak through both the sum and the gradient.
         def inside(x: jax.Array | None) -> jax.Array | None:
@@ -209,7 +209,7 @@ class SupervisedLoss:
     graphdef: nnx.GraphDef
     log_prob_chunk: int  # tokens of each device whose logits exist at once
 
-    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
+    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
         log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
         cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
         diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}
@@ -255,7 +255,7 @@ def _zeros(params: Params) -> Params:
 
 def _accumulate(
     micro_loss: MicroLoss, params: Params, gradients: Params, batch: Any
-) -> tuple[Params, Metrics, jax.Array]:
+) -> tuple[Params, DeviceMetrics, jax.Array]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
     (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask_BT).astype(jnp.float32)}
@@ -267,7 +267,7 @@ def _accumulate(
 
 def _apply(
     optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: jax.Array
-) -> tuple[TrainState, Metrics]:
+) -> tuple[TrainState, DeviceMetrics]:
     """Returns the state after one step of AdamW, or the state as it was when the gradients are not finite.
 
     Metrics: "grad_norm" before clipping, "update_norm" (0 when skipped), "param_norm" before the step, and "skipped",

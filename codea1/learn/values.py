@@ -7,15 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codea1.learn.batch import batch_sharding
-from codea1.learn.update import Metrics
+from codea1.learn.batch import Array, batch_sharding
+from codea1.learn.update import DeviceMetrics
 from codea1.models.qwen2 import Params
-
-Array = np.ndarray | jax.Array
 
 
 @jax.tree_util.register_dataclass
@@ -79,7 +76,7 @@ class ValueLoss:
     graphdef: nnx.GraphDef
     value_clip: float  # see `value_loss`
 
-    def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, Metrics]]:
+    def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
         values_BT = token_values(self.graphdef, params, batch.tokens_BT)
         loss_BT = value_loss(values_BT, batch.old_values_BT, batch.returns_BT, self.value_clip)
         loss_BT = jnp.where(batch.response_mask_BT, loss_BT, 0.0)

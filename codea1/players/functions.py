@@ -24,7 +24,7 @@ from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
 from codea1.models.qwen2 import Params
 from codea1.rollout.engine import Engine
 from codea1.runtime.compilations import Function
-from codea1.sharding import TRAIN_RULES, laid_out, param_shardings
+from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
 
 
 class PlayerFunctions:
@@ -54,7 +54,7 @@ class PlayerFunctions:
             own.row_lengths,
             own.max_prompt_length + own.max_response_length,
             own.micro_batch_size,
-            multiple=mesh.shape["replica"] * mesh.shape["fsdp"],
+            multiple=data_parallel(mesh),
         )
         self.optimizer = adamw(own)
         self.shardings = state_shardings(param_shardings(self._declared, mesh, TRAIN_RULES), self.optimizer)
@@ -77,7 +77,7 @@ class PlayerFunctions:
 
     @property
     def generation(self) -> list[Function]:
-        """All that answering calls; evaluation with a restriction has more."""
+        """All that answering calls; evaluation with top_p has more."""
         return self.engine.functions()
 
     @property

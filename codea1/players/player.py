@@ -162,7 +162,7 @@ class Player:
         temperature = self._config.temperature if temperature is None else temperature
         stream = f"{role or self.name}/{purpose}"
         return self.functions.engine.generate(
-            self.params, requests, seed=self._seed, player=stream, step=step, temperature=temperature
+            self.params, requests, seed=self._seed, stream=stream, step=step, temperature=temperature
         )
 
     def call_between_chunks(self, function: Callable[[], None]) -> None:

@@ -15,18 +15,13 @@ from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import PlayerFunctions
 from codea1.rollout.engine import Request, Sample
-from codea1.rollout.sampling import Restriction
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import make_mesh
 
-MODEL_PROMPT_LENGTH, MODEL_RESPONSE_LENGTH, MODEL_SLOTS = (
-    4096,
-    2048,
-    64,
-)  # of a folder, which states none
+MODEL_LENGTHS = (4096, 2048, 64)  # tokens of prompts and of responses, and slots, of a folder, which states none
 
 
 class Policy:
@@ -54,10 +49,10 @@ class Policy:
             self._params,
             requests,
             seed=seed,
-            player=purpose,
+            stream=purpose,
             step=0,
             temperature=temperature,
-            restriction=Restriction(top_p=top_p) if top_p < 1 and temperature > 0 else None,
+            top_p=top_p if top_p < 1 and temperature > 0 else None,
         )
 
 
@@ -68,10 +63,8 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Poli
     """
     config = default_config()
     config[role].model = url
-    prompt, response, slots = lengths
-    config[role].max_prompt_length = prompt or MODEL_PROMPT_LENGTH
-    config[role].max_response_length = response or MODEL_RESPONSE_LENGTH
-    config.rollout.slots = slots or MODEL_SLOTS
+    prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
+    config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     checkpoint = huggingface.Checkpoint(url)
     if jax.devices()[0].platform == "cpu":
         config.model.dtype = "float32"
@@ -80,11 +73,11 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Poli
     return Policy(role, config, params, functions)
 
 
-def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
+def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
     """Returns one player of a run at one of its checkpoints.
 
     Args:
-      step: "last", "best" or a number.
+      step: one of its checkpoints that `Checkpoints.named` has examined.
       role: "code" or "test".
       lengths: of prompts and of responses in tokens, and how many samples decode at once; each 0 for the run's own.
 
@@ -98,8 +91,6 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
             raise BadInput(f"{run.path} has no {role} policy: its method is {config.method}.")
         role = roles[role]  # in self-play one policy plays both
         checkpoints = Checkpoints.reader(run.checkpoints)
-    number = hosts.of_main(lambda: checkpoints.named(step))
-    with hosts.agreed():
         prompt, response, slots = lengths
         config[role].max_prompt_length = prompt or config[role].max_prompt_length
         config[role].max_response_length = response or config[role].max_response_length
@@ -109,7 +100,7 @@ def policy_of_run(run: RunFolder, step: str, role: str, lengths: tuple[int, int,
         params = huggingface.Checkpoint(config[role].model).place(functions.shardings.params, config.model.param_dtype)
         return Policy(role, config, params, functions)
     wanted = {role: {"params": functions.abstract_params}}
-    params = checkpoints.restore_part(number, wanted)[role]["params"]
+    params = checkpoints.restore_part(step, wanted)[role]["params"]
     return Policy(role, config, params, functions)
 
 

@@ -17,7 +17,7 @@ from codea1.models import kv_cache
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params
-from codea1.rollout.sampling import Restriction, sample_keys, sample_tokens
+from codea1.rollout.sampling import sample_keys, sample_tokens
 from codea1.sharding import ACTIVATION_RULES, partition_spec
 
 
@@ -129,11 +129,11 @@ def decode_chunk(
     key_data: jax.Array,
     temperature: jax.Array,
     exit_when_live: jax.Array,
-    restriction: Restriction | None = None,
+    top_p: jax.Array | None = None,
 ) -> tuple[KVCache, Chunk]:
     """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live.
 
-    `key_data` (uint32 [2]) is that of a phase key; see `sampling`. No live slot may reach position `span` in the chunk.
+    `key_data` (uint32 [2]) is that of `sampling.stream_key`. No live slot may reach position `span` in the chunk.
     """
     model = nnx.merge(graphdef, params)
     keys_B = sample_keys(jax.random.wrap_key_data(key_data, impl="threefry2x32"), rows.question_hash, rows.sample_index)
@@ -149,7 +149,7 @@ def decode_chunk(
         position_B1 = jnp.where(rows.live, rows.position, cache.length)[:, None]
         hidden_B1D, cache = model(rows.token[:, None], position_B1, cache)
         logits_BV = model.logits(hidden_B1D)[:, 0]
-        tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, rows.drawn, temperature, restriction)
+        tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, rows.drawn, temperature, top_p)
 
         def put(array_BC: jax.Array, values_B: jax.Array, filler: float) -> jax.Array:
             column_B1 = jnp.where(rows.live, values_B, filler).astype(array_BC.dtype)[:, None]

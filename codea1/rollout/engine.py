@@ -20,9 +20,8 @@ from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
 from codea1.rollout.functions import Sizes, generation_functions, smallest
-from codea1.rollout.sampling import Restriction
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Slots
-from codea1.runtime.compilations import CompileTime, Function, compile_all
+from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
 
 
@@ -51,13 +50,13 @@ class Statistics:
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplingParams:
+class _CallArguments:
     """What all chunks of one call to `generate` have in common."""
 
     weights: Params
     key_data: np.ndarray
     temperature: np.float32
-    restriction: Restriction | None
+    top_p: np.float32 | None
 
 
 class Engine:
@@ -65,7 +64,7 @@ class Engine:
 
     At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
-    first use, or before by `warm_up`. Parameters are cast to the dtype of the model's activations for generation.
+    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
     """
 
     def __init__(
@@ -98,12 +97,8 @@ class Engine:
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
     def functions(self, *, restricted: bool = False) -> list[Function]:
-        """Lists what generation calls; with a `restriction` it has functions of its own, listed when `restricted`."""
+        """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
-
-    def warm_up(self, *, restricted: bool = False) -> list[CompileTime]:
-        """Compiles `functions`, and returns those that were not compiled before, with their times."""
-        return compile_all(self.functions(restricted=restricted))
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtype of generation: one all-gather over the axis that cuts."""
@@ -120,33 +115,33 @@ class Engine:
         requests: Iterable[Request],
         *,
         seed: int,
-        player: str,
+        stream: str,
         step: int,
         temperature: float,
-        restriction: Restriction | None = None,
+        top_p: float | None = None,
     ) -> Iterator[Sample]:
         """Yields the samples of all requests as they finish; greedy when temperature is 0.
 
-        Draws are functions of (seed, player, step, question_id, sample index, position in the response) alone.
-        `restriction` is for evaluation: draws are from a part of the vocabulary, while log-probabilities are still
-        those of the whole. An iterator of requests is asked for the next ones while the earlier ones decode. Every
-        process of a multi-process run must make the same call and exhaust the iterator that it returns.
+        Draws are functions of (seed, stream, step, question_id, sample index, position in the response) alone.
+        `top_p` is for evaluation: see `sampling.sample_tokens`. An iterator of requests is asked for the next ones
+        while the earlier ones decode. Every process of a multi-process run must make the same call and exhaust the
+        iterator that it returns.
 
         Raises ValueError for a prompt that is empty or longer than max_prompt_length, a limit that is not positive, a
-        negative temperature and a restriction that cannot be: before anything runs, but for what an iterator yields.
+        negative temperature and a top_p outside (0, 1]: before anything runs, but for what an iterator yields.
         """
         if isinstance(requests, Sequence):
             for request in requests:
                 self._check(request)
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
-        if restriction:
-            restriction.check()
-            top_k, top_p, min_p = restriction.top_k, restriction.top_p, restriction.min_p
-            restriction = Restriction(np.int32(top_k), np.float32(top_p), np.float32(min_p))
-        key_data = np.asarray(jax.random.key_data(sampling.phase_key(seed, player, step)))
+        if top_p is not None:
+            if not 0 < top_p <= 1:
+                raise ValueError(f"top_p is {top_p}, it must lie above 0 and not exceed 1")
+            top_p = np.float32(top_p)
+        key_data = np.asarray(jax.random.key_data(sampling.stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
-        return self._run(SamplingParams(self.publish(params), key_data, np.float32(temperature), restriction), queue)
+        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), top_p), queue)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]
@@ -158,7 +153,7 @@ class Engine:
         if request.length_limit is not None and request.length_limit < 1:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
-    def _run(self, params: SamplingParams, queue: Queue) -> Iterator[Sample]:
+    def _run(self, params: _CallArguments, queue: Queue) -> Iterator[Sample]:
         size = smallest(self.sizes.slots, queue.num_wanted(enough=self.sizes.slots[-1]))
         slots, prefilled = Slots(size, self.sizes.shards, self._max_response_length), Prefilled(self.sizes)
         cache = self._functions["empty", size]()
@@ -171,7 +166,7 @@ class Engine:
             cache, size = self._compact(slots, cache, size)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             span = self.sizes.span(size, slots.last_position(self._chunk) + 1)
-            decode = self._functions["decode restricted" if params.restriction else "decode", size, span]
+            decode = self._functions["decode" if params.top_p is None else "decode restricted", size, span]
             cache, chunk = decode(
                 params.weights,
                 cache,
@@ -179,14 +174,14 @@ class Engine:
                 params.key_data,
                 params.temperature,
                 np.int32(self._exit_when_live(slots, size, any_waits)),
-                params.restriction,
+                params.top_p,
             )
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished
 
     def _refill(
-        self, params: SamplingParams, queue: Queue, prefilled: Prefilled, slots: Slots, cache: KVCache
+        self, params: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: KVCache
     ) -> KVCache:
         """Gives the free slots to samples that wait, as long as there are both."""
         while True:

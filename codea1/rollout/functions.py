@@ -17,10 +17,17 @@ from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
-from codea1.rollout.sampling import Restriction
 from codea1.runtime.compilations import Function
-from codea1.runtime.errors import BadInput
-from codea1.sharding import ACTIVATION_RULES, ROLLOUT_RULES, TRAIN_RULES, laid_out, param_shardings, partition_spec
+from codea1.sharding import (
+    ACTIVATION_RULES,
+    ROLLOUT_RULES,
+    TRAIN_RULES,
+    data_parallel,
+    laid_out,
+    param_shardings,
+    partition_spec,
+    require_multiple,
+)
 
 SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
 # Positions: in caches of whole tiles XLA for TPU keeps the order of axes; others it copies to rearrange them.
@@ -50,9 +57,8 @@ class Sizes:
 
         Raises BadInput when the mesh does not cut the slots evenly.
         """
-        shards = mesh.shape["replica"] * mesh.shape["fsdp"]
-        if slots % shards:
-            raise BadInput(f"rollout slots {slots} must be a multiple of replica x fsdp, which is {shards}")
+        require_multiple("rollout.slots", slots, mesh)
+        shards = data_parallel(mesh)
         on_cpu = mesh.devices.flat[0].platform == "cpu"
         parts = (1, 2, 4, 8) if on_cpu else (1, 4)
         even = {slots // part for part in parts if slots % (part * shards) == 0}
@@ -131,7 +137,7 @@ def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: M
             scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
             arguments = (weights, cache(slots, length), _rows(slots), *scalars)
             add("decode", slots, span, name=name, arguments=(*arguments, None), static=(span,))
-            restricted = (*arguments, Restriction(_array(np.int32), _array(np.float32), _array(np.float32)))
+            restricted = (*arguments, _array(np.float32))
             add("decode restricted", slots, span, name=f"{name}, restricted", arguments=restricted, static=(span,))
         if fewer := sizes.fewer_slots(slots):
             kept = _array(np.int32, sizes.shards, fewer // sizes.shards)

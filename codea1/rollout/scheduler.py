@@ -5,8 +5,8 @@ Slots holds those that decode.
 
 The batch axis is cut over chips, of slots and of prefilled prompts alike. A chip copies its own prompts to its own
 slots, so that no cache ever moves between chips: a sample waits in the shard that holds its prompt. All shards prefill
-together whether they need it or not, so that prompts that are waited for are prefilled again beside new ones for
-nothing; and a long queue for one shard's prompts is shared out by prefilling them in others.
+together whether they need it or not, so that prompts that are waited for are prefilled again beside new ones at
+no extra cost; and a long queue for one shard's prompts is shared out by prefilling them in others.
 """
 
 from collections import deque

@@ -1,1 +1,1 @@
-"""What a run writes and reads back: its folder, checkpoints, metrics, samples, evaluations, figures and tables."""
+"""What a run writes and reads back: its folder and lock, checkpoints with the Mistake Book, metrics and samples."""

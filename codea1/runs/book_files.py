@@ -23,7 +23,7 @@ from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.checksums import Checksum, check_same, checksum_of, read_manifest
 from codea1.storage.objects import names, read, write_atomically
 
-_THREADS = 8  # on object storage a file takes its time, however small
+_THREADS = 8  # each request to object storage has latency, however small the file
 _GZIP_LEVEL = 5  # beyond it gzip takes twice the time for a few percent
 # Books up to commit 06c916b list their shards in a manifest of their own, and have no file for an empty shard.
 _OWN_MANIFEST = "manifest.json"

@@ -185,7 +185,7 @@ class Checkpoints:
 
     def forget_after(self, step: int) -> None:
         """Deletes every step after `step`, from which the run continues."""
-        for later in self.steps():
+        for later in list(self._manager.all_steps()):  # not those on disk: another process may have unmarked one
             if later > step:
                 self._delete(later)
 

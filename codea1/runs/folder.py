@@ -5,7 +5,7 @@ checkpoints/                one folder per saved step
 metrics.jsonl               one object per step
 tensorboard/                the same numbers as TensorBoard events
 samples/step_000001.jsonl   what was sampled, executed and rewarded in a step
-evaluations/before.json     benchmark results, per question
+evaluations/before.json     results on the test split before training, per question
 profile/                    a profiler's trace of a few steps, where the config asks for one
 report.md, report.png       the tables and curves drawn from the above
 """
@@ -124,7 +124,7 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
 
 
 def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    there, here = dict(_leaves(there)), dict(_leaves(here))
+    there, here = dict(leaves(there)), dict(leaves(here))
     differences = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)
@@ -135,10 +135,11 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
         raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.")
 
 
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the dotted name and the value of every field of a config."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

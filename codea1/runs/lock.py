@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed
 from codea1.storage.objects import (
     ABSENT,
     ReplacedError,
@@ -31,7 +31,6 @@ from codea1.storage.objects import (
 
 RENEW_SECONDS = 10.0
 EXPIRY_SECONDS = 30.0  # without a renewal
-LOST_EXIT_CODE = 74
 
 
 @contextlib.contextmanager
@@ -64,7 +63,7 @@ def leased(path: epath.Path) -> Iterator[None]:
     """Holds the lease at `path` while it is open. A process that loses it ends at once, with exit code 74.
 
     Raises:
-      BadInput: another process holds it, as is known when it renews it.
+      BadInput: another process holds it, and renewed it while this one waited.
       StorageFailed: the bucket does not answer.
     """
     lease = _Lease(path)
@@ -106,7 +105,7 @@ class _Lease:
                     holder = _holder(read_generation(self._path))
                     message = f"error: folder {self._path.parent}: {holder} has taken it over; this process ends."
                     print(message, file=sys.stderr, flush=True)
-                    os._exit(LOST_EXIT_CODE)
+                    os._exit(STORAGE_EXIT_CODE)
 
     def _write(self) -> None:
         try:

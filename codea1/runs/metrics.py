@@ -24,8 +24,8 @@ Line = tuple[str, dict[str, Any]]  # as it is written, and what it holds
 class MetricsWriter:
     """Appends to a run's metrics.jsonl and tensorboard/; one process of a run has one."""
 
-    def __init__(self, folder: RunFolder):
-        """Continues after the last whole line; what a crash left of a further one is dropped.
+    def __init__(self, folder: RunFolder, last_step: int | None = None):
+        """Continues after the last whole line, or after the row of `last_step` (-1: none); drops what follows.
 
         Raises:
           BadInput: metrics.jsonl is damaged before its last line.
@@ -34,12 +34,12 @@ class MetricsWriter:
         self._path = folder.metrics
         self._events_folder = folder.tensorboard
         self._events: _EventFile | None = None
-        self._rewrite(_numbered_lines(self._path))
-
-    def truncate_after(self, step: int) -> None:
-        """Removes the rows of every step after `step`, from which the run continues; -1 removes all."""
-        self.close()
-        self._rewrite([(line, row) for line, row in _numbered_lines(self._path) if row["step"] <= step])
+        lines = [line for line in _numbered_lines(self._path) if last_step is None or line[1]["step"] <= last_step]
+        content = "".join(line for line, _ in lines).encode()
+        self._file = GrowingFile(self._path, content)
+        self._checksum = RunningChecksum()
+        self._checksum.update(content)
+        self._last_step = lines[-1][1]["step"] if lines else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Adds the row of one step: to the files on a disk at once, to those in a bucket by `flush` at the latest.
@@ -82,13 +82,6 @@ class MetricsWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _rewrite(self, lines: list[Line]) -> None:
-        content = "".join(line for line, _ in lines).encode()
-        self._file = GrowingFile(self._path, content)
-        self._checksum = RunningChecksum()
-        self._checksum.update(content)
-        self._last_step = lines[-1][1]["step"] if lines else -1
 
 
 class _EventFile:

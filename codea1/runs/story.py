@@ -24,7 +24,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import Test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
-from codea1.game.rewards import FAILED, OFFICIAL
+from codea1.game.rewards import FAILED, OFFICIAL, mean
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
@@ -140,7 +140,7 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
     book, meetings = _Book(folder.config, question_id), []
     for number, rows in met.items():
         solutions = _solutions(rows)
-        lines = book.learn(number, solutions)
+        lines = book.update(number, solutions)
         meetings.append(Meeting(number, solutions, lines))
     chosen = tuple(meeting for meeting in meetings if step in (None, meeting.step))
     prompt = next(iter(met.values()))[0].get("prompt", "")
@@ -175,7 +175,7 @@ class _Book:
             self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
         self._known = has_book and not self.note
 
-    def learn(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
+    def update(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
         """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
         own = [test.text for test in self._book.retrieve(self._question_id, self._size)]
@@ -377,5 +377,4 @@ def _number(value: float | None) -> str:
 
 
 def _mean(values: Iterable[float | None]) -> str:
-    there = [value for value in values if value is not None]
-    return _number(sum(there) / len(there) if there else None)
+    return _number(mean(values))

@@ -1,11 +1,6 @@
 """The errors that end a command with one sentence instead of a traceback, and their exit codes."""
 
-import functools
 import sys
-from collections.abc import Callable
-from typing import ParamSpec
-
-P = ParamSpec("P")
 
 BAD_INPUT_EXIT_CODE = 2
 # A disk or bucket that fails until a person repairs it: sysexits.h's EX_IOERR.
@@ -17,7 +12,7 @@ RESTART_EXIT_CODE = 75
 class BadInput(Exception):
     """A mistake in what the user gave: a config, a file, a row, a folder.
 
-    The message is one sentence that names the file, row, key or question and says what is wrong. Programs print it
+    The message is one sentence that names the file, row, key or question and says what is wrong. Commands print it
     without a traceback and exit with code 2.
     """
 
@@ -60,23 +55,3 @@ def print_error(error: Exception) -> None:
     """Prints the error's sentence to stderr; nothing where it is empty, because another host prints it."""
     if str(error):
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-
-
-def with_exit_code(main: Callable[P, int | None]) -> Callable[P, int]:
-    """Wraps the `main` of a command with flags of argparse, so that it returns its exit code.
-
-    0 where `main` returns None, 130 after Control-C; after an error that is one of REPORTED its own code, and its
-    sentence on stderr.
-    """
-
-    @functools.wraps(main)
-    def with_code(*args: P.args, **kwargs: P.kwargs) -> int:
-        try:
-            return main(*args, **kwargs) or 0
-        except REPORTED as error:
-            print_error(error)
-            return exit_code(error)
-        except KeyboardInterrupt:
-            return 130
-
-    return with_code

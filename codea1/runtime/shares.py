@@ -44,7 +44,7 @@ class Shares:
 def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:
     """Returns the host that works on each question.
 
-    Numbers of questions differ by at most one share; within that, a question goes to the same host whenever it comes,
+    No host gets more than its even share, rounded up; within that, a question goes to the same host whenever it comes,
     which remembers what its ground truth answers (consistent hashing with bounded loads, Mirrokni et al. 2016).
     """
     room = [-(-len(question_ids) // num_hosts)] * num_hosts

@@ -110,7 +110,7 @@ def read_manifest(folder: epath.Path, beginning: str = "") -> dict[str, Checksum
 
 
 def check_manifest(folder: epath.Path, beginning: str = "") -> None:
-    """Returns where the files of `folder` whose names have this beginning are those of its manifest.
+    """Checks the files of `folder` whose names have this beginning against its manifest.
 
     Those on a disk are read once; for those in a bucket, Cloud Storage's own checksums are compared.
 

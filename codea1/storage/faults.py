@@ -72,7 +72,7 @@ def retried(what: str, operation: Callable[[], T]) -> T:
 
     Args:
       what: the beginning of a sentence: "writing gs://bucket/name".
-      operation: may be done twice, as its answer may be lost.
+      operation: must be idempotent: it is retried when its answer is lost.
 
     Raises:
       StorageOutage: transient faults lasted for RETRY_SECONDS.

@@ -129,7 +129,7 @@ def _write_and_rename(path: epath.Path, content: bytes) -> None:
 class GrowingFile:
     """A file with one writer: appended to on a disk; in a bucket, where nothing can be, put again as a whole.
 
-    Readers see a beginning of it that ends between two appends, but for a crash on a disk.
+    Readers always see a prefix that ends between two appends, unless a crash cut the file on a disk.
     """
 
     def __init__(self, path: epath.Path, content: bytes):

@@ -1,7 +1,6 @@
-"""A dry run: everything that training does, once, and nothing is kept.
+"""A dry run: the sandbox is examined, everything is compiled, one step is played, and nothing is kept.
 
-The sandbox judges programs whose verdict is known, everything is compiled, and one step is played on the first batch of
-questions. What the players learn ends with the process.
+What the players learn ends with the process.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ from codea1.training.step import Step
 
 Metrics = dict[str, float]
 
-_SHOWN = (  # of each player's metrics, those there are
+_SHOWN = (  # rows of the table; a player without the metric has an empty cell
     "reward",
     "train_sequences",
     "tokens",
@@ -118,9 +117,7 @@ class DryRun:
             f"sandbox gradings in one step, at most: {programs:,} of programs and {ground_truths:,} of ground truths, "
             f"over {self._hosts.count} hosts"
         )
-        self._console.print(parts.counted)
-        if parts.untested:
-            self._console.print(f"{len(parts.untested)} more training questions have no tests and are left out")
+        self._console.print(self._parts.counted)
 
     def _compile(self) -> None:
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."

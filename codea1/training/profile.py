@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jax
 
+from codea1.models.flops import GIB
 from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import write_atomically
 
-GIB = 1 << 30
 STEP = "training step"  # what a step is called in the trace, where it has its number
 _KINDS = ("xplane.pb", "trace.json.gz")  # TensorBoard's, Perfetto's
 
@@ -35,7 +35,7 @@ class Stopwatch:
 
 
 def memory_metrics(hosts: Hosts) -> dict[str, float]:
-    """Returns "perf/hbm_peak_gib": the most that any device of any host has had in use since its program began.
+    """Returns "perf/hbm_peak_gib": the most that any device of any host has had in use since its process began.
 
     Nothing where devices do not report it, as CPUs do not. A collective.
     """
@@ -45,7 +45,7 @@ def memory_metrics(hosts: Hosts) -> dict[str, float]:
 
 
 def memory_limit_gib() -> float | None:
-    """Returns the least that one of this host's devices lets programs use; None where none reports it."""
+    """Returns the least that one of this host's devices lets a process use; None where none reports it."""
     return min((limit / GIB for limit in _memory_stats("bytes_limit")), default=None)
 
 

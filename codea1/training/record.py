@@ -51,8 +51,7 @@ class Record(contextlib.ExitStack):
         if not is_main:
             return
         self._retries = 0
-        self._metrics = self.enter_context(MetricsWriter(folder))
-        self._metrics.truncate_after(last_row)
+        self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         there = self._metrics.flush()
         is_changed = cursor is not None and there != cursor
         if is_changed and there.size:

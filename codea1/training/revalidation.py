@@ -1,7 +1,7 @@
 """The Mistake Book's tests against the ground truths of today: what no longer holds leaves the book.
 
-A test in the book states the answer of the ground truth that was there when it entered. Where a question's program or
-entry point has changed since, the new one is called; where it has not, nothing runs.
+A test in the book states the answer of the ground truth that was there when it entered. Where a question's ground
+truth or entry point has changed since, the new ground truth is called; where it has not, nothing runs.
 """
 
 from collections.abc import Iterable

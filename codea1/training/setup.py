@@ -44,8 +44,9 @@ class Components:
     @property
     def counted(self) -> str:
         """How many questions there are of each set, in a sentence."""
+        untested = f", {len(self.untested)} more left out: there are no static tests of them" if self.untested else ""
         return (
-            f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long), "
+            f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long{untested}), "
             f"{len(self.validation)} for validation, {len(self.test)} for the test"
         )
 

@@ -35,7 +35,7 @@ from codea1.training.profile import Stopwatch
 from codea1.values.verdict import Verdict
 
 Solved = tuple[QuestionRecord, SolutionRecord]
-GradedSuite = tuple[list[MarkedAssert], list[Verdict]]  # and the verdicts of the tests among the asserts, in order
+GradedSuite = tuple[list[MarkedAssert], list[Verdict]]  # the asserts, and in order the verdicts of those that ran
 
 
 class Step:
@@ -188,9 +188,9 @@ class Step:
         """
         for solution in self._batch.solutions:
             if self._rules.golden:
-                solution.pay_from_golden_tests()
+                solution.assign_golden_reward()
             else:
-                solution.pay_from_suites(self._rules.reward)
+                solution.assign_rewards(self._rules.reward)
         with self._hosts.agreed():
             reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in self._batch.solutions]
             require_judged(reasons, f"programs of step {self.number}")

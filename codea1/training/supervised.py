@@ -33,9 +33,9 @@ from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
-from codea1.runtime.errors import BadInput
+from codea1.runtime.compilations import compile_all
 from codea1.runtime.hosts import Hosts
-from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
+from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import Progress
 from codea1.training.setup import questions_of
 
@@ -62,10 +62,7 @@ def prepare(config: ConfigDict) -> Start:
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
     start = _from_model(config, mesh) if config.sft.start else _from_nothing(config, mesh)
     require_divisible(start.shape, mesh)
-    rows, ways = config.sft.micro_batch_size, _data_parallel(mesh)
-    if rows % ways:
-        nearest = max(round(rows / ways), 1) * ways
-        raise BadInput(f"config.sft.micro_batch_size is {rows}; replica x fsdp = {ways} must divide it: use {nearest}.")
+    require_multiple("sft.micro_batch_size", config.sft.micro_batch_size, mesh)
     start.documents(1)
     return start
 
@@ -119,16 +116,16 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
     )
     with contextlib.ExitStack() as stack:
         if hosts.is_main:
-            metrics = stack.enter_context(MetricsWriter(folder))
-            metrics.truncate_after(-1)  # of a training that was cut off
+            metrics = stack.enter_context(MetricsWriter(folder, last_step=-1))  # without those of one that was cut off
             progress = stack.enter_context(Progress(sft.steps, every=50, columns=COLUMNS))
             progress.note("compiling")
         shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
         state = init_state(start.params(shardings.params), optimizer, shardings)
-        rows = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size, multiple=_data_parallel(mesh))
+        rows = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size, multiple=data_parallel(mesh))
         loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
         shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
         update = Update(loss, optimizer, laid_out(state, shardings), shapes)
+        compile_all(update.functions)
         started, tokens = time.monotonic(), 0.0
         for step in range(1, sft.steps + 1):
             found = supervised_batches(start.documents(step), rows, start.tokenizer.pad_id)
@@ -155,7 +152,3 @@ def publish(model: ModelFolder, config: ConfigDict, start: Start, state: TrainSt
     huggingface.save(model.url, start.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
         print(f"wrote {model}")
-
-
-def _data_parallel(mesh: Mesh) -> int:
-    return mesh.shape["replica"] * mesh.shape["fsdp"]

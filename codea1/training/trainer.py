@@ -128,8 +128,8 @@ class Trainer:
             self._compile(name, "generation", player.warm_up)
             if done < self._config.steps and player.learns:
                 self._compile(name, "learning", player.warm_up_learning)
-        self._evaluate_once("before", step=0, due=done < 0)
         if done < 0:
+            self._evaluate_once("before", step=0)
             self._record.write_metrics(0, self._validate(0))
         elif self._position.row is not None:
             self._finish_step()
@@ -172,7 +172,7 @@ class Trainer:
         with doing("storage"):
             self._checkpoints.wait()
         self._stop.can_exit_now = True
-        self._evaluate_once("after", step=self._config.steps, due=True)
+        self._evaluate_once("after", step=self._config.steps)
         self._record.progress.print(f"best step on the validation questions: {self._best.step}")
         self._record.write_report()
 
@@ -229,8 +229,8 @@ class Trainer:
             self._best = Best(step, means["validation/score"])
         return means
 
-    def _evaluate_once(self, name: str, step: int, due: bool) -> None:
-        if not due or self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
+    def _evaluate_once(self, name: str, step: int) -> None:
+        if self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
             return
         self._record.progress.note(f"evaluating {name} training, on the test split")
         measured = self._measure("test", self._config.validation.test_samples)
@@ -312,9 +312,6 @@ class Trainer:
         lines = [f"continuing {self._folder.path} after step {done}", *self._notes] if done >= 0 else []
         lines += [parts.counted, self._sandbox.isolation_note]
         lines += [f"dropped: {question.id}" for question in parts.dropped]
-        if parts.untested:
-            source = self._config.data.static_tests
-            lines.append(f"{len(parts.untested)} more training questions are left out: {source} has no tests of them")
         lines += [f"without tests: {question.id}" for question in parts.untested]
         for line in lines:
             self._record.progress.print(line)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.image import imread
 
 from codea1.evaluation import figures
-from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import compare, report_run, runs_table, write_report
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.paper.report import report_runs
@@ -38,6 +38,7 @@ def evaluation(step: int, **metrics: list[float]) -> dict[str, Any]:
         "step": step,
         "split": "test",
         "questions": 4,
+        "question_ids": [f"q/{index}" for index in range(4)],
         "metrics": {
             name: {**bootstrap_interval(values)._asdict(), "low": 0.0, "high": 1.0, "per_question": values}
             for name, values in metrics.items()
@@ -133,16 +134,17 @@ def test_evaluations_of_other_questions_are_not_compared(folder: RunFolder):
         write_evaluation(folder, name, {**evaluation(9, test_mul=[0.5] * 4), "question_ids": list(ids)})
     with pytest.raises(BadInput, match="same questions"):
         compare(folder)
-    write_evaluation(folder, "before", evaluation(9, test_mul=[0.5] * 4))
-    assert len(compare(folder)) == 1  # it is as old runs are
-    write_evaluation(folder, "after", evaluation(9, test_mul=[0.5] * 3))
-    with pytest.raises(BadInput, match="test_mul is not of the same questions"):
+
+
+def test_an_evaluation_of_an_older_version_is_refused(folder: RunFolder):
+    old = evaluation(0, test_mul=[0.5] * 4)
+    del old["question_ids"]
+    write_evaluation(folder, "before", old)
+    with pytest.raises(BadInput, match=rf"before\.json was made by an older version.* --run={folder.path} --step=STEP"):
         compare(folder)
 
 
-DAMAGED = '{"step": 1, "split": "test", "questions": 4, "metrics": {"a": 3}}'
-
-
+DAMAGED = '{"step": 1, "split": "test", "questions": 1, "question_ids": ["a"], "metrics": {"a": 3}}'
 SHORT = (
     '{"step": 1, "split": "test", "questions": 2, "question_ids": ["a", "b"], '
     '"metrics": {"a": {"mean": 1, "low": 1, "high": 1, "per_question": [1]}}}'

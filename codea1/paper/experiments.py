@@ -64,16 +64,16 @@ EXPERIMENTS = {
 }
 
 
-class Recipe(NamedTuple):
+class CodeA1Settings(NamedTuple):
     """What Code-A1 itself is at a size, which the other experiments change."""
 
     alpha: float
     reward: str
 
 
-def recipe(size: str) -> Recipe:
+def code_a1_settings(size: str) -> CodeA1Settings:
     """Returns what Code-A1's own config says at a size."""
-    return Recipe(0.3, "strict_tests") if size == TINY else Recipe(0.5, "official")
+    return CodeA1Settings(0.3, "strict_tests") if size == TINY else CodeA1Settings(0.5, "official")
 
 
 def size_of(config: Mapping[str, Any]) -> str:
@@ -103,8 +103,8 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment | None:
         "frozen": "",
         _START: "",
         "game.mistake_book": True,
-        "game.alpha": recipe(size_of(config)).alpha,
-        "game.reward": recipe(size_of(config)).reward,
+        "game.alpha": code_a1_settings(size_of(config)).alpha,
+        "game.reward": code_a1_settings(size_of(config)).reward,
         SUITES: "",
     }
     for each in EXPERIMENTS.values():
@@ -163,7 +163,7 @@ def suites_name(source: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One program to run."""
+    """One command to run."""
 
     name: str
     kind: str  # "warm start", "SFT", "suites", "train" or "report"
@@ -178,7 +178,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workplace:
     """Where experiments run: the config with its arguments, and the folder that gets the runs."""
 
     config: str = "configs/tiny.py"

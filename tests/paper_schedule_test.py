@@ -68,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
 
 
 def schedule(place: Workplace, stand_in: StandIn) -> Schedule:
-    return Schedule(place, Path(place.workdir), stand_in.python, steps=2)
+    return Schedule(place, stand_in.python, steps=2)
 
 
 def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
@@ -136,7 +136,7 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path, monke
     place = Workplace(workdir=str(tmp_path / "runs"))
     monkeypatch.setattr(Workplace, "jobs", lambda _: [first, second, third])
     monkeypatch.setattr(Workplace, "report", lambda *_: Job("report", "report", ("-c", "pass")))
-    assert Schedule(place, Path(place.workdir), sys.executable, steps=2, at_once=2).run()
+    assert Schedule(place, sys.executable, steps=2, at_once=2).run()
     assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third", "report"}
 
 
@@ -182,7 +182,7 @@ def test_the_report_is_of_the_runs_that_are_there(place: Workplace, stand_in: St
 def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: StandIn):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be used"):
-        Schedule(Workplace(workdir=str(tmp_path / "file")), tmp_path / "file", stand_in.python, steps=2).run()
+        Schedule(Workplace(workdir=str(tmp_path / "file")), stand_in.python, steps=2).run()
 
 
 def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):

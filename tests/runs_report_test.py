@@ -1,4 +1,5 @@
 import io
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from codea1.evaluation import figures
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import compare, report_run, runs_table, write_report
 from codea1.evaluation.statistics import bootstrap_interval
+from codea1.evaluation.tables import with_bounds
 from codea1.paper.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
@@ -92,6 +94,10 @@ def test_a_run_without_results_yet(folder: RunFolder):
     assert write_report(folder) == []
     assert "No evaluation has been made yet." in folder.report.read_text()
     assert not folder.figure.exists()
+
+
+def test_what_is_undefined_is_a_dash():
+    assert with_bounds(bootstrap_interval([math.nan])) == with_bounds(None) == "-"
 
 
 def test_one_sided_and_unknown_metrics_are_shown_too(folder: RunFolder):

@@ -58,7 +58,6 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
 
     Raises BadInput for a folder that cannot be read.
     """
-
     found = {}
     for name in METHODS[config.method].policies:
         player = config[name]

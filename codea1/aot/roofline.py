@@ -53,8 +53,6 @@ def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: C
     """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
     phases, response_tokens, chips, lengths = [], 0, 1, {}
     for role, name in METHODS[config.method].roles.items():
-        if name not in players:
-            continue
         own, lengths[role] = players[name], ASSUMED[role]
         shape = own.mesh.shape
         cut = Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])

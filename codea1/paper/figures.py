@@ -89,7 +89,7 @@ def _cells(table: Table) -> Figure:
     The table of alpha is drawn over alpha, any other with a place for each row.
     """
     if table.layout.name == "alpha":
-        own = code_a1_settings(table.size).alpha
+        own = code_a1_settings(table.size)["game.alpha"]
         places = [float(EXPERIMENTS[row.key].settings.get("game.alpha", own)) for row in table.rows]
         title, line, xlabel = "alpha, the weight of validity", "-", "alpha"
     else:

@@ -49,7 +49,7 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
     if is_remote(workdir):
         raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
     with _handled(signal.default_int_handler, signal.SIGTERM):
-        return Schedule(place, Path(place.workdir), sys.executable, own.steps, at_once).run()
+        return Schedule(place, sys.executable, own.steps, at_once).run()
 
 
 def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
@@ -107,16 +107,17 @@ class _Process:
 class Schedule:
     """The jobs of a plan, with a folder for their markers and their output."""
 
-    def __init__(self, place: Workplace, folder: Path, python: str, steps: int, at_once: int = 1):
+    def __init__(self, place: Workplace, python: str, steps: int, at_once: int = 1):
         """Plans the jobs; nothing is written yet.
 
         Args:
-          folder: `place.workdir`, on a disk.
+          place: its workdir is on a disk.
           python: the interpreter that runs the jobs.
           steps: of each training run, for the estimated times.
           at_once: how many jobs run at the same time.
         """
-        self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
+        self._place, self._python, self._at_once = place, python, at_once
+        self._folder = Path(place.workdir)
         self._jobs = place.jobs()
         self._estimates = {job: _estimate(job, steps) for job in self._jobs}
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin

@@ -92,7 +92,8 @@ class _Filling:
     def __init__(self, layout: Layout, size: str, results: Results, place: Workplace) -> None:
         self._layout, self._size, self._results, self._place = layout, size, results, place
         self._columns = layout.columns_of(size)
-        titled = (replace(line, title=line.title.format(alpha=code_a1_settings(size).alpha)) for line in layout.lines)
+        alpha = code_a1_settings(size)["game.alpha"]
+        titled = (replace(line, title=line.title.format(alpha=alpha)) for line in layout.lines)
         self._lines = {line.key: line for line in titled}
         # The seeds that all rows have that there are, so that they can be read beside each other; none without runs.
         of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]

@@ -35,8 +35,8 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
       evaluation: {"step": int, "split": str, "questions": int, "question_ids": [str, ...], "metrics": {metric: {"mean":
         float, "low": float, "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i
         of every per_question list is the question of entry i of question_ids; NaN, written as null, means undefined for
-        that question. A metric that is a product of means over questions has the list of
-        its factors in place of each float.
+        that question. A metric that is a product of means over questions has the list of its factors in place of each
+        float.
     """
     write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
 
@@ -54,8 +54,8 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
             evaluation[key]
         if "question_ids" not in evaluation:
             raise BadInput(
-                f"{path} was made by an older version, which kept no question_ids: delete it, and codea1.evaluate "
-                f"--run={folder.path} --step=STEP measures a checkpoint anew."
+                f"{path} was made by an older version, which kept no question_ids: delete it, and "
+                "codea1.evaluate --run=RUN --step=STEP makes it anew from a checkpoint."
             )
         for metric in evaluation["metrics"].values():
             interval_of(metric)

@@ -26,14 +26,14 @@ from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
 if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
-    from codea1.aot.jobs import Job
+    from codea1.aot.jobs import Compilation
     from codea1.aot.report import Report
 
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; by default the config's"
 )
 ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config")
-PROGRAMS = flags.DEFINE_enum("programs", "all", ["all", "largest"], "all, or the largest of each kind")
+FUNCTIONS = flags.DEFINE_enum("functions", "all", ["all", "largest"], "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
 CONFIG = command.define_config(validate)
@@ -43,16 +43,21 @@ def main() -> None:
     configs = list(_configs())
     import jax
 
-    from codea1.aot.report import Report, markdown, verdict
+    from codea1.aot.report import Report, fit_of, markdown
 
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_enable_compilation_cache", False)  # it cannot read what is for chips that are not there
     console = Console(width=180 if not sys.stdout.isatty() else None)
     reports = [_compile(name, config, console) for name, config in configs]
-    written = [Report.from_json(json.loads(path.read_text())) for path in sorted(Path(OUT.value).glob("*.json"))]
+    written = []
+    for path in sorted(Path(OUT.value).glob("*.json")):
+        try:
+            written.append(Report.from_json(json.loads(path.read_text())))
+        except (TypeError, KeyError, ValueError):
+            raise BadInput(f"{path} is no report of this version: delete it, or give another --out.") from None
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
-    if not all(verdict(each).fits for each in reports):
+    if not all(fit_of(each).fits for each in reports):
         sys.exit(1)
 
 
@@ -74,11 +79,11 @@ def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
     cache = ResultCache(Path(CACHE.value).expanduser())
     with console.status("") as status:
 
-        def watch(job: "Job", number: int, total: int) -> None:
+        def watch(job: "Compilation", number: int, total: int) -> None:
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
-        found = report(name, config, topology(wanted), cache, PROGRAMS.value, watch)
+        found = report(name, config, topology(wanted), cache, FUNCTIONS.value, watch)
     show(found, console)
     folder = Path(OUT.value)
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from codea1.evaluation.benchmarks import CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS, EvaluationSpec, SamplingParams
+from codea1.evaluation.benchmarks import CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS, AnswerSampling, EvaluationSpec
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
@@ -36,19 +36,19 @@ BENCHMARK = flags.DEFINE_enum(
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
 OUTPUT = flags.DEFINE_string("output", None, "folder for the results, local or gs://; else the run's")
-SAMPLES = flags.DEFINE_integer("samples", SamplingParams.samples, "n: programs drawn for each question", lower_bound=1)
+SAMPLES = flags.DEFINE_integer("samples", AnswerSampling.samples, "n: programs drawn for each question", lower_bound=1)
 TEMPERATURE = flags.DEFINE_float(
-    "temperature", None, f"else {SamplingParams.temperature}, and 0 where tests are asked for", lower_bound=0.0
+    "temperature", None, f"else {AnswerSampling.temperature}, and 0 where tests are asked for", lower_bound=0.0
 )
-TOP_P = flags.DEFINE_float("top_p", SamplingParams.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
-SEED = flags.DEFINE_integer("seed", SamplingParams.seed, "of all draws", lower_bound=0)
+TOP_P = flags.DEFINE_float("top_p", AnswerSampling.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
+SEED = flags.DEFINE_integer("seed", AnswerSampling.seed, "of all draws", lower_bound=0)
 MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the run's own, or 4096", lower_bound=0)
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
 BEST_OF = flags.DEFINE_bool("best_of", False, "also choose one program of each question by a Test LLM's tests")
 TEST_MODEL = flags.DEFINE_string("test_model", None, "Hugging Face folder of that Test LLM; else the run's own")
 NUM_TESTS = flags.DEFINE_integer(
-    "num_tests", EvaluationSpec.num_tests, "asserts asked for in a suite of --best_of", lower_bound=1
+    "num_tests", EvaluationSpec.num_tests, "asserts asked for at once: with --best_of or --rounds=false", lower_bound=1
 )
 ROUNDS = flags.DEFINE_bool("rounds", True, "ask for one test a round; false: for --num_tests at once, as in training")
 HOSTS = command.define_hosts()
@@ -81,7 +81,7 @@ def main() -> None:
     else:
         from codea1.evaluation.programs import evaluate_code
 
-        evaluate_code(_spec(default_temperature=SamplingParams.temperature), HOSTS())
+        evaluate_code(_spec(default_temperature=AnswerSampling.temperature), HOSTS())
 
 
 def _refuse_idle_flags() -> None:
@@ -96,10 +96,16 @@ def _refuse_idle_flags() -> None:
         _require_absent((STEP,), "with a --run")
     if BENCHMARK.value in SUITE_BENCHMARKS:
         _require_absent(of_programs, "with a benchmark of the Code LLM")
+        if ROUNDS.value:
+            _require_absent((NUM_TESTS,), "with --rounds=false")
     else:
         _require_absent((ROUNDS,), "with a benchmark of the Test LLM")
         if not BEST_OF.value:
-            _require_absent((TEST_MODEL,), "with --best_of")
+            _require_absent((TEST_MODEL, NUM_TESTS), "with --best_of")
+    if COMPLETIONS.value:
+        _require_absent((SAMPLES, TEMPERATURE, TOP_P), "without --completions")
+        if not BEST_OF.value:
+            _require_absent((SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, ROUNDS), "where a model is asked")
 
 
 def _require_absent(idle: Sequence[flags.FlagHolder], where: str) -> None:
@@ -118,7 +124,7 @@ def _spec(default_temperature: float) -> EvaluationSpec:
         benchmark=BENCHMARK.value,
         file=FILE.value,
         semantics=SEMANTICS_FLAG.value,
-        sampling=SamplingParams(SAMPLES.value, temperature, TOP_P.value, SEED.value),
+        sampling=AnswerSampling(SAMPLES.value, temperature, TOP_P.value, SEED.value),
         lengths=(MAX_PROMPT_LENGTH.value, MAX_RESPONSE_LENGTH.value, SLOTS.value),
         best_of=BEST_OF.value,
         test_model=TEST_MODEL.value or "",

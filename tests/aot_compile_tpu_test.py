@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from codea1.aot import report as reports
 from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered
 from codea1.aot.jobs import bytes_per_device, models, plan
-from codea1.aot.report import Report, verdict
+from codea1.aot.report import Report, fit_of
 from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, shipped_configs, topology
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
@@ -64,7 +64,7 @@ def config(micro_config, folder):
 
 
 def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -> Report:
-    """A report of the largest program of some kinds alone."""
+    """A report of the largest function of some kinds alone."""
     chosen = reports.largest
     monkeypatch.setattr(reports, "largest", lambda plan: [job for job in chosen(plan) if job.function.kind in kinds])
     return reports.report("test", config, topology(name), ResultCache(tmp_path), "largest")
@@ -82,8 +82,8 @@ def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -
 def test_a_small_shape_compiles(config, name, kinds, tmp_path, monkeypatch):
     report = compiled(config, name, tmp_path, kinds, monkeypatch)
     assert {row.kind for row in report.rows} == set(kinds)
-    assert verdict(report).fits
-    (update,) = (row.compilation for row in report.rows if row.kind == "accumulate")
+    assert fit_of(report).fits
+    (update,) = (row.result for row in report.rows if row.kind == "accumulate")
     assert update.collectives  # gradients are summed over chips
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)  # the sum is written over the old one
     assert Report.from_json(json.loads(json.dumps(dataclasses.asdict(report)))) == report
@@ -114,7 +114,7 @@ def test_generation_copies_no_cache(config, folder, head_dim, tmp_path, monkeypa
     config.rollout.slots = 128
     report = compiled(config, "v5e-4", tmp_path, ("decode", "insert", "take_slots"), monkeypatch)
     for row in report.rows:
-        found, of_cache = row.compilation, 1.1 if row.kind == "take_slots" else 0.25  # that makes a smaller one
+        found, of_cache = row.result, 1.1 if row.kind == "take_slots" else 0.25  # that makes a smaller one
         assert found.temporary_bytes < of_cache * found.output_bytes, row.name
         assert all(each.bytes < 1e6 for each in found.collectives.values()), row.name
 
@@ -138,13 +138,13 @@ def test_the_kernel_for_tpus_is_compiled(config):
 def test_too_many_slots_do_not_fit_and_fewer_are_advised(config, tmp_path, monkeypatch):
     config.rollout.slots = 1 << 18
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
-    judged = verdict(report)
-    assert not judged.fits
-    assert "OUT OF MEMORY" in str(judged)
-    advised = int(judged.advice[0].rpartition("try ")[2].rstrip("."))
-    assert judged.advice[0].startswith(f"config.rollout.slots is {1 << 18}: try ")
+    fit = fit_of(report)
+    assert not fit.fits
+    assert "OUT OF MEMORY" in str(fit)
+    advised = int(fit.advice[0].rpartition("try ")[2].rstrip("."))
+    assert fit.advice[0].startswith(f"config.rollout.slots is {1 << 18}: try ")
     config.rollout.slots = advised
-    assert verdict(compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)).fits
+    assert fit_of(compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)).fits
 
 
 @needs_libtpu
@@ -153,11 +153,11 @@ def test_a_run_that_the_compiler_refuses_is_told_what_to_change(config, tmp_path
     config.model.log_prob_chunk = 1 << 24
     config.model.remat = "none"
     report = compiled(config, "v5e-4", tmp_path, ("accumulate",), monkeypatch)
-    judged = verdict(report)
-    assert not judged.fits
-    assert judged.worst.compilation.refusal
-    assert any("micro_batch_size" in sentence for sentence in judged.advice)
-    assert any("remat" in sentence for sentence in judged.advice)
+    fit = fit_of(report)
+    assert not fit.fits
+    assert fit.worst.result.refusal
+    assert any("micro_batch_size" in sentence for sentence in fit.advice)
+    assert any("remat" in sentence for sentence in fit.advice)
 
 
 @needs_libtpu
@@ -182,8 +182,8 @@ def test_residents_alone_may_be_too_much(config, tmp_path, monkeypatch):
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
     full = {**report.residents, "code: parameters and moments at rest": 20 << 30}
     rows = [dataclasses.replace(row, beside=20 << 30) for row in report.rows]
-    judged = verdict(dataclasses.replace(report, residents=full, rows=rows))
-    assert "use a slice of 6 such chips or more" in judged.advice[0]
+    fit = fit_of(dataclasses.replace(report, residents=full, rows=rows))
+    assert "use a slice of 6 such chips or more" in fit.advice[0]
 
 
 @needs_libtpu

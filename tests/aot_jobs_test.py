@@ -1,11 +1,14 @@
 """What is compiled ahead of time is what a player compiles when it runs, and its memory is counted right."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config
+from codea1.aot import compilation
 from codea1.aot.compilation import fingerprint
 from codea1.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.data.tokenizer import load_tokenizer
@@ -132,6 +135,13 @@ def test_equal_functions_have_equal_fingerprints_and_others_have_not(planned):
     first, again, other = (fingerprint(each.lower(), "v5e-4") for each in (functions[0], functions[0], functions[1]))
     assert first == again
     assert len({first, other, fingerprint(functions[0].lower(), "v6e-4")}) == 3
+
+
+def test_results_of_other_fields_have_other_fingerprints(planned, monkeypatch):
+    lowered = planned.jobs[0].function.lower()
+    before = fingerprint(lowered, "v5e-4")
+    monkeypatch.setattr(compilation, "CompilerResult", dataclasses.make_dataclass("Other", ["argument_bytes"]))
+    assert fingerprint(lowered, "v5e-4") != before
 
 
 def test_a_mesh_that_does_not_divide_the_batch_is_refused_with_what_does(config):

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.evaluation.evaluations import summary
-from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, matrix
+from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, kill_matrix
+from codea1.evaluation.result_files import summary
 from codea1.game.calls import Call, Test
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
@@ -191,7 +191,8 @@ def test_every_code_llm_meets_every_test_llm(grader):
     asked = HeldOut([question("q")], TINY, True, num_tests=1, samples=4, shown_mutants=2, purpose="cross")
     measured = cross_play(asked, [10, 20], players.__getitem__, grader, Hosts())
     metrics = summary(measured, 20, "test", ["q"])["metrics"]
-    assert matrix(metrics, "kill", [10, 20]).tolist() == [[0, 1], [0, 0]]
-    assert matrix(metrics, "validity", [10, 20]).tolist() == [[0, 1], [0, 1]]
+    assert kill_matrix(metrics, [10, 20]).tolist() == [[0, 1], [0, 0]]
+    validity = [measured[f"validity_code_{code}_test_{test}"] for code in (10, 20) for test in (10, 20)]
+    assert validity == [[0], [1], [0], [1]]
     assert measured["code_pass_at_1_step_10"] + measured["code_pass_at_1_step_20"] == [0, 1]
     assert list(metrics) == list(measured)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import best_of_n, evaluation, programs
-from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
+from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
 from codea1.evaluation.evalplus import CheckScripts, EvalPlus
 from codea1.evaluation.evaluation import Attempt, EvaluationFolder
@@ -39,7 +39,7 @@ def asked(tmp_path: Path, **changes: Any) -> EvaluationSpec:
         file=str(tmp_path / "he.jsonl"),
         completions=str(tmp_path / "c.jsonl"),
         output=str(tmp_path / "out"),
-        sampling=SamplingParams(samples=3),
+        sampling=AnswerSampling(samples=3),
         lengths=(120, 16, 8),
         num_tests=2,
     )
@@ -223,7 +223,7 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
     completions(tmp_path)
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
-    wanted = asked(tmp_path, completions="", model="model", sampling=SamplingParams(samples=1))
+    wanted = asked(tmp_path, completions="", model="model", sampling=AnswerSampling(samples=1))
     monkeypatch.setattr(evaluation.huggingface, "Checkpoint", lambda _: None)
     monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
     monkeypatch.setattr(
@@ -285,7 +285,7 @@ def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
     assert sorted(folder.joinpath("attempts.jsonl").read_text().splitlines()) == attempts
     with pytest.raises(BadInput, match=r"samples is 3 there and 4 here"):
         evaluate_code(
-            asked(tmp_path, completions="", model=str(model_folder), sampling=SamplingParams(samples=4)), Hosts()
+            asked(tmp_path, completions="", model=str(model_folder), sampling=AnswerSampling(samples=4)), Hosts()
         )
 
 

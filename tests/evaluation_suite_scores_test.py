@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask
-from codea1.evaluation.evaluations import summary
 from codea1.evaluation.mutants import mutants
+from codea1.evaluation.result_files import summary
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suite, score_suites
 from codea1.sandbox.host import TracedRun
 from codea1.sandbox.host.pool import Limits, SandboxPool

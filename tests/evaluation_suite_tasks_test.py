@@ -44,7 +44,7 @@ def test_a_bucket_is_read_alike(bucket):
         ("[{}, ", "not JSON: "),
         ("[1]", "row 1: not a JSON object"),
         (json.dumps({**ROW, "code": None}), "line 1: its program is not text"),
-        (json.dumps(ROW) + "\n" + json.dumps(ROW), "line 2: task 7 was there before"),
+        (json.dumps(ROW) + "\n" + json.dumps(ROW), "line 2: task 7 comes twice"),
         (json.dumps({**ROW, "code": "def f(:"}), "line 1, task 7: its program does not compile: "),
         (json.dumps({**ROW, "code": "return 1"}), "line 1, task 7: its program does not compile: 'return' outside"),
         (
@@ -83,7 +83,7 @@ def test_suites_are_read(tmp_path, row):
     [
         ([{"task_id": "8", "tests": []}], "line 1: task_id '8' is none of the benchmark's tasks"),
         ([{"tests": []}], "line 1: task_id '' is none"),
-        ([{"task_id": "7", "tests": []}] * 2, "line 2: task 7 was there before"),
+        ([{"task_id": "7", "tests": []}] * 2, "line 2: task 7 comes twice"),
         ([{"task_id": "7"}], "line 1, task 7: its tests are not a list of texts"),
         ([{"task_id": "7", "tests": [None]}], "line 1, task 7: its tests are not a list of texts"),
         ([{"task_id": "9", "tests": []}], "1 of 2 tasks have no suite, the first is task 7"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codea1.evaluation import evaluation, suites
-from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
+from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.evaluation.suites import evaluate_suites
 from codea1.game.methods import METHODS
 from codea1.runtime.errors import BadInput
@@ -31,7 +31,7 @@ def asked(tmp_path: Path, **changes: Any) -> EvaluationSpec:
         file=str(tmp_path / "ULT.jsonl"),
         completions=str(tmp_path / "suites.jsonl"),
         output=str(tmp_path / "out"),
-        sampling=SamplingParams(temperature=0.0),
+        sampling=AnswerSampling(temperature=0.0),
         lengths=(600, 8, 8),
     )
     return dataclasses.replace(usual, **changes)
@@ -103,6 +103,7 @@ def test_a_model_is_asked(files, model_folder):
         (id, number) for id in "ab" for number in range(5)
     ]
     assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 0.0]
+    evaluate_suites(asked(files, **model, num_tests=3), Hosts())  # of which rounds know nothing
     with pytest.raises(BadInput, match="in_rounds is"):
         evaluate_suites(asked(files, **model, in_rounds=False), Hosts())
     config = folder / "config.json"
@@ -126,7 +127,7 @@ def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
     assert (whole["step"], whole["questions"]) == (3, 2)
     # How many programs are drawn has no part in it: the same evaluation, and all of it is done.
     monkeypatch.setattr(evaluation, "policy_of_run", None)
-    evaluate_suites(asked(files, **of_run, sampling=SamplingParams(samples=1, temperature=0.0)), Hosts())
+    evaluate_suites(asked(files, **of_run, sampling=AnswerSampling(samples=1, temperature=0.0)), Hosts())
 
 
 @pytest.mark.parametrize("method", ["code_a1", "black_box"])

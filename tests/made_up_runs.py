@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.runs.folder import RunFolder
 

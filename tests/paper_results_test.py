@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
+from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.evaluation.evaluation import Attempt
 from codea1.evaluation.programs import evaluate_code
 from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
@@ -66,7 +66,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
         file=str(tmp_path / "he.jsonl"),
         model=str(base),
         output=str(tmp_path / "out"),
-        sampling=SamplingParams(samples=2),
+        sampling=AnswerSampling(samples=2),
         best_of=True,
         test_model=str(tmp_path / tester),
     )

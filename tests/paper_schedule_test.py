@@ -13,7 +13,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Place, experiment_of, size_of
+from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
 from codea1.paper.schedule import Schedule, reproduce
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
@@ -59,20 +59,20 @@ def stand_in(tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     """A plan of four jobs: a warm start, Code-A1, its suites, and a run on them."""
-    place = Place(workdir=str(tmp_path / "runs"), arguments={"steps": "2"})
+    place = Workplace(workdir=str(tmp_path / "runs"), arguments={"steps": "2"})
     jobs = [job for job in place.jobs() if job.name in ("start_0", "code_a1_0", "suites_code_a1", "static_a1_0")]
-    monkeypatch.setattr(Place, "jobs", lambda _: jobs)
+    monkeypatch.setattr(Workplace, "jobs", lambda _: jobs)
     return place
 
 
-def schedule(place: Place, stand_in: StandIn) -> Schedule:
-    return Schedule(place, Path(place.workdir), stand_in.python, steps=2)
+def schedule(place: Workplace, stand_in: StandIn) -> Schedule:
+    return Schedule(place, stand_in.python, steps=2)
 
 
 def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
-    place = Place(arguments={"steps": "40"})
+    place = Workplace(arguments={"steps": "40"})
     jobs = place.jobs()
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names)
@@ -89,7 +89,7 @@ def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
 
 
 def test_commands_are_those_of_the_programs():
-    jobs = {job.name: job for job in Place(arguments={"steps": "40"}, workdir="W").jobs()}
+    jobs = {job.name: job for job in Workplace(arguments={"steps": "40"}, workdir="W").jobs()}
     command = "python -m codea1.train --config=configs/tiny.py:steps=40,seed=0,"
     assert jobs["start_1"].command == "python -m codea1.sft --config=configs/tiny.py:steps=40,seed=1 --workdir=W/sft_1"
     no_book = f"{command}method=code_a1,sft=W/sft_0 --workdir=W/no_book_0 --config.game.mistake_book=False"
@@ -101,7 +101,7 @@ def test_commands_are_those_of_the_programs():
     assert jobs["suites_sft_test"].command == f"{dump} --output=W/suites_sft_test.jsonl"
 
 
-def test_what_is_done_is_not_done_again(place: Place, stand_in: StandIn, capsys: pytest.CaptureFixture):
+def test_what_is_done_is_not_done_again(place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture):
     assert schedule(place, stand_in).run()
     ran = stand_in.ran()
     assert [words[1] for words in ran] == [
@@ -133,14 +133,14 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path, monke
     first = Job("first", "suites", (script, "first", "second"))
     second = Job("second", "suites", (script, "second", "first"))
     third = Job("third", "suites", ("-c", "pass"), needs=("first", "second"))
-    place = Place(workdir=str(tmp_path / "runs"))
-    monkeypatch.setattr(Place, "jobs", lambda _: [first, second, third])
-    monkeypatch.setattr(Place, "report", lambda *_: Job("report", "report", ("-c", "pass")))
-    assert Schedule(place, Path(place.workdir), sys.executable, steps=2, at_once=2).run()
+    place = Workplace(workdir=str(tmp_path / "runs"))
+    monkeypatch.setattr(Workplace, "jobs", lambda _: [first, second, third])
+    monkeypatch.setattr(Workplace, "report", lambda *_: Job("report", "report", ("-c", "pass")))
+    assert Schedule(place, sys.executable, steps=2, at_once=2).run()
     assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third", "report"}
 
 
-def test_another_command_under_the_same_name_is_not_done(place: Place, stand_in: StandIn):
+def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand_in: StandIn):
     assert schedule(place, stand_in).run()
     stand_in.ran()
     marker = Path(place.workdir) / "done" / "code_a1_0.json"
@@ -150,7 +150,9 @@ def test_another_command_under_the_same_name_is_not_done(place: Place, stand_in:
     assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.report"]
 
 
-def test_a_failure_is_told_and_only_what_needs_it_waits(place: Place, stand_in: StandIn, capsys: pytest.CaptureFixture):
+def test_a_failure_is_told_and_only_what_needs_it_waits(
+    place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture
+):
     stand_in.rules({"codea1.tools.dump_tests": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
     programs = [words[1] for words in stand_in.ran()]
@@ -163,13 +165,13 @@ def test_a_failure_is_told_and_only_what_needs_it_waits(place: Place, stand_in: 
     assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train", "codea1.report"]
 
 
-def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Place, stand_in: StandIn):
+def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Workplace, stand_in: StandIn):
     stand_in.rules({"codea1.tools.dump_tests": (RESTART_EXIT_CODE, "stopped", 0)})
     assert not schedule(place, stand_in).run()
     assert [words[1] for words in stand_in.ran()].count("codea1.tools.dump_tests") == 3
 
 
-def test_the_report_is_of_the_runs_that_are_there(place: Place, stand_in: StandIn):
+def test_the_report_is_of_the_runs_that_are_there(place: Workplace, stand_in: StandIn):
     run = Path(place.run("golden", 0))
     run.mkdir(parents=True)
     (run / "config.json").write_text("{}")
@@ -180,14 +182,14 @@ def test_the_report_is_of_the_runs_that_are_there(place: Place, stand_in: StandI
 def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: StandIn):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be used"):
-        Schedule(Place(workdir=str(tmp_path / "file")), tmp_path / "file", stand_in.python, steps=2).run()
+        Schedule(Workplace(workdir=str(tmp_path / "file")), stand_in.python, steps=2).run()
 
 
 def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):
     workdir = tmp_path / "runs"
     assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=3", str(workdir), dry_run=True)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(Place().jobs()) + 1
+    assert len(lines) == len(Workplace().jobs()) + 1
     assert all(shlex.split(line)[:2] == ["python", "-m"] for line in lines)
     assert lines[-1].endswith(f"--output={workdir}/report")
     assert not workdir.exists()
@@ -273,8 +275,8 @@ def _wait_until(holds: Callable[[], bool]) -> None:
 
 
 PLACES = {
-    "tiny": Place(arguments={"steps": "40"}),
-    "3b": Place(
+    "tiny": Workplace(arguments={"steps": "40"}),
+    "3b": Workplace(
         "configs/code_a1.py",
         {"size": "3b", "topology": "v5p-64"},
         workdir="gs://bucket/tables",

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.evaluation.benchmarks import EvaluationSpec, SamplingParams
+from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.evaluation.programs import evaluate_code
 from codea1.models import huggingface
 from codea1.players.export import export
@@ -57,7 +57,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
         file=path,
         run=str(run.path),
         step="best",
-        sampling=SamplingParams(samples=2),
+        sampling=AnswerSampling(samples=2),
         lengths=LENGTHS,
         best_of=True,
         num_tests=2,

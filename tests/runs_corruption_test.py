@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import write_report
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -34,7 +34,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = RunFolder.open(str(workdir), CONFIG)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
     with Record(folder, -1, -1, 4, 1, cursor=None) as record:
-        write_evaluation(folder, "before", {"step": 0, "split": "test", "questions": 2, "metrics": {"x": METRIC}})
+        write_evaluation(
+            folder,
+            "before",
+            {"step": 0, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}},
+        )
         for step in range(1, 5):
             record.write_metrics(step, {"code/reward": step / 7})
             record.write_samples(step, [{"step": step, "text": "a"}, {"step": step, "text": "b"}])

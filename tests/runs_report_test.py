@@ -1,4 +1,5 @@
 import io
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,10 @@ import pytest
 from matplotlib.image import imread
 
 from codea1.evaluation import figures
-from codea1.evaluation.evaluations import read_evaluation, write_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import compare, report_run, runs_table, write_report
 from codea1.evaluation.statistics import bootstrap_interval
+from codea1.evaluation.tables import with_bounds
 from codea1.paper.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
@@ -38,6 +40,7 @@ def evaluation(step: int, **metrics: list[float]) -> dict[str, Any]:
         "step": step,
         "split": "test",
         "questions": 4,
+        "question_ids": [f"q/{index}" for index in range(4)],
         "metrics": {
             name: {**bootstrap_interval(values)._asdict(), "low": 0.0, "high": 1.0, "per_question": values}
             for name, values in metrics.items()
@@ -93,6 +96,10 @@ def test_a_run_without_results_yet(folder: RunFolder):
     assert not folder.figure.exists()
 
 
+def test_what_is_undefined_is_a_dash():
+    assert with_bounds(bootstrap_interval([math.nan])) == with_bounds(None) == "-"
+
+
 def test_one_sided_and_unknown_metrics_are_shown_too(folder: RunFolder):
     write_evaluation(folder, "before", evaluation(0, own_metric=[0.5] * 4, test_validity=[0.5] * 4))
     rows = compare(folder)
@@ -133,16 +140,17 @@ def test_evaluations_of_other_questions_are_not_compared(folder: RunFolder):
         write_evaluation(folder, name, {**evaluation(9, test_mul=[0.5] * 4), "question_ids": list(ids)})
     with pytest.raises(BadInput, match="same questions"):
         compare(folder)
-    write_evaluation(folder, "before", evaluation(9, test_mul=[0.5] * 4))
-    assert len(compare(folder)) == 1  # it is as old runs are
-    write_evaluation(folder, "after", evaluation(9, test_mul=[0.5] * 3))
-    with pytest.raises(BadInput, match="test_mul is not of the same questions"):
+
+
+def test_an_evaluation_of_an_older_version_is_refused(folder: RunFolder):
+    old = evaluation(0, test_mul=[0.5] * 4)
+    del old["question_ids"]
+    write_evaluation(folder, "before", old)
+    with pytest.raises(BadInput, match=r"before\.json was made by an older version.*codea1.evaluate --run=RUN"):
         compare(folder)
 
 
-DAMAGED = '{"step": 1, "split": "test", "questions": 4, "metrics": {"a": 3}}'
-
-
+DAMAGED = '{"step": 1, "split": "test", "questions": 1, "question_ids": ["a"], "metrics": {"a": 3}}'
 SHORT = (
     '{"step": 1, "split": "test", "questions": 2, "question_ids": ["a", "b"], '
     '"metrics": {"a": {"mean": 1, "low": 1, "high": 1, "per_question": [1]}}}'

@@ -108,7 +108,7 @@ def test_command_line(tmp_path):
     assert done.stderr.strip() == f"error: {path}, line 1: 'name' is missing or not a string."
     done = command("grade")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip() == "error: 'grade' is no command of this program; known is grade CASES.jsonl."
+    assert done.stderr.strip() == "error: 'grade' is unknown here; known is grade CASES.jsonl."
 
 
 LOADED = """

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from codea1.evaluation.evaluations import read_evaluation
+from codea1.evaluation.result_files import read_evaluation
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -45,6 +45,7 @@ EVALUATION = {
     "step": 1,
     "split": "test",
     "questions": 1,
+    "question_ids": ["a"],
     "metrics": {"x": {"mean": 0.5, "low": 0.0, "high": 1.0, "per_question": [0.5]}},
 }
 

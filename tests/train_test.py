@@ -17,7 +17,7 @@ from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model
 from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation import figures
-from codea1.evaluation.evaluations import read_evaluation
+from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder

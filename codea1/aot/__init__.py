@@ -1,1 +1,1 @@
-"""Compiling a run's programs ahead of time for chips that are not there, and what follows from it."""
+"""Compiling a run's functions ahead of time for chips that are not there, and what follows from it."""

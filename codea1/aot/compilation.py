@@ -6,7 +6,7 @@ import math
 import os
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +39,6 @@ class CompilerResult:
     output_bytes: int
     aliased_bytes: int  # of the outputs, which are written over arguments that are given away
     temporary_bytes: int
-    compiler_peak_bytes: int  # the compiler's own figure, in which temporaries may share space with arguments
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
     refusal: str = ""  # the compiler's message where the function alone does not fit
@@ -78,9 +77,10 @@ class ResultCache:
 
 
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
-    """Returns a digest of all that decides the result: the function, the chips it is for, and the compiler."""
+    """Returns a digest of all that decides the result: the function, the chips it is for, the compiler, its form."""
     compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
-    return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler]).encode()).hexdigest()[:24]
+    form = [field.name for each in (CompilerResult, Collectives) for field in fields(each)]
+    return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler, *form]).encode()).hexdigest()[:24]
 
 
 def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
@@ -95,14 +95,13 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
         size = _OUT_OF_MEMORY.search(message)
         needed = int(float(size[1]) * _UNITS[size[2]]) if size else 0
         seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
-        return CompilerResult(0, 0, 0, needed, needed, {}, seconds, refusal)
+        return CompilerResult(0, 0, 0, needed, {}, seconds, refusal)
     memory = compiled.memory_analysis()
     return CompilerResult(
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
         aliased_bytes=memory.alias_size_in_bytes,
         temporary_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
-        compiler_peak_bytes=memory.peak_memory_in_bytes,
         collectives=collectives(compiled.as_text()),
         seconds=time.monotonic() - started,
     )

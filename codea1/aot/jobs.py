@@ -35,7 +35,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Job:
+class Compilation:
     """One function of one player, to be compiled."""
 
     player: str
@@ -49,7 +49,7 @@ class Plan:
     """All that is compiled for a run on a mesh."""
 
     players: Mapping[str, PlayerFunctions]
-    jobs: list[Job]
+    jobs: list[Compilation]
     residents: Mapping[str, int]  # bytes on a chip, by what they are; those of generation are there by turns
 
 
@@ -58,7 +58,6 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
 
     Raises BadInput for a folder that cannot be read.
     """
-
     found = {}
     for name in METHODS[config.method].policies:
         player = config[name]
@@ -105,13 +104,13 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     return Plan(players, jobs, always | by_turns)
 
 
-def largest(plan: Plan) -> list[Job]:
+def largest(plan: Plan) -> list[Compilation]:
     """Returns of each kind the job with the most in memory, and of those the last; players of one model share them.
 
     All micro-batches hold about the same number of tokens and have the logits of as many alive at once; the longest
     rows, which come last, have the most attention.
     """
-    chosen: dict[tuple[str, Qwen2Config], tuple[int, Job]] = {}
+    chosen: dict[tuple[str, Qwen2Config], tuple[int, Compilation]] = {}
     for job in plan.jobs:
         key = job.function.kind, plan.players[job.player].model
         size = job.beside + bytes_per_device(job.function.arguments)
@@ -135,7 +134,7 @@ def _on_chips(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
     return [part for part, sharding in parts if sharding.memory_kind != "pinned_host"]
 
 
-def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Job], dict[str, int]]:
+def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Compilation], dict[str, int]]:
     last = {function.kind: function.arguments for function in own.generation}  # they come in ascending order of size
     weights, cache, prompts = map(bytes_per_device, (*last["decode"][:2], last["insert"][1]))
     beside = {
@@ -146,11 +145,11 @@ def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Job]
         "take_slots": always + weights + prompts,
         "decode": always + prompts,
     }
-    jobs = [Job(name, "rollout", each, beside[each.kind]) for each in own.generation]
+    jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
     return jobs, {"published weights": weights, "cache of slots": cache, "cache of prompts": prompts}
 
 
-def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Job]:
+def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Compilation]:
     """Returns the jobs of learning.
 
     Args:
@@ -162,5 +161,5 @@ def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> li
     for function in own.learning:
         # Parameters or states, which come first, are there already; those of zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
-        jobs.append(Job(name, "learn", function, present - known + (0 if function in of_critic else fetched)))
+        jobs.append(Compilation(name, "learn", function, present - known + (0 if function in of_critic else fetched)))
     return jobs

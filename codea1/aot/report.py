@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
-from codea1.aot.jobs import Job, largest, models, plan
+from codea1.aot.jobs import Compilation, largest, models, plan
 from codea1.aot.roofline import estimate
 from codea1.aot.topology import Topology
 from codea1.evaluation.tables import markdown_table
@@ -32,28 +32,28 @@ _SETTINGS = (
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
 _BY_TURNS = ("published weights", "cache of slots", "cache of prompts", "micro-batches", "moments from the host")
-_COLUMNS = ("program", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
+_COLUMNS = ("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
 _SUMMARY = (
-    *("config", "slice", "fsdp x tensor", "programs", "learn", "rollout"),
+    *("config", "slice", "fsdp x tensor", "functions", "learn", "rollout"),
     *("verdict", "least step", "tokens/s/chip"),
 )
 _INTRODUCTION = """# Shipped configs as the TPU compiler sees them
 
-Written by `python -m codea1.compile_tpu --all --programs=largest`, or with `all` programs, to
-compiled/pods_compiled.md: each program compiled by libtpu for the chips of its config's slice, on a machine that has
-none. Nothing here ran on a TPU.
+Written by `python -m codea1.compile_tpu --all --functions=largest`, or with `all` functions, to
+compiled/pods_compiled.md: each compiled function as libtpu makes it for the chips of its config's slice, on a machine
+that has none. Nothing here ran on a TPU.
 
-- Bytes are of one chip. *Arguments* are what a program is given, *aliased* what of it its results are written over,
+- Bytes are of one chip. *Arguments* are what a function is given, *aliased* what of it its results are written over,
   *temporaries* what it needs on the way, *beside* all else that is in memory in its phase: both players' references,
   parameters and moments, and while one generates its published weights and caches, while one learns the micro-batches.
   *Peak* is the sum, with the results that are written over nothing, and must stay below 92 % of the memory that the
-  compiler lets programs use.
+  compiler lets functions use.
 - *Collectives* are instructions and the size of their results; one inside a loop over layers, chunks or steps counts
   once.
 - *Compiled in* is wall time on a busy machine with two cores, and says how long a sweep takes, not more.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
   for the mean lengths that are named, which are assumptions. A measured step will take a multiple of it.
-- *Programs*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
+- *Functions*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
   model: the longest rows, the most slots, prompts and positions.
 """
 
@@ -67,12 +67,12 @@ class Row:
     kind: str
     name: str
     beside: int  # what else is in memory
-    compilation: CompilerResult
+    result: CompilerResult
 
     @property
     def peak(self) -> int:
         """All that is in memory while it runs."""
-        return self.beside + self.compilation.peak_bytes
+        return self.beside + self.result.peak_bytes
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,6 @@ class Report:
 
     config: str
     topology: str
-    chip: str
     chips: int
     mesh: Mapping[str, int]
     hbm: int  # bytes of a chip that may be used
@@ -95,7 +94,7 @@ class Report:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the report of which `content` is the `dataclasses.asdict`."""
-        rows = [Row(**row | {"compilation": CompilerResult.from_json(row["compilation"])}) for row in content["rows"]]
+        rows = [Row(**row | {"result": CompilerResult.from_json(row["result"])}) for row in content["rows"]]
         return cls(**content | {"rows": rows})
 
 
@@ -105,7 +104,7 @@ def report(
     topology: Topology,
     cache: ResultCache,
     selection: str = "all",
-    watch: Callable[[Job, int, int], None] = lambda job, number, total: None,
+    watch: Callable[[Compilation, int, int], None] = lambda job, number, total: None,
 ) -> Report:
     """Compiles the functions of a config for a slice, where the cache does not know the result.
 
@@ -124,16 +123,15 @@ def report(
         watch(job, number, len(jobs))
         lowered = job.function.lower()
         key = fingerprint(lowered, topology.name)
-        compilation = cache.get(key)
-        if compilation is None:
-            compilation = compile_lowered(lowered)
-            cache.put(key, compilation)
-        rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.beside, compilation))
+        result = cache.get(key)
+        if result is None:
+            result = compile_lowered(lowered)
+            cache.put(key, result)
+        rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.beside, result))
     settings = [*_SETTINGS, *(f"{player}.{key}" for player in known for key in _SETTINGS_OF_PLAYERS)]
     return Report(
         config=name,
         topology=topology.name,
-        chip=topology.chip.name,
         chips=len(topology.devices),
         mesh=dict(mesh.shape),
         hbm=topology.chip.hbm_bytes,
@@ -147,7 +145,7 @@ def report(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Fit:
     """Whether a run fits into the memory of its chips, and what to change where it does not."""
 
     fits: bool
@@ -161,15 +159,15 @@ class Verdict:
         return f"{fits}: at most {self.share:.0%} of HBM, in {where}; the limit is {MOST:.0%}"
 
 
-def verdict(report: Report) -> Verdict:
-    """Returns the verdict on a report.
+def fit_of(report: Report) -> Fit:
+    """Returns whether the run of a report fits.
 
     The largest function decides; one that the compiler refuses does not fit whatever else there is.
     """
-    worst = max(report.rows, key=lambda row: (bool(row.compilation.refusal), row.peak))
+    worst = max(report.rows, key=lambda row: (bool(row.result.refusal), row.peak))
     share = worst.peak / report.hbm
-    fits = not worst.compilation.refusal and share <= MOST
-    return Verdict(fits, worst, share, [] if fits else _advice(report, worst))
+    fits = not worst.result.refusal and share <= MOST
+    return Fit(fits, worst, share, [] if fits else _advice(report, worst))
 
 
 def _advice(report: Report, worst: Row) -> list[str]:
@@ -212,17 +210,17 @@ def show(report: Report, console: Console) -> None:
     """Prints one report."""
     table = Table(title=_title(report), caption="GiB per chip")
     for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in ("program", "collectives") else "right")
+        table.add_column(column, justify="left" if column in ("function", "collectives") else "right")
     for row in report.rows:
         table.add_row(*_cells(report, row))
-    judged = verdict(report)
+    fit = fit_of(report)
     console.print(table)
     console.print(f"in memory: {_residents(report)}", highlight=False)
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
     console.print(_least_time(report), highlight=False)
-    console.print(str(judged), style="green" if judged.fits else "bold red", highlight=False)
-    for sentence in filter(None, [judged.worst.compilation.refusal, *judged.advice]):
+    console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
+    for sentence in filter(None, [fit.worst.result.refusal, *fit.advice]):
         console.print(f"  {sentence}", highlight=False)
 
 
@@ -230,9 +228,9 @@ def markdown(reports: Sequence[Report]) -> str:
     """Returns a summary of all reports and the table of each."""
     parts = [_INTRODUCTION, markdown_table(_SUMMARY, [_summary(report) for report in reports], left=2)]
     for report in reports:
-        judged = verdict(report)
-        parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{judged}.\n"]
-        parts += [*judged.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
+        fit = fit_of(report)
+        parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
+        parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
         parts.append(markdown_table(_COLUMNS, [_cells(report, row) for row in report.rows]))
     return "\n".join(parts)
 
@@ -252,14 +250,14 @@ def _summary(report: Report) -> list[str]:
         f"{report.mesh['fsdp']} x {report.mesh['tensor']}",
         f"{len(report.rows)} ({report.selection})",
         *(f"{share:.0%}" for share in shares.values()),
-        "fits" if verdict(report).fits else "**does not fit**",
+        "fits" if fit_of(report).fits else "**does not fit**",
         f"{report.estimate['seconds']:.0f} s",
         f"{report.estimate['tokens_per_second_per_chip']:.0f}",
     ]
 
 
 def _cells(report: Report, row: Row) -> list[str]:
-    found = row.compilation
+    found = row.result
     if found.refusal:
         sizes = ["-", "-", "-", _gib(row.beside), f"> {_gib(row.peak)}", "refused"]
     else:

@@ -37,9 +37,6 @@ class Phase:
     name: str
     seconds: float
     bound: str  # what takes that long: "arithmetic", "memory" or "links"
-    flops: float
-    hbm_bytes: float
-    ici_bytes: float
 
 
 @dataclass(frozen=True)
@@ -48,33 +45,25 @@ class Estimate:
 
     seconds: float  # of all phases, one after another
     tokens_per_second_per_chip: float  # response tokens over the whole step
-    response_tokens: int  # that are generated, learned from or thrown away
     lengths: Mapping[str, Lengths]  # by role
     phases: list[Phase]
-    model_flops: float  # of the updates: the numerator of MFU
 
 
-def estimate(
-    config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip, lengths: Mapping[str, Lengths] = ASSUMED
-) -> Estimate:
+def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip) -> Estimate:
     """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
-    phases, response_tokens, model_flops, chips = [], 0, 0.0, 1
-    used = {role: lengths[role] for role, name in METHODS[config.method].roles.items() if name in players}
-    for role in used:
-        name = METHODS[config.method].roles[role]
-        own = players[name]
+    phases, response_tokens, chips, lengths = [], 0, 1, {}
+    for role, name in METHODS[config.method].roles.items():
+        own, lengths[role] = players[name], ASSUMED[role]
         shape = own.mesh.shape
         cut = Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])
         done = _generation(config, role, own, cut, lengths[role])
         if name != config.frozen:
-            learned, useful = _learning(config, name, role, own, cut, lengths[role])
-            done |= learned
-            model_flops += useful
+            done |= _learning(config, name, role, own, cut, lengths[role])
         chips = cut.chips
         phases += [_phase(f"{role}: {what}", each, chips, chip) for what, each in done.items()]
         response_tokens += _samples(config, role) * lengths[role].response
     seconds = sum(phase.seconds for phase in phases)
-    return Estimate(seconds, response_tokens / seconds / chips, response_tokens, used, phases, model_flops)
+    return Estimate(seconds, response_tokens / seconds / chips, lengths, phases)
 
 
 def _samples(config: ConfigDict, role: str) -> int:
@@ -100,8 +89,8 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
 
 def _learning(
     config: ConfigDict, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
-) -> tuple[dict[str, Work], float]:
-    """Returns the work on a role's samples by what it is for, and the useful arithmetic of the updates.
+) -> dict[str, Work]:
+    """Returns the work on a role's samples by what it is for.
 
     A policy of several roles makes its optimizer steps on all of them together; they are counted with the first.
     """
@@ -111,14 +100,13 @@ def _learning(
     batches = section.mini_batches * math.ceil(sequences / section.mini_batches / shape.rows)
     scores = (section.old_log_probs == "trainer") + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
     learners = 2 if section.advantage == "gae" else 1
-    useful = flops.model_flops(own.model, sequences, lengths.prompt + lengths.response)
     is_first = role == METHODS[config.method].roles_of(name)[0]
     optimizer = flops.optimizer(own.model) * section.mini_batches * learners
     return {
         "log-probs": flops.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
         "update": flops.update(own.model, shape.rows, shape.length, cut) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
-    }, useful * learners
+    }
 
 
 def _phase(name: str, done: Work, chips: int, chip: Chip) -> Phase:
@@ -130,4 +118,4 @@ def _phase(name: str, done: Work, chips: int, chip: Chip) -> Phase:
         "links": done.ici_bytes / (chips * links),
     }
     bound = max(seconds, key=seconds.get)
-    return Phase(name, seconds[bound], bound, done.flops, done.hbm_bytes, done.ici_bytes)
+    return Phase(name, seconds[bound], bound)

@@ -41,7 +41,7 @@ SEMANTICS = ("evalplus", "scripts")  # of HumanEval+ and MBPP+
 
 
 @dataclass(frozen=True)
-class SamplingParams:
+class AnswerSampling:
     """How answers are sampled."""
 
     samples: int = 32  # programs per question
@@ -66,7 +66,7 @@ class EvaluationSpec:
     completions: str = ""
     output: str = ""
     semantics: str = "evalplus"
-    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling: AnswerSampling = field(default_factory=AnswerSampling)
     lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `codea1.players.policy`
     best_of: bool = False
     test_model: str = ""
@@ -145,7 +145,7 @@ class SuiteBenchmark:
                 if not isinstance(getattr(task, name), str):
                     raise BadInput(f"{where}: its {name} is not text.")
             if task.id in tasks:
-                raise BadInput(f"{where}: task {task.id} was there before.")
+                raise BadInput(f"{where}: task {task.id} comes twice.")
             require_python(task.program, f"{where}, task {task.id}: its program")
             tasks[task.id] = task
         if not tasks:
@@ -217,7 +217,7 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
         if task_id not in known:
             raise BadInput(f"{where}: task_id {task_id!r} is none of the benchmark's tasks.")
         if task_id in suites:
-            raise BadInput(f"{where}: task {task_id} was there before.")
+            raise BadInput(f"{where}: task {task_id} comes twice.")
         if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
             raise BadInput(f"{where}, task {task_id}: its tests are not a list of texts.")
         suites[task_id] = tests

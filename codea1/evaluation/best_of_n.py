@@ -59,8 +59,8 @@ def choose(
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        options = {"sees_solution": evaluation.sees_solution, "seed": spec.sampling.seed, "done": done}
-        return suites(questions, attempts, policy, evaluation.templates, spec.num_tests, **options)
+        shown, templates, seed = evaluation.sees_solution, evaluation.templates, spec.sampling.seed
+        return suites(questions, attempts, policy, templates, spec.num_tests, sees_solution=shown, seed=seed, done=done)
 
     attempts = evaluation.hosts.of_main(attempts_by_question)
     questions = [question for question in questions if question.id in attempts]

@@ -44,7 +44,7 @@ class BigCodeBench(CodeBenchmark):
     stops = ("\n```\n", "\nif __name__", "\ndef main(", "\nprint(")
 
     def __init__(self, name: str, rows: Sequence[dict[str, Any]], pool: SandboxPool) -> None:
-        """`rows` have the official fields; "instruct" in the name chooses the prompt."""
+        """Takes `rows` with the official fields; "instruct" in the name chooses the prompt."""
         self.name = name
         self._is_instruct = "instruct" in name
         self._rows = {row["task_id"]: row for row in rows}

@@ -76,14 +76,14 @@ class EvalPlus(CodeBenchmark):
         ran = yield self._pool.run_batch(program, question.entry_point, judged.inputs, judged.oracle, judged.limits)
         return dataclasses.replace(ran, detail=ran.detail and f"{which}: {ran.detail}")
 
-    def _judged(self, question: Question, which: str) -> "Future[_Judged]":
+    def _judged(self, question: Question, which: str) -> "Future[_Judge]":
         """Returns what judges a list of inputs; the ground truth runs on the first call, or after it was lost."""
         promised, is_new = self._lists.claim(
             which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
         )
         return start(self._recorded(question, which), promised) if is_new else promised
 
-    def _recorded(self, question: Question, which: str) -> "Awaiting[_Judged]":
+    def _recorded(self, question: Question, which: str) -> "Awaiting[_Judge]":
         problem = self._problems[question.id]
         rows = problem.base if which == "base" else problem.plus
         recorder = Recorder(problem.atol)
@@ -98,11 +98,11 @@ class EvalPlus(CodeBenchmark):
             verdict = Verdict.INFRA if ran.verdict is Verdict.INFRA else Verdict.INVALID
             failure = ScriptRun(verdict, f"its own solution {ran.verdict.value}: {ran.detail}", 0.0)
         oracle = Oracle(DATASETS[self.name], question.entry_point, problem.atol, rows, expected)
-        return _Judged(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
+        return _Judge(Inputs(rows, seconds, as_set=as_set), oracle, limits, failure)
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Judge:
     """All that judging by one list of inputs takes."""
 
     inputs: Inputs

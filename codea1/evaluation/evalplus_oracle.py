@@ -80,7 +80,7 @@ class Oracle:
     def __init__(
         self, dataset: str, entry_point: str, atol: float, inputs: Sequence[Sequence], expected: Sequence[Expected]
     ) -> None:
-        """`dataset` is "humaneval" or "mbpp"; `expected` is for each of `inputs`."""
+        """Takes `dataset`, "humaneval" or "mbpp", and what is `expected` of each of `inputs`."""
         self._special = entry_point if dataset == "mbpp" else ""
         self._is_root = dataset == "humaneval" and entry_point == "find_zero"
         self._inputs, self._expected, self._atol = inputs, expected, atol

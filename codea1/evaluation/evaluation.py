@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from codea1.config import config_of, default_config
 from codea1.evaluation.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
-from codea1.evaluation.evaluations import PerQuestion, summary, write_evaluation
+from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
 from codea1.evaluation.tables import evaluation_table
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
@@ -158,9 +158,9 @@ class Evaluation:
         if url:
             folder = location(url, "the model folder")
             files = [name for name in names(folder) if name.endswith(_MODEL_FILES)]
-            weights = digest(sorted(checksums(folder, files).items()))
+            weights = settings_digest(sorted(checksums(folder, files).items()))
         else:
-            weights = digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
+            weights = settings_digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
         return {
             f"{prefix}model": url or self.spec.run,
             f"{prefix}weights": weights,
@@ -185,7 +185,7 @@ class Evaluation:
             with self.hosts.agreed():
                 if self.hosts.is_main:
                     path = f"{self.home.evaluations}/{self._file(name)}"
-                    file = digest(checksum(location(self.spec.file, "--file")))
+                    file = settings_digest(checksum(location(self.spec.file, "--file")))
                     whole = {"benchmark": self.spec.benchmark, "file": file, **settings()}
                     folder = stack.enter_context(EvaluationFolder.open(path, whole, files))
             yield folder
@@ -275,6 +275,6 @@ def sandbox() -> SandboxPool:
     return SandboxPool.of_config(config)
 
 
-def digest(value: Any) -> str:
+def settings_digest(value: Any) -> str:
     """Returns a text that is equal for equal values alone, as far as `repr` tells them apart."""
     return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

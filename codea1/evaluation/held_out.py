@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.evaluations import PerQuestion
+from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.calls import Test
@@ -32,8 +32,8 @@ from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudged
 from codea1.values.verdict import Verdict
 
-Scores = dict[str, float]  # of one suite, by metric
-Place = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
+SuiteScores = dict[str, float]  # of one suite, by metric
+SampleKey = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
 
@@ -70,13 +70,13 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
 
     Every host asks everything, judges its share of the questions, and returns the same.
     """
-    measured = evaluate_code(held_out, players["code"], grader, hosts)
+    measured = _evaluate_code(held_out, players["code"], grader, hosts)
     if "test" in players and any(question.mutants for question in held_out.questions):
         measured |= evaluate_tests(held_out, players["test"], grader, hosts)
     return measured
 
 
-def evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
+def _evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
     """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
 
     NaN where the sandbox failed on one of the question's programs. Raises BadInput as `require_judged` does.
@@ -101,7 +101,7 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants. Raises BadInput as
     `require_judged` does.
     """
-    scores: dict[str, list[Scores]] = {question.id: [] for question in held_out.questions}
+    scores: dict[str, list[SuiteScores]] = {question.id: [] for question in held_out.questions}
     shares = Shares(hosts, list(scores))
     suites = _suites(held_out, player)
     for question, shown, parsed in suites:
@@ -128,12 +128,12 @@ def _passes(
     """
     passes = np.zeros((len(held_out.questions), samples))
     programs = _programs(held_out, player, samples, temperature)
-    for place, passed in check_programs(held_out, programs, grader, hosts):
-        passes[place] = passed
+    for key, passed in check_programs(held_out, programs, grader, hosts):
+        passes[key] = passed
     return passes
 
 
-def _programs(held_out: HeldOut, player: Player, samples: int, temperature: float) -> Iterator[tuple[Place, str]]:
+def _programs(held_out: HeldOut, player: Player, samples: int, temperature: float) -> Iterator[tuple[SampleKey, str]]:
     """Yields the programs that the Code LLM writes, as they finish; none for a question that does not fit."""
     requests, row_of = [], {}
     for row, question in enumerate(held_out.questions):
@@ -147,23 +147,23 @@ def _programs(held_out: HeldOut, player: Player, samples: int, temperature: floa
 
 
 def check_programs(
-    held_out: HeldOut, programs: Iterable[tuple[Place, str]], grader: Grader, hosts: Hosts
-) -> list[tuple[Place, float]]:
+    held_out: HeldOut, programs: Iterable[tuple[SampleKey, str]], grader: Grader, hosts: Hosts
+) -> list[tuple[SampleKey, float]]:
     """Runs check scripts against programs.
 
-    Returns each place with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
+    Returns each key with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
     `require_judged` does.
     """
-    shares, places = Shares(hosts, [question.id for question in held_out.questions]), []
-    for place, program in programs:
-        question = held_out.questions[place[0]]
+    shares, keys = Shares(hosts, [question.id for question in held_out.questions]), []
+    for key, program in programs:
+        question = held_out.questions[key[0]]
         shares.add(question.id, partial(grader.check, program, question.check_script, question.entry_point))
-        places.append(place)
+        keys.append(key)
     runs: list[ScriptRun] = shares.collect()
     with hosts.agreed():
         require_judged(list(map(why_unjudged, runs)), f"programs for the {held_out.purpose} questions")
     passed = [math.nan if each.verdict is Verdict.INFRA else float(each.verdict is Verdict.PASS) for each in runs]
-    return list(zip(places, passed, strict=True))
+    return list(zip(keys, passed, strict=True))
 
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
@@ -185,7 +185,7 @@ def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, Pars
 
 def _score_suite(
     num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
-) -> Awaiting[tuple[Scores, str]]:
+) -> Awaiting[tuple[SuiteScores, str]]:
     """Returns what one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
@@ -199,15 +199,15 @@ def _score_suite(
     lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
     runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
     gradings = yield from every(runs)
-    strict, *verdicts = [grading.verdicts for grading in gradings]
+    of_shown, *verdicts = [grading.verdicts for grading in gradings]
     reason = next(filter(None, [lost, *(grading.lost for grading in gradings)]), "")
-    if lost or any(Verdict.INFRA in row for row in [strict, *verdicts]):
+    if lost or any(Verdict.INFRA in row for row in [of_shown, *verdicts]):
         return dict.fromkeys(TEST_METRICS, math.nan), reason
     scores = {
         "test_validity": len(right) / num_tests,
         "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
         "test_mutation_score_at_1": float(np.mean([_killed(row[:1]) for row in verdicts])),
-        "test_strict_kill": float(_killed(strict)),
+        "test_strict_kill": float(_killed(of_shown)),
     }
     return scores, reason
 
@@ -266,6 +266,6 @@ def cross_play(
     return measured
 
 
-def matrix(metrics: Mapping[str, Mapping[str, Any]], kind: str, steps: Sequence[int]) -> np.ndarray:
-    """Returns the means of `kind`, "kill" or "validity", as [steps of the Code LLM, steps of the Test LLM]."""
-    return np.array([[metrics[f"{kind}_code_{code}_test_{test}"]["mean"] for test in steps] for code in steps], float)
+def kill_matrix(metrics: Mapping[str, Mapping[str, Any]], steps: Sequence[int]) -> np.ndarray:
+    """Returns the shares of programs that a right test fails, as [steps of the Code LLM, steps of the Test LLM]."""
+    return np.array([[metrics[f"kill_code_{code}_test_{test}"]["mean"] for test in steps] for code in steps], float)

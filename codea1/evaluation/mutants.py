@@ -319,7 +319,7 @@ def flip_one_operator(program: str, key: str) -> str | None:
 
     The choice is a function of (program, key) alone. Formatting and comments are lost: the result is unparsed.
 
-    Raises SyntaxError, or what else `ast.parse` does: `program` is none.
+    Raises SyntaxError, or what else `ast.parse` does: `program` does not parse.
     """
     tree = ast.parse(program)
     places: list[tuple[ast.AST, int | None]] = []

@@ -11,10 +11,10 @@ from typing import Any
 
 from codea1.data.loader import load_questions
 from codea1.evaluation import best_of_n
-from codea1.evaluation.benchmarks import BIGCODEBENCH, CodeBenchmark, EvaluationSpec, SamplingParams, benchmark_rows
+from codea1.evaluation.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBenchmark, EvaluationSpec, benchmark_rows
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
-from codea1.evaluation.evalplus import CheckScripts, EvalPlus, load_problems
-from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, digest, sandbox
+from codea1.evaluation.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
+from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, sandbox, settings_digest
 from codea1.evaluation.mutants import flip_one_operator
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.prompts import PromptTemplates
@@ -47,9 +47,9 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
-            own = {"semantics": spec.semantics} if spec.benchmark in ("humanevalplus", "mbppplus") else {}
+            own = {"semantics": spec.semantics} if spec.benchmark in DATASETS else {}
             if given is not None:
-                return own | {"completions": spec.completions, "attempts": digest(given)}
+                return own | {"completions": spec.completions, "attempts": settings_digest(given)}
             return own | evaluation.settings_of_policy(spec.model) | dataclasses.asdict(spec.sampling)
 
         folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
@@ -186,7 +186,7 @@ def sampled(
     questions: Sequence[Question],
     policy: Policy,
     templates: PromptTemplates,
-    sampling: SamplingParams,
+    sampling: AnswerSampling,
     done: Collection[Key],
 ) -> Iterator[Attempt]:
     """Yields the attempts at the questions that are not `done`, as they finish; empty where the prompt does not fit.

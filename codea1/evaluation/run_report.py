@@ -1,7 +1,6 @@
 """The report of a run: its metrics before and after, and its curves, as report.md and report.png."""
 
 import dataclasses
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from codea1.evaluation import figures
-from codea1.evaluation.evaluations import interval, per_question, read_evaluation
+from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.statistics import Interval, paired_difference
-from codea1.evaluation.tables import label, markdown_table, percents
+from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
@@ -25,7 +24,7 @@ COLUMNS = ("metric", "before", "after", "difference")
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class BeforeAfter:
     """One metric over the same questions before and after; None where a side was not measured."""
 
     metric: str
@@ -40,36 +39,28 @@ class Comparison:
 
     def cells(self) -> tuple[str, str, str, str]:
         """Returns the texts for `COLUMNS`; percentages, as every known metric is a share."""
-        return label(self.metric), _shown(self.before), _shown(self.after), _shown(self.difference, sign="+")
+        return label(self.metric), with_bounds(self.before), with_bounds(self.after), with_bounds(self.difference, "+")
 
 
-def compare(folder: RunFolder) -> list[Comparison]:
+def compare(folder: RunFolder) -> list[BeforeAfter]:
     """Returns the rows of the final table, in the order in which the metrics were measured.
 
     Raises:
       BadInput: an evaluation is damaged, or the two are not of the same questions.
     """
     before, after = read_evaluation(folder, "before"), read_evaluation(folder, "after")
-    both = before.keys() & after.keys() & {"split", "questions", "question_ids"} if before and after else ()
-    if any(before[key] != after[key] for key in both):
+    if before and after and any(before[key] != after[key] for key in ("split", "question_ids")):
         raise BadInput(f"{folder.evaluations}: before.json and after.json are not of the same questions.")
     first, last = (evaluation["metrics"] if evaluation else {} for evaluation in (before, after))
     comparisons = []
     for name in {**first, **last}:
         sides = [metrics.get(name) for metrics in (first, last)]
-        difference = None
-        if all(sides):
-            values = [per_question(side) for side in sides]
-            if values[0].shape != values[1].shape:
-                raise BadInput(
-                    f"{folder.evaluations}: {name} is not of the same questions in before.json and after.json."
-                )
-            difference = paired_difference(*values)
-        comparisons.append(Comparison(name, *(side and interval(side) for side in sides), difference))
+        difference = paired_difference(*map(per_question, sides)) if all(sides) else None
+        comparisons.append(BeforeAfter(name, *(side and interval_of(side) for side in sides), difference))
     return comparisons
 
 
-def terminal_table(comparisons: list[Comparison], title: str) -> Table:
+def terminal_table(comparisons: list[BeforeAfter], title: str) -> Table:
     """Returns the table for a terminal; a difference that is clear of 0 is bold."""
     table = Table(
         caption=title,
@@ -87,7 +78,7 @@ def terminal_table(comparisons: list[Comparison], title: str) -> Table:
     return table
 
 
-def comparison_table(comparisons: list[Comparison]) -> str:
+def comparison_table(comparisons: list[BeforeAfter]) -> str:
     """Returns the same table in GitHub's Markdown."""
     rows = []
     for comparison in comparisons:
@@ -118,18 +109,11 @@ def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
     return next(alone, str(path))
 
 
-def _change(row: Comparison | None) -> str:
+def _change(row: BeforeAfter | None) -> str:
     if row is None or row.difference is None:
         return "-"
     before, after = percents([row.before.mean, row.after.mean])
-    return f"{before} → {after}, {_bold(_shown(row.difference, sign='+'), row.is_clear)}"
-
-
-def _shown(interval: Interval | None, sign: str = "") -> str:
-    if interval is None or math.isnan(interval.mean):
-        return "-"
-    mean, low, high = percents(interval, sign)
-    return f"{mean} [{low}, {high}]"
+    return f"{before} → {after}, {_bold(with_bounds(row.difference, '+'), row.is_clear)}"
 
 
 def _bold(text: str, is_bold: bool) -> str:
@@ -150,7 +134,7 @@ def report_run(path: str) -> None:
     print(f"wrote {folder.report}")
 
 
-def write_report(folder: RunFolder) -> list[Comparison]:
+def write_report(folder: RunFolder) -> list[BeforeAfter]:
     """Writes report.md and report.png anew, of a finished or a live run, and returns the rows of the final table.
 
     Raises:

@@ -44,22 +44,21 @@ class Difference(NamedTuple):
     p_value: float
 
 
-def interval(parts: Sequence[Scores], seed: int = 0) -> Interval:
+def interval(parts: Sequence[Scores]) -> Interval:
     """Returns a metric's mean over seeds and its 95 % interval.
 
     Args:
       parts: what the metric is the plain mean of: one array for most, one for each benchmark for an average of
         benchmarks, all of the same seeds in the same order. A question for which a factor is NaN at a seed is left
         out of that factor's mean at that seed.
-      seed: of the bootstrap's 10,000 resamples, where there is one seed.
 
     Returns:
       NaN three times when a factor has no question left at some seed.
     """
-    return Interval(*_estimate([parts], seed)[:3])
+    return Interval(*_estimate([parts])[:3])
 
 
-def difference(before: Sequence[Scores], after: Sequence[Scores], seed: int = 0) -> Difference:
+def difference(before: Sequence[Scores], after: Sequence[Scores]) -> Difference:
     """Returns how much higher `after` is than `before`, paired by seed and by question.
 
     Args:
@@ -71,7 +70,7 @@ def difference(before: Sequence[Scores], after: Sequence[Scores], seed: int = 0)
     """
     if [part.shape for part in before] != [part.shape for part in after]:
         raise ValueError("the two sides are not of the same seeds and questions")
-    return _estimate([after, before], seed)
+    return _estimate([after, before])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -86,14 +85,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def _estimate(sides: Sequence[Sequence[Scores]], seed: int) -> Difference:
+def _estimate(sides: Sequence[Sequence[Scores]]) -> Difference:
     """Returns the first side's metric, less that of the second where there is one."""
     parts = [_defined_on_all(arrays) for arrays in zip(*sides, strict=True)]
     if any(np.isnan(arrays[0]).all(axis=1).any() for arrays in parts):
         return Difference(np.nan, np.nan, np.nan, np.nan)
     if parts[0][0].shape[0] > 1:
         return _crossed([_less_second(map(_linearised, arrays)) for arrays in parts])
-    mean, drawn = _resampled([[array[0] for array in arrays] for arrays in parts], seed)
+    mean, drawn = _resampled([[array[0] for array in arrays] for arrays in parts])
     tail = 50 * (1 - CONFIDENCE)
     low, high = np.nanpercentile(drawn, [tail, 100 - tail])  # NaN where no question of a factor was drawn
     return Difference(mean, float(low), float(high), np.nan)
@@ -154,9 +153,9 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
     return high
 
 
-def _resampled(parts: Sequence[Sequence[np.ndarray]], seed: int) -> tuple[float, np.ndarray]:
+def _resampled(parts: Sequence[Sequence[np.ndarray]]) -> tuple[float, np.ndarray]:
     """Returns the statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     observed, drawn = 0.0, np.zeros(RESAMPLES)
     for arrays in parts:
         questions = arrays[0].shape[0]
@@ -195,22 +194,21 @@ def _defined_on_all(arrays: Sequence[Scores]) -> list[Scores]:
     return [np.where(undefined, np.nan, array) for array in arrays]
 
 
-def bootstrap_interval(values: Sequence | np.ndarray, seed: int = 0) -> Interval:
+def bootstrap_interval(values: Sequence | np.ndarray) -> Interval:
     """Returns the mean of `values` and its 95 % percentile bootstrap interval over questions (Efron 1979).
 
     Args:
       values: [questions], or [questions, factors] for a metric that is the product of the factors' means over
         questions. NaN marks a question for which the metric, or a factor of it, is undefined: each mean is over the
         questions for which it is defined.
-      seed: of the 10,000 resamples; the same values and seed give the same interval.
 
     Returns:
       NaN three times when no question is left.
     """
-    return interval([_scores(values)], seed)
+    return interval([_scores(values)])
 
 
-def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarray, seed: int = 0) -> Interval:
+def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarray) -> Interval:
     """Returns how much higher `after` is than `before`, with its 95 % interval; a resample takes both sides' questions.
 
     Args:
@@ -219,7 +217,7 @@ def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarra
     Raises:
       ValueError: the two sides have different shapes.
     """
-    return Interval(*difference([_scores(before)], [_scores(after)], seed)[:3])
+    return Interval(*difference([_scores(before)], [_scores(after)])[:3])
 
 
 def _scores(values: Sequence | np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from codea1.evaluation.benchmarks import (
     load_suites,
     missing_modules,
 )
-from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, digest, sandbox
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, sandbox, settings_digest
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
 from codea1.game.answers import parse_suite
 from codea1.game.prompts import Message, PromptTemplates, test_messages
@@ -50,12 +50,15 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
 
         def settings() -> dict[str, Any]:
             if given is not None:
-                return {"completions": spec.completions, "suites": digest([*given.items()])}
+                return {"completions": spec.completions, "suites": settings_digest([*given.items()])}
             sampling = spec.sampling  # its `samples` is of programs
+            asked = {"in_rounds": True} if spec.in_rounds else {"in_rounds": False, "num_tests": spec.num_tests}
             return {
                 **evaluation.settings_of_policy(spec.model),
-                **{"in_rounds": spec.in_rounds, "num_tests": spec.num_tests},
-                **{"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed},
+                **asked,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "seed": sampling.seed,
             }
 
         folder = stack.enter_context(evaluation.folder(benchmark.name, settings, FILES))
@@ -96,8 +99,8 @@ def _written(
         generate = partial(policy.generate, **spec.sampling.options(f"test/{benchmark.name}"))
         if spec.in_rounds:
             return ask_in_rounds(benchmark, tasks, policy, generate, done)
-        options = {"sees_solution": evaluation.sees_solution}
-        return ask_for_asserts(tasks, policy, generate, evaluation.templates, spec.num_tests, done, **options)
+        shown, templates = evaluation.sees_solution, evaluation.templates
+        return ask_for_asserts(tasks, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
 
     rounds = range(benchmark.num_tests if spec.in_rounds else 1)
     texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], spec.model, ask)

@@ -1,5 +1,6 @@
 """Tables of what was measured, in percent: for a terminal and in Markdown."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,12 +28,20 @@ def percents(shares: Iterable[float], sign: str = "") -> list[str]:
     return [f"{100 * share:{sign}.1f}" for share in shares]
 
 
+def with_bounds(interval: Sequence[float] | None, sign: str = "") -> str:
+    """Returns a mean and its bounds in percent, "50.0 [41.2, 58.8]"; "-" where it was not measured or is undefined."""
+    if interval is None or math.isnan(interval[0]):
+        return "-"
+    mean, low, high = percents(interval, sign)
+    return f"{mean} [{low}, {high}]"
+
+
 def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Table:
-    """Returns the metrics of one evaluation, see `codea1.evaluation.evaluations`, for a terminal."""
+    """Returns the metrics of one evaluation, see `codea1.evaluation.result_files`, for a terminal."""
     table = Table("metric", "%", "95 % interval", title=title, title_justify="left")
     for name, metric in evaluation["metrics"].items():
-        mean, low, high = percents(metric[key] for key in ("mean", "low", "high"))
-        table.add_row(label(name), mean, f"[{low}, {high}]")
+        mean, _, bounds = with_bounds([metric[key] for key in ("mean", "low", "high")]).partition(" ")
+        table.add_row(label(name), mean, bounds)
     return table
 
 

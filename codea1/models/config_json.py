@@ -74,7 +74,7 @@ def content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = None) -> d
 
     A vLLM that has version 4 finds no rope_theta in rope_parameters, and takes 10,000 without a warning.
 
-    Raises ValueError for a mixture of the families, which no other program would load.
+    Raises ValueError for a mixture of the families, which no other library would load.
     """
     layers = {"qkv_bias": config.qkv_bias, "qk_norm": config.qk_norm}
     family = next((name for name, has in _FAMILIES.items() if has == layers), None)

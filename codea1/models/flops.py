@@ -21,14 +21,14 @@ class Chip:
     """What one chip of a generation can do."""
 
     name: str
-    hbm_bytes: int  # that the compiler lets programs use
+    hbm_bytes: int  # that the compiler lets functions use
     flops: float  # bfloat16, per second
     hbm_bandwidth: float  # bytes per second
     ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
     ici_axes: int  # of the torus
 
 
-# HBM as the compiler states it when a program does not fit; the rest from the TPU chapter of Google's "How to scale
+# HBM as the compiler states it when a function does not fit; the rest from the TPU chapter of Google's "How to scale
 # your model" (jax-ml.github.io/scaling-book/tpus).
 CHIPS = {
     "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2),

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 BASE = "base"  # no experiment: the models before training
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
@@ -64,16 +64,10 @@ EXPERIMENTS = {
 }
 
 
-class Recipe(NamedTuple):
-    """What Code-A1 itself is at a size, which the other experiments change."""
-
-    alpha: float
-    reward: str
-
-
-def recipe(size: str) -> Recipe:
-    """Returns what Code-A1's own config says at a size."""
-    return Recipe(0.3, "strict_tests") if size == TINY else Recipe(0.5, "official")
+def code_a1_settings(size: str) -> dict[str, Any]:
+    """Returns what Code-A1's own config says at a size, and other experiments change."""
+    alpha, reward = (0.3, "strict_tests") if size == TINY else (0.5, "official")
+    return {"game.alpha": alpha, "game.reward": reward}
 
 
 def size_of(config: Mapping[str, Any]) -> str:
@@ -103,9 +97,8 @@ def experiment_of(config: Mapping[str, Any]) -> Experiment | None:
         "frozen": "",
         _START: "",
         "game.mistake_book": True,
-        "game.alpha": recipe(size_of(config)).alpha,
-        "game.reward": recipe(size_of(config)).reward,
         SUITES: "",
+        **code_a1_settings(size_of(config)),
     }
     for each in EXPERIMENTS.values():
         suites = {SUITES: suites_name(each.suites_of)} if each.suites_of else {}
@@ -163,7 +156,7 @@ def suites_name(source: str) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """One program to run."""
+    """One command to run."""
 
     name: str
     kind: str  # "warm start", "SFT", "suites", "train" or "report"
@@ -178,7 +171,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Place:
+class Workplace:
     """Where experiments run: the config with its arguments, and the folder that gets the runs."""
 
     config: str = "configs/tiny.py"

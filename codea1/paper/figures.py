@@ -6,12 +6,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from codea1.evaluation.figures import points, smoothed, smoothing_width, style
-from codea1.paper.experiments import CODE_A1, EXPERIMENTS, recipe
+from codea1.evaluation.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
+from codea1.paper.experiments import CODE_A1, EXPERIMENTS, code_a1_settings
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table
 
-_COLORS = ("#1f6fb4", "#d9622b", "#5b8c3a", "#9c3d7d", "#45b0b8", "#c9a227", "#7a7a7a")
+_COLORS = (CODE, TEST, BOOK, TEST_2, CODE_2, "#c9a227", "#7a7a7a")
 _COLUMNS = 4  # panels side by side
 _FIGURES = {  # of training curves: experiments, and the metric and title of each panel
     "training": (
@@ -89,7 +89,7 @@ def _cells(table: Table) -> Figure:
     The table of alpha is drawn over alpha, any other with a place for each row.
     """
     if table.layout.name == "alpha":
-        own = recipe(table.size).alpha
+        own = code_a1_settings(table.size)["game.alpha"]
         places = [float(EXPERIMENTS[row.key].settings.get("game.alpha", own)) for row in table.rows]
         title, line, xlabel = "alpha, the weight of validity", "-", "alpha"
     else:

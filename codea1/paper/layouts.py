@@ -34,7 +34,7 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class Measure:
-    """One metric of one benchmark, as `codea1.evaluation.evaluations` keeps it; or the end of a training curve."""
+    """One metric of one benchmark, as `codea1.evaluation.result_files` keeps it; or the end of a training curve."""
 
     metric: str  # where it ends in "*", the first metric that begins so
     split: str = ""  # of the evaluation; empty: a metric of metrics.jsonl, over the last tenth of the steps

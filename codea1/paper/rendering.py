@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from codea1.evaluation.statistics import SEEDS_TO_COMPARE
-from codea1.evaluation.tables import markdown_table, percents
+from codea1.evaluation.tables import markdown_table, percents, with_bounds
 from codea1.paper.tables import CLEAR, Cell, Comparison, Table
 
 CSV_COLUMNS = (
@@ -136,14 +136,14 @@ def _markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text)
 
 
-def _with_bounds(shares: Sequence[float], sign: str = "") -> str:
+def _shown(shares: Sequence[float], sign: str = "") -> str:
     mean, low, high = percents(shares, sign)
-    return mean if low == high else f"{mean} [{low}, {high}]"  # a curve of one seed has no interval
+    return mean if low == high else with_bounds(shares, sign)  # a curve of one seed has no interval
 
 
 def _markdown_value(cell: Cell, missing: Missing) -> str:
     if cell.ours is not None:
-        ours = "undefined" if math.isnan(cell.ours.mean) else _with_bounds(cell.ours)
+        ours = "undefined" if math.isnan(cell.ours.mean) else _shown(cell.ours)
     else:
         ours = f"missing [{missing[cell.commands]}]" if cell.commands else "-"
     return ours if cell.published is None else f"{ours}, paper {cell.published:.2f}"
@@ -152,7 +152,7 @@ def _markdown_value(cell: Cell, missing: Missing) -> str:
 def _markdown_comparison(comparison: Comparison | None) -> str:
     if comparison is None:
         return "-"
-    value = _with_bounds(comparison.difference[:3], sign="+")
+    value = _shown(comparison.difference[:3], sign="+")
     if math.isnan(comparison.p_holm):
         return value
     p_value = "p < 0.001" if comparison.p_holm < 0.001 else f"p = {comparison.p_holm:.3f}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.paper import rendering
-from codea1.paper.experiments import SFT_TEST, TINY, Place, size_of_published, value
+from codea1.paper.experiments import SFT_TEST, TINY, Workplace, size_of_published, value
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
@@ -81,7 +81,7 @@ def write(runs: Sequence[Run], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _places(runs: Sequence[Run]) -> dict[str, Place]:
+def _places(runs: Sequence[Run]) -> dict[str, Workplace]:
     """Returns where runs of each size are made."""
     by_size: dict[str, list[Run]] = {}
     for run in runs:
@@ -90,7 +90,7 @@ def _places(runs: Sequence[Run]) -> dict[str, Place]:
     return {size: _place(size, own) for size, own in by_size.items()}
 
 
-def _place(size: str, runs: Sequence[Run]) -> Place:
+def _place(size: str, runs: Sequence[Run]) -> Workplace:
     """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
     # The SFT Test LLM plays one step, and begins with a model of its own.
     first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)
@@ -98,7 +98,7 @@ def _place(size: str, runs: Sequence[Run]) -> Place:
     workdir = str(parent) if is_remote(parent) else os.path.relpath(parent)
     config = first.folder.config if first else {}
     if size == TINY:
-        return Place("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
+        return Workplace("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
     arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
     models, _, model = value(config, "code.model", "").rpartition("/")
     if size_of_published(model) == size:
@@ -106,4 +106,4 @@ def _place(size: str, runs: Sequence[Run]) -> Place:
     data, _, file = value(config, "data.train.source", "").rpartition("/")
     if file == "train.parquet":
         arguments["data"] = data
-    return Place("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))
+    return Workplace("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from codea1.evaluation.evaluations import per_question, read_evaluation
+from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.evaluation.statistics import Scores
 from codea1.paper.experiments import (
     BASE,
@@ -43,7 +43,7 @@ class Measured:
     """One measure of one run: its scores, of which questions, and how often each was asked."""
 
     scores: np.ndarray  # [questions, factors], shares
-    question_ids: tuple[str, ...] = ()  # in the order of the scores; empty where they were not kept
+    question_ids: tuple[str, ...] = ()  # in the order of the scores; none for a curve
     samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
 
 
@@ -115,7 +115,7 @@ class Run:
                 counted = own if tester else name if "*" in metric else ""
                 yield Measured(
                     values[:, None] if values.ndim == 1 else values,
-                    tuple(evaluation.get("question_ids", ())),
+                    tuple(evaluation["question_ids"]),
                     counted.rpartition("_")[2],
                 )
 
@@ -240,13 +240,8 @@ def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: s
 
 
 def same_questions(measured: Sequence[Measured]) -> bool:
-    """Returns whether all are of the same questions in the same order, by their ids.
-
-    Where one has no ids, as in runs made before training kept them, its number of questions must be that of the
-    others: which questions a split has is in the runs' configs, and rows whose configs differ in that say so.
-    """
-    known = {each.question_ids for each in measured if each.question_ids}
-    return len({each.scores.shape for each in measured}) == 1 and len(known) <= 1
+    """Returns whether all are of the same questions in the same order, by their ids."""
+    return len({each.question_ids for each in measured}) == 1
 
 
 def samples_of(measured: Iterable[Measured], what: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, Job, Place, size_of
+from codea1.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, Job, Workplace, size_of
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from codea1.storage.objects import is_remote
 
@@ -39,7 +39,7 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
       workdir: folder that gets the runs and the report; on a disk where the jobs run.
 
     Raises:
-      BadInput: the config is none that every job could read, or the workdir cannot be used.
+      BadInput: some job could not read the config, or the workdir cannot be used.
       KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
     """
     own, place = _read(config, workdir.rstrip("/"))
@@ -49,10 +49,10 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
     if is_remote(workdir):
         raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
     with _handled(signal.default_int_handler, signal.SIGTERM):
-        return Schedule(place, Path(place.workdir), sys.executable, own.steps, at_once).run()
+        return Schedule(place, sys.executable, own.steps, at_once).run()
 
 
-def _read(given: str, workdir: str) -> tuple[ConfigDict, Place]:
+def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
     """Reads the config as every job will, so that a mistake in it is reported before anything runs."""
     path, _, argument = given.partition(":")
     arguments = dict(part.split("=", 1) for part in argument.split(",") if "=" in part)
@@ -65,11 +65,11 @@ def _read(given: str, workdir: str) -> tuple[ConfigDict, Place]:
         config = runpy.run_path(path)["get_config"](argument or None)
     except BadInput:
         raise
-    except Exception as error:  # a config file is a program: whatever it raises is the user's to mend
+    except Exception as error:  # a config file is Python: whatever it raises is the user's to mend
         raise BadInput(f"config file {path}: {type(error).__name__}: {error}") from None
     validate(config)
     size = size_of(config.to_dict())
-    return config, Place(path, arguments, workdir, size, "" if size == TINY else config.test.model)
+    return config, Workplace(path, arguments, workdir, size, "" if size == TINY else config.test.model)
 
 
 @dataclass
@@ -107,16 +107,17 @@ class _Process:
 class Schedule:
     """The jobs of a plan, with a folder for their markers and their output."""
 
-    def __init__(self, place: Place, folder: Path, python: str, steps: int, at_once: int = 1):
+    def __init__(self, place: Workplace, python: str, steps: int, at_once: int = 1):
         """Plans the jobs; nothing is written yet.
 
         Args:
-          folder: `place.workdir`, on a disk.
+          place: its workdir is on a disk.
           python: the interpreter that runs the jobs.
           steps: of each training run, for the estimated times.
           at_once: how many jobs run at the same time.
         """
-        self._place, self._folder, self._python, self._at_once = place, folder, python, at_once
+        self._place, self._python, self._at_once = place, python, at_once
+        self._folder = Path(place.workdir)
         self._jobs = place.jobs()
         self._estimates = {job: _estimate(job, steps) for job in self._jobs}
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
@@ -196,7 +197,7 @@ class Schedule:
             else:
                 print(f"  {each.job.name} ended with {code}, see {each.log}", flush=True)
                 lines = each.log.read_text(errors="replace").strip().splitlines()
-                last = lines[-1].strip() if lines else "it said nothing"
+                last = lines[-1].strip() if lines else "no output"
                 self._failures[each.job.name] = f"exit code {code}: {last} (all in {each.log})"
 
     def _marker(self, job: Job) -> Path:

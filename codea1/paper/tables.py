@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
-from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Place, recipe, value
+from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
 from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
 from codea1.paper.results import Measured, Results, differences, same_questions, samples_of, stacked
 from codea1.runtime.errors import BadInput
@@ -19,7 +19,6 @@ class Comparison:
 
     against: str  # title of that row
     difference: Difference  # shares
-    seeds: tuple[int, ...]  # that both have
     p_holm: float = math.nan  # adjusted for all comparisons of the table that have a p-value
 
     @property
@@ -72,7 +71,7 @@ class Table:
         return any(cell.published is not None for row in self.rows for cell in row.cells)
 
 
-def tables(results: Results, places: Mapping[str, Place]) -> list[Table]:
+def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
     """Returns every table at every size that a run was given of.
 
     Args:
@@ -90,10 +89,11 @@ def tables(results: Results, places: Mapping[str, Place]) -> list[Table]:
 class _Filling:
     """One layout at one size, while its cells are filled with what runs measured."""
 
-    def __init__(self, layout: Layout, size: str, results: Results, place: Place) -> None:
+    def __init__(self, layout: Layout, size: str, results: Results, place: Workplace) -> None:
         self._layout, self._size, self._results, self._place = layout, size, results, place
         self._columns = layout.columns_of(size)
-        titled = (replace(line, title=line.title.format(alpha=recipe(size).alpha)) for line in layout.lines)
+        alpha = code_a1_settings(size)["game.alpha"]
+        titled = (replace(line, title=line.title.format(alpha=alpha)) for line in layout.lines)
         self._lines = {line.key: line for line in titled}
         # The seeds that all rows have that there are, so that they can be read beside each other; none without runs.
         of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]
@@ -138,7 +138,7 @@ class _Filling:
         if not all(map(same_questions, zip(*(side[seed] for side in (before, after) for seed in seeds), strict=True))):
             raise BadInput(f"{what} were not measured on the same questions.")
         found = difference(*sides)
-        return None if math.isnan(found.mean) else Comparison(against.title, found, seeds)
+        return None if math.isnan(found.mean) else Comparison(against.title, found)
 
     def _commands(self, line: Line, column: Column) -> Iterator[str]:
         """Yields what would fill a cell: the missing runs, and their measurement where training makes none."""

@@ -34,8 +34,8 @@ HOSTS = command.define_hosts()
 def main(run: str) -> None:
     hosts = HOSTS()
     # Imports JAX, once the flags are checked.
-    from codea1.evaluation.evaluations import summary, write_evaluation
-    from codea1.evaluation.held_out import HeldOut, cross_play, matrix
+    from codea1.evaluation.held_out import HeldOut, cross_play, kill_matrix
+    from codea1.evaluation.result_files import summary, write_evaluation
     from codea1.training.opened_run import opened_run
 
     with opened_run(run, STEPS.value or [], hosts, _config_with_test_llm) as opened:
@@ -51,7 +51,7 @@ def main(run: str) -> None:
     evaluation = summary(measured, steps[-1], f"cross_play_{SPLIT.value}", ids)
     hosts.of_main(lambda: write_evaluation(opened.folder, f"cross_play_{SPLIT.value}", evaluation))
     if hosts.is_main:
-        Console().print(_table(evaluation, steps, matrix(evaluation["metrics"], "kill", steps)))
+        Console().print(_table(evaluation, steps, kill_matrix(evaluation["metrics"], steps)))
 
 
 def _config_with_test_llm(folder: RunFolder) -> ConfigDict:

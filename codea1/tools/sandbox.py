@@ -29,7 +29,7 @@ def main(*words: str) -> None:
     if not words:
         sys.exit(0 if examine() else 1)
     if words[0] != "grade" or len(words) != 2:
-        raise BadInput(f"{' '.join(words)!r} is no command of this program; known is grade CASES.jsonl.")
+        raise BadInput(f"{' '.join(words)!r} is unknown here; known is grade CASES.jsonl.")
     cases = read_cases(words[1])
     with SandboxPool(isolation=AUTO) as pool:
         if pool.isolation is not Isolation.FULL:

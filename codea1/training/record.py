@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from codea1.evaluation.evaluations import write_evaluation
+from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import table_title, terminal_table, write_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
@@ -82,7 +82,7 @@ class Record(contextlib.ExitStack):
             self._samples.write(step, rows)
 
     def write_evaluation(self, name: str, evaluation: Mapping[str, Any]) -> None:
-        """Writes an evaluation; see `codea1.evaluation.evaluations`."""
+        """Writes an evaluation; see `codea1.evaluation.result_files`."""
         if self._is_main:
             write_evaluation(self._folder, name, evaluation)
 

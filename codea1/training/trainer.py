@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.evaluations import PerQuestion, read_evaluation, summary
 from codea1.evaluation.held_out import HeldOut, evaluate
+from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.round_views import rows
 from codea1.runs.book_files import BookSave

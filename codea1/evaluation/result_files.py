@@ -34,9 +34,9 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
       name: "before" and "after" are what the report compares.
       evaluation: {"step": int, "split": str, "questions": int, "question_ids": [str, ...], "metrics": {metric: {"mean":
         float, "low": float, "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i
-        of every per_question list is the question of entry i of question_ids, which old evaluations lack; NaN, written
-        as null, means undefined for that question. A metric that is a product of means over questions has the list of
-        its factors in place of each float.
+        of every per_question list is the question of entry i of question_ids; NaN, written as null, means undefined for
+        that question. A metric that is a product of means over questions has the list of its factors in place of each
+        float.
     """
     write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
 
@@ -45,16 +45,21 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
     """Returns what `write_evaluation` was given, or None where there is no such file.
 
     Raises:
-      BadInput: the file is not an evaluation.
+      BadInput: the file is not an evaluation, or one of an older version.
     """
     path = folder.evaluations / f"{name}.json"
     try:
         evaluation = json.loads(read(path))
-        for key in ("step", "split", "questions"):
+        for key in ("step", "split", "questions", "metrics"):
             evaluation[key]
+        if "question_ids" not in evaluation:
+            raise BadInput(
+                f"{path} was made by an older version, which kept no question_ids: delete it, and "
+                "codea1.evaluate --run=RUN --step=STEP makes it anew from a checkpoint."
+            )
         for metric in evaluation["metrics"].values():
-            interval(metric)
-            if len(per_question(metric)) != len(evaluation.get("question_ids") or metric["per_question"]):
+            interval_of(metric)
+            if len(per_question(metric)) != len(evaluation["question_ids"]):
                 raise ValueError("has not one value for each of question_ids")
     except FileNotFoundError:
         return None
@@ -63,7 +68,7 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
     return evaluation
 
 
-def interval(metric: Mapping[str, Any]) -> Interval:
+def interval_of(metric: Mapping[str, Any]) -> Interval:
     """Returns a metric's mean and 95 % interval; NaN for null."""
     return Interval(*(float(np.float64(metric[key])) for key in Interval._fields))
 

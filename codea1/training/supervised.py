@@ -62,10 +62,12 @@ def prepare(config: ConfigDict) -> Start:
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
     start = _from_model(config, mesh) if config.sft.start else _from_nothing(config, mesh)
     require_divisible(start.shape, mesh)
-    rows, ways = config.sft.micro_batch_size, _data_parallel(mesh)
-    if rows % ways:
-        nearest = max(round(rows / ways), 1) * ways
-        raise BadInput(f"config.sft.micro_batch_size is {rows}; replica x fsdp = {ways} must divide it: use {nearest}.")
+    rows, data_parallel = config.sft.micro_batch_size, _data_parallel(mesh)
+    if rows % data_parallel:
+        nearest = max(round(rows / data_parallel), 1) * data_parallel
+        raise BadInput(
+            f"config.sft.micro_batch_size is {rows}; replica x fsdp = {data_parallel} must divide it: use {nearest}."
+        )
     start.documents(1)
     return start
 

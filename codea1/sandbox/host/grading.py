@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
+from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Call, Outcome, ScriptRun, Test
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
@@ -130,7 +131,7 @@ class Grader:
             calls[key] = test.call
             limits[key] = max(limit, limits.get(key, 0.0))
         ran = yield self._pool.run_calls(
-            program, list(calls.values()), reply="canonical", call_seconds=list(limits.values())
+            program, list(calls.values()), reply=Reply.CANONICAL, call_seconds=list(limits.values())
         )
         outcomes = dict(zip(calls, ran.outcomes, strict=True))
         verdicts: list[Verdict] = []
@@ -214,7 +215,7 @@ def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed:
     outcomes = [Outcome("not_run")] * len(calls)
     left = list(range(len(calls)))
     while left:
-        ran = yield pool.run_calls(program, [calls[i] for i in left], reply="exact", hash_seed=hash_seed)
+        ran = yield pool.run_calls(program, [calls[i] for i in left], reply=Reply.EXACT, hash_seed=hash_seed)
         if all(outcome.kind == "not_run" for outcome in ran.outcomes):  # even one call does not fit into the budget
             return [Outcome("timeout") if outcome.kind == "not_run" else outcome for outcome in outcomes]
         for i, outcome in zip(left, ran.outcomes, strict=True):

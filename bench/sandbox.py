@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.sandbox_peer import ANSWERS, PROGRAM
-from codea1.sandbox.host import zygote
+from codea1.sandbox.host import Limits, zygote
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.values import encode_exact
 

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from bench.hostile.attack import all_programs
 from bench.sandbox import Call, Test, descendants
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 
 LIMITS = Limits(
@@ -42,10 +43,11 @@ TRAINERS = 5
 TRAINER = """
 import time
 from bench.sandbox_soak import LIMITS, TESTS, Call
+from codea1.sandbox.frames import Reply
 from codea1.sandbox.host.pool import SandboxPool
 pool = SandboxPool(2, LIMITS, "auto")
 for i in range(40):
-    pool.run_calls(f"import time\\ndef f(x):\\n  while True: time.sleep(0)\\n# {i}", [TESTS[0].call], reply="exact")
+    pool.run_calls(f"import time\\ndef f(x):\\n  while True: time.sleep(0)\\n# {i}", [TESTS[0].call], reply=Reply.EXACT)
 print(*[zygote._process.pid for zygote in pool._dispatcher._zygotes.values()], flush=True)
 time.sleep(60)
 """

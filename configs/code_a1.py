@@ -97,7 +97,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         known = ", ".join(f"size={size},topology={topology}" for size, topology in FITS)
         raise BadInput(f"size={arg.size} on topology={arg.topology} is not among the shipped ones: {known}.")
     fit = FITS[arg.size, arg.topology]
-    ways = num_chips(arg.topology) // fit.tensor
+    data_parallel = num_chips(arg.topology) // fit.tensor
     c = default_config()
     c.seed = arg.seed
     for name in ("train", "validation", "test"):
@@ -105,12 +105,12 @@ def get_config(arg: str | None = None) -> ConfigDict:
     for player in (c.code, c.test):
         player.shape = f"qwen2.5-coder-{arg.size}"
         player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
-        player.micro_batch_size = ways  # one of the longest rows on each
+        player.micro_batch_size = data_parallel  # one of the longest rows on each
     c.code.prompt_lengths = (512, 1024)
     c.code.row_lengths = (1024, 2048)
     c.test.prompt_lengths = (1024, 2048)
     c.test.row_lengths = (1536, 3072)
-    c.rollout.slots = fit.slots * ways
+    c.rollout.slots = fit.slots * data_parallel
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology
     use_method(c, arg.method, arg.static_tests)
@@ -119,7 +119,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.sft.steps = 111
         c.sft.batch_size = 256
         c.sft.length = c.test.max_prompt_length + 1024
-        c.sft.micro_batch_size = ways
+        c.sft.micro_batch_size = data_parallel
         c.sft.row_lengths = (1024, 2048)
         c.sft.learning_rate = 1e-5
         c.sft.warmup_steps = 10

@@ -2,13 +2,25 @@
 
 import dataclasses
 import random
+import re
 from itertools import islice, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from codea1.data import procedural
-from codea1.data.compositions import Task, behaviour, compositions, outcome
+from codea1.data.compositions import (
+    CONDITIONS,
+    FILTERS,
+    MAPS,
+    REDUCES,
+    Component,
+    Task,
+    behaviour,
+    compositions,
+    outcome,
+)
 from codea1.data.corpus import (
     Recipe,
     chats,
@@ -17,7 +29,6 @@ from codea1.data.corpus import (
     golden_lessons,
     lesson_batch,
     plant,
-    planted_misconceptions,
     worked_lessons,
 )
 from codea1.data.loader import load_questions
@@ -29,6 +40,7 @@ from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.values import decode_exact
+from tests.conftest import ROOT
 
 TOKENIZER = make_tokenizer(corpus_texts(seed=0, num_chats=1500), 512)
 
@@ -124,13 +136,12 @@ def test_lists_show_what_is_left_and_integers_whether_they_qualify():
     assert (outcome(odd.working(), (4,)), outcome(odd.working(), (5,))) == (False, True)
 
 
-def test_experts_expose_mistakes_and_sloppy_suites_share_them():
+def test_experts_expose_mistakes():
     _, exposed = right_share(Recipe())
     right, exposed_by_experts = right_share(Recipe(expert_suites=1.0))
     assert right == 1.0
     assert exposed + 0.1 < exposed_by_experts
     assert exposed_by_experts > 0.85
-    assert right_share(Recipe(sloppy_suites=1.0))[0] < 0.8
 
 
 def test_share_of_right_programs():
@@ -145,15 +156,28 @@ def test_share_of_right_programs():
     assert all(program == TRUTH[problem] for problem, program, _ in games(Recipe(misconceptions=0.0)))
 
 
-def test_planted_rates_are_what_is_disclosed():
-    rng = random.Random(0)
-    table = {(row.correct, row.mistake): row.rate for row in planted_misconceptions()}
-    composition = next(c for c in compositions("train") if c.names[0] == "ge")
-    task = composition.draw(rng)
-    first = [plant(task, rng, 1.0)[0] for _ in range(4000)]
-    assert table["x >= c", "x > c"] == pytest.approx(0.65 * 5 / 6)
-    assert np.mean([choice == 1 for choice in first]) == pytest.approx(table["x >= c", "x > c"], abs=0.04)
-    assert np.mean([choice == 2 for choice in first]) == pytest.approx(table["x >= c", "x >= (c - 1)"], abs=0.04)
+def general(template: str) -> str:
+    """A component's text with c for its constant, as the page writes it; a filter that keeps all has no condition."""
+    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)") or "(no condition)"
+
+
+def planted(component: Component) -> list[float]:
+    """How often a program of the corpus makes each of the component's mistakes, of 2000 programs."""
+    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3))
+    rng = random.Random(component.phrase)
+    choices = [choice for _ in range(2000) for choice in plant(task, rng, 1.0)]
+    return [np.mean([choice == i for choice in choices]) for i in range(1, len(component.mistakes) + 1)]
+
+
+def test_the_page_of_misconceptions_lists_every_one_at_the_rate_at_which_it_is_planted():
+    rows = re.findall(
+        r"^\| (.+) \| `(.+)` \| `(.+)` \| (\d+) % \|$", (ROOT / "docs" / "misconceptions.md").read_text(), re.MULTILINE
+    )
+    components = {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
+    expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
+    assert [row[:3] for row in rows] == expected
+    rates = [rate for k in components for rate in planted(k)]
+    np.testing.assert_allclose([int(row[3]) / 100 for row in rows], rates, atol=0.03)
 
 
 def test_token_budgets_of_the_tiny_game():

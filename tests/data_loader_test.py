@@ -123,6 +123,13 @@ def test_malformed_prompt_is_refused(tmp_path, prompt):
         load_questions(write(tmp_path, "jsonl", [validation_row(prompt=prompt)]))
 
 
+@pytest.mark.parametrize("column", ["GT_test", "mutants"])
+@pytest.mark.parametrize("value", [5, {"a": "b"}, ["x = 1", None]])
+def test_malformed_texts_are_refused(tmp_path, column, value):
+    with pytest.raises(BadInput, match=rf"line 1 \(H/1\): {column} is neither text nor a list of texts"):
+        load_questions(write(tmp_path, "jsonl", [validation_row(**{column: value})]))
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_repeated_id_is_refused(tmp_path, kind):
     with pytest.raises(BadInput, match="question H/1 comes twice"):

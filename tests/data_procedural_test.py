@@ -10,7 +10,7 @@ from codea1.data import procedural
 from codea1.data.compositions import SPLITS
 from codea1.data.loader import load_questions
 from codea1.data.procedural import NUM_QUESTIONS, Procedural, prepared_rows, rows
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageFailed
 
 ROWS = {split: list(rows(split)) for split in NUM_QUESTIONS}
 SAMPLE = [*ROWS["train"][::8], *ROWS["validation"][::4], *ROWS["test"][::4]]
@@ -108,6 +108,11 @@ def test_damaged_data_are_refused_and_rebuilt_once_removed(tmp_path, monkeypatch
         path.unlink()
     records.parent.rmdir()
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
+
+
+def test_a_folder_that_cannot_be_made_is_told():
+    with pytest.raises(StorageFailed, match=r"^preparing /proc/none/procedural/1\.0\.0 failed: .*\.$"):
+        load_questions("procedural", "train", data_folder="/proc/none")
 
 
 def test_a_process_that_prepares_at_the_same_time_is_no_harm(tmp_path, monkeypatch):

@@ -8,7 +8,8 @@ from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks, sanitize
 from codea1.evaluation.programs import broken_questions
 from codea1.game.prompts import DEFAULT
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.pool import SandboxPool, ScriptRun
+from codea1.sandbox.host import ScriptRun
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, write_rows
 

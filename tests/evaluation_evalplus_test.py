@@ -23,8 +23,9 @@ from codea1.evaluation.evalplus import EvalPlus, Problem, deserialised, load_pro
 from codea1.evaluation.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.benchmarks import Description
-from codea1.sandbox.host.pool import SandboxPool, ScriptRun
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import humaneval_row, mbpp_row, write_rows

@@ -9,7 +9,8 @@ import coverage
 import pytest
 
 from codea1.evaluation.suite_scores import coverage_of
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host import Limits
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 CASES = {

@@ -10,21 +10,22 @@ import pytest
 from flax import nnx
 
 from codea1.data.tokenizer import load_tokenizer
-from codea1.models import huggingface, qwen2
+from codea1.models import qwen2
 from codea1.models.files import ModelFolder
 from codea1.players.export import export
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from tests.model_folders import load
 
 
 def test_each_policy_of_each_step_leaves_with_its_own_weights(run, micro_config, tmp_path):
-    _, start = huggingface.load(micro_config.code.model)
+    _, start = load(micro_config.code.model)
     wanted = {("code", "last"): 2.5, ("test", "last"): -2.5, ("code", "best"): 1.5, ("test", "3"): -1.5}
     for (player, step), factor in wanted.items():
         output = tmp_path / f"{player}_{step}"
         export(run, player, step, output, "float32", Hosts())
-        config, params = huggingface.load(output)
+        config, params = load(output)
         assert config.dtype == config.param_dtype == np.float32
         jax.tree.map(lambda x, y, by=factor: np.testing.assert_array_equal(x, y * np.float32(by)), params, start)
 
@@ -33,7 +34,7 @@ def test_one_policy_of_both_roles_is_either_and_a_frozen_one_is_where_it_was(run
     alone = RunFolder(run.path, run.config | {"method": "self_play"})
     for role in ("code", "test"):
         export(alone, role, "last", tmp_path / role, "float32", Hosts())
-    jax.tree.map(np.testing.assert_array_equal, *(huggingface.load(tmp_path / role)[1] for role in ("code", "test")))
+    jax.tree.map(np.testing.assert_array_equal, *(load(tmp_path / role)[1] for role in ("code", "test")))
     frozen = RunFolder(run.path, run.config | {"frozen": "test"})
     with pytest.raises(BadInput, match=f"the test policy of .* is frozen: it still is {run.config['test']['model']}"):
         export(frozen, "test", "last", tmp_path / "frozen", "float32", Hosts())
@@ -113,7 +114,7 @@ def test_an_export_has_the_logits_of_transformers(run, tmp_path, player):
 
     export(run, player, "last", tmp_path / "out", "float32", Hosts())
     tokens = np.random.default_rng(0).integers(0, 400, (1, 12)).astype(np.int32)
-    shape, params = huggingface.load(tmp_path / "out")
+    shape, params = load(tmp_path / "out")
     graphdef, _ = qwen2.abstract(shape)
     model = nnx.merge(graphdef, params)
     hidden, _ = model(tokens, np.arange(12, dtype=np.int32)[None])

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.marks import Mark, answers_equal
+from codea1.game.marks import Mark
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
-from codea1.values import decode_exact, encode_exact
+from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 
 QUESTION = Question("q", None, "", "", "def f(n, /, k=0, *, m=0):\n    return n + 1", "f")

@@ -14,6 +14,7 @@ from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import faults
 from tests.host_processes import finish, start_two
+from tests.model_folders import load, params_of
 from tests.models_huggingface_test import CONFIG, random_params
 
 
@@ -31,7 +32,7 @@ def test_a_checkpoint_in_a_bucket_is_that_of_a_local_folder(folder, tmp_path):
     assert {name: there.read(name) for name in there.names()} == {
         path.name: path.read_bytes() for path in tmp_path.iterdir()
     }
-    config, params = huggingface.load(folder)
+    config, params = load(folder)
     assert config == CONFIG
     jax.tree.map(np.testing.assert_array_equal, params, random_params(CONFIG))
 
@@ -39,9 +40,9 @@ def test_a_checkpoint_in_a_bucket_is_that_of_a_local_folder(folder, tmp_path):
 def test_two_hosts_read_their_rows_and_write_one_model(folder, bucket):
     finish(*start_two(("tests/models_two_hosts.py",), f"--folder={folder}", f"--output={bucket}/again"))
     written, read = ModelFolder(f"{bucket}/again"), ModelFolder(folder)
-    assert huggingface.load(written.url)[0] == CONFIG
+    assert load(written.url)[0] == CONFIG
     assert "model.safetensors" in written.names()
-    jax.tree.map(np.testing.assert_array_equal, huggingface.load(written.url)[1], huggingface.load(read.url)[1])
+    jax.tree.map(np.testing.assert_array_equal, load(written.url)[1], load(read.url)[1])
 
 
 def test_a_tokenizer_in_a_bucket_is_that_of_a_local_folder(model_folder, bucket):
@@ -83,7 +84,7 @@ def test_wrong_files_in_a_bucket_are_refused_by_name(folder):
     checkpoint = huggingface.Checkpoint(folder)
     rewrite(folder, name, lambda content: content[:-1])  # between the headers and the tensors
     with pytest.raises(BadInput, match=rf"^{folder}/{name}: ends after"):
-        checkpoint.params()
+        params_of(checkpoint)
     rewrite(folder, name, lambda _: whole)
     rewrite(folder, "config.json", lambda content: json.dumps(json.loads(content) | {"num_hidden_layers": 3}).encode())
     with pytest.raises(BadInput, match=rf"^{folder}: tensor model\.layers\.2\.\S+ is missing"):

@@ -12,7 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
-from codea1.runtime.errors import BadInput
+from codea1.models.files import ModelFolder
+from codea1.runtime.errors import BadInput, StorageFailed
+from tests.model_folders import load
 
 CONFIG = Qwen2Config(
     vocab_size=32,
@@ -63,7 +65,7 @@ def test_a_saved_checkpoint_loads_bit_exact(changes, tmp_path):
     config = dataclasses.replace(CONFIG, **changes)
     params = random_params(config)
     huggingface.save(tmp_path, config, jax.device_put(params))
-    loaded_config, loaded = huggingface.load(tmp_path)
+    loaded_config, loaded = load(tmp_path)
     assert loaded_config == dataclasses.replace(config, dtype=config.param_dtype)
     jax.tree.map(np.testing.assert_array_equal, loaded, params)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
@@ -84,7 +86,7 @@ def test_transformers_loads_what_is_saved_and_writes_the_same(changes, tmp_path)
     assert ours == written | of_version_4
     assert not of_version_4.keys() & written.keys()
     assert (theirs / "model.safetensors.index.json").exists()
-    config, params = huggingface.load(theirs)
+    config, params = load(theirs)
     assert config == original
     jax.tree.map(np.testing.assert_array_equal, params, random_params(original))
 
@@ -101,14 +103,14 @@ def test_large_checkpoints_are_cut_into_numbered_files(tied, tmp_path):
     assert index["metadata"]["total_size"] == sum(x.nbytes for x in jax.tree.leaves(random_params(config)))
     for name, file in index["weight_map"].items():
         assert name in load_file(tmp_path / file)
-    loaded_config, loaded = huggingface.load(tmp_path)
+    loaded_config, loaded = load(tmp_path)
     assert loaded_config == config
     jax.tree.map(np.testing.assert_array_equal, loaded, random_params(config))
 
 
 def test_the_older_config_json_is_understood(folder):
     edit_config(folder, rope_parameters="absent", dtype="absent", rope_theta=5e5, torch_dtype="float32", head_dim=None)
-    config, _ = huggingface.load(folder)
+    config, _ = load(folder)
     assert config == dataclasses.replace(CONFIG, rope_theta=5e5, dtype="float32")
 
 
@@ -135,7 +137,7 @@ def test_the_older_config_json_is_understood(folder):
 def test_a_wrong_config_is_refused(changes, complaint, folder):
     edit_config(folder, **changes)
     with pytest.raises(BadInput, match=complaint):
-        huggingface.load(folder)
+        load(folder)
 
 
 BIAS = "model.layers.1.self_attn.k_proj.bias"
@@ -155,7 +157,7 @@ BIAS = "model.layers.1.self_attn.k_proj.bias"
 def test_wrong_tensors_are_refused(edit, complaint, folder):
     edit_tensors(folder, edit)
     with pytest.raises(BadInput, match=complaint):
-        huggingface.load(folder)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_broken_files_are_refused(name, content, complaint, folder):
     if content is not None:
         path.write_text(content)
     with pytest.raises(BadInput, match=complaint):
-        huggingface.load(folder)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +190,14 @@ def test_a_broken_index_is_refused(index, complaint, folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(BadInput, match=complaint):
-        huggingface.load(folder)
+        load(folder)
 
 
 def test_a_folder_of_links_is_read_as_the_hub_keeps_it(folder, tmp_path):
     (tmp_path / "snapshot").mkdir()
     for name in ("config.json", "model.safetensors"):
         (tmp_path / "snapshot" / name).symlink_to(folder / name)
-    jax.tree.map(np.testing.assert_array_equal, huggingface.load(tmp_path / "snapshot")[1], random_params(CONFIG))
+    jax.tree.map(np.testing.assert_array_equal, load(tmp_path / "snapshot")[1], random_params(CONFIG))
 
 
 def test_a_tensor_in_two_files_is_refused(folder):
@@ -206,7 +208,7 @@ def test_a_tensor_in_two_files_is_refused(folder):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(BadInput, match=r"is both in one\.safetensors and in two\.safetensors"):
-        huggingface.load(folder)
+        load(folder)
 
 
 def test_a_checkpoint_is_never_written_over_another(folder):
@@ -214,3 +216,12 @@ def test_a_checkpoint_is_never_written_over_another(folder):
     with pytest.raises(BadInput, match=r"the folder holds config\.json"):
         huggingface.save(folder, CONFIG, random_params(CONFIG))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/model"):
+        with pytest.raises(BadInput, match=rf"^{tmp_path}/{place}: is not a folder\.$"):
+            ModelFolder(tmp_path / place).write("config.json", [b"{}"])
+    with pytest.raises(StorageFailed, match=r"^writing /dev/full failed: there is no space left \(.*\)\.$"):
+        ModelFolder("/dev").write("full", [b"{}"])

@@ -15,10 +15,11 @@ import pytest
 from flax import nnx
 from safetensors.numpy import save_file
 
-from codea1.models import config_json, huggingface, qwen2
+from codea1.models import config_json, qwen2
 from codea1.models.config import Qwen2Config, named_model
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
+from tests.model_folders import load
 
 GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
 SMALL = Qwen2Config(
@@ -121,7 +122,7 @@ def make_forward(config: Qwen2Config):
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     write_checkpoint(folder, SMALL)
-    config, params = huggingface.load(folder)
+    config, params = load(folder)
     assert config == SMALL
     return jax.device_put(params), make_forward(SMALL)
 
@@ -129,7 +130,7 @@ def small(tmp_path_factory):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_equal_stored_transformers_logits(name, tmp_path):
     write_checkpoint(tmp_path, CONFIGS[name])
-    config, params = huggingface.load(tmp_path)
+    config, params = load(tmp_path)
     logits, cache = make_forward(config)(params, TOKENS, positions(TOKENS))
     assert cache is None
     assert logits.dtype == jnp.float32
@@ -140,7 +141,7 @@ def test_logits_equal_stored_transformers_logits(name, tmp_path):
 def test_logits_equal_transformers_live(name, tmp_path):
     write_checkpoint(tmp_path, CONFIGS[name])
     reference = reference_logits(tmp_path)
-    config, params = huggingface.load(tmp_path)
+    config, params = load(tmp_path)
     logits, _ = make_forward(config)(params, TOKENS, positions(TOKENS))
     np.testing.assert_allclose(logits, reference, atol=1e-4)
     np.testing.assert_allclose(np.array(json.loads(GOLDEN.read_text())[name]), reference, atol=1e-5)
@@ -153,7 +154,7 @@ def stored_padded_logits(name: str, dtype: str) -> np.ndarray:
 def padded_logits(folder: Path, name: str, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """Ours of rows padded on the right: at first and last tokens [3, 2, V], and at the last by the cache [3, V]."""
     write_checkpoint(folder, PADDED_CONFIGS[name])
-    config, params = huggingface.load(folder)
+    config, params = load(folder)
     config = dataclasses.replace(config, dtype=dtype)
     forward, rows, last = make_forward(config), np.arange(3), LENGTHS - 1
     tokens = np.where(np.arange(LENGTHS.max()) < LENGTHS[:, None], PADDED_TOKENS, 7)

@@ -12,6 +12,7 @@ from codea1.models import huggingface, qwen2
 from codea1.models.files import ModelFolder
 from codea1.runtime import command
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
+from tests.model_folders import load
 
 FOLDER = flags.DEFINE_string("folder", None, "model")
 OUTPUT = flags.DEFINE_string("output", None, "folder to write")
@@ -38,7 +39,7 @@ def main() -> None:
     headers, shardings = sum(read.values()), param_shardings(abstract, mesh, TRAIN_RULES)
     params = checkpoint.place(shardings, config.param_dtype)
 
-    whole = flatten_dict(huggingface.load(FOLDER.value)[1], sep=".")
+    whole = flatten_dict(load(FOLDER.value)[1], sep=".")
     needed = 0
     for path, array in flatten_dict(params, sep=".").items():
         for shard in array.addressable_shards:

@@ -21,6 +21,7 @@ from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.runtime.shares import stable_hash
 from codea1.sharding import device_mesh
+from tests.model_folders import load
 
 MODEL = Qwen2Config(
     vocab_size=24, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=1, head_dim=8
@@ -306,7 +307,7 @@ def made_samples(player: Player, reference: Reference, step: int) -> list[TrainS
 
 
 def test_two_training_steps_equal_the_papers_formulas_with_the_numbers_of_the_players_section(player, config):
-    reference = Reference(player.name, player.params, huggingface.load(config[player.name].model)[1])
+    reference = Reference(player.name, player.params, load(config[player.name].model)[1])
     seen = dict.fromkeys(("clip_fraction_high", "clip_fraction_low", "dual_clip_fraction"), 0.0)
     for step in (2, 6):  # one of the warm-up, one of the decay
         samples = made_samples(player, reference, step)

@@ -9,7 +9,6 @@ import pytest
 
 from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.evaluation.programs import evaluate_code
-from codea1.models import huggingface
 from codea1.players.export import export
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
@@ -18,6 +17,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
+from tests.model_folders import load
 
 LENGTHS = (80, 12, 8)
 
@@ -73,7 +73,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
 def test_a_frozen_policy_is_that_of_its_folder(run, micro_config):
     frozen = RunFolder(run.path, run.config | {"frozen": "test"})
     policies = {role: policy_of_run(frozen, 3, role, LENGTHS, Hosts()) for role in ("code", "test")}
-    _, start = huggingface.load(micro_config.test.model)
+    _, start = load(micro_config.test.model)
     jax.tree.map(np.testing.assert_array_equal, policies["test"]._params, start)
     moved = jax.tree.map(lambda x: x * np.float32(1.5), start)
     jax.tree.map(np.testing.assert_array_equal, policies["code"]._params, moved)

@@ -10,7 +10,6 @@ import pytest
 
 from bench.micro_run import make_micro_config
 from codea1.data.tokenizer import load_tokenizer
-from codea1.models import huggingface
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -18,6 +17,7 @@ from codea1.runs.metrics import read_metrics
 from codea1.sharding import device_mesh
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.host_processes import Process, assert_shown_once, finish, outputs, start_two
+from tests.model_folders import load
 
 SCRIPTED = "tests/scripted.py"
 ROUNDING = {"rtol": 2e-4, "atol": 1e-5}  # of float32, after a few updates with sums over another order
@@ -47,8 +47,8 @@ def test_export_writes_one_folder(run, model_folder, bucket):
     program, flags = ("-m", "codea1.export"), (f"--run={run}", "--dtype=float32", f"--output={bucket}/out")
     printed = finish(*start_two(program, *flags))
     assert_shown_once(f"wrote {bucket}/out: the code policy of {run} after step 1, in float32", *printed)
-    _, params = huggingface.load(f"{bucket}/out")
-    jax.tree.map(np.testing.assert_array_equal, params, huggingface.load(model_folder)[1])
+    _, params = load(f"{bucket}/out")
+    jax.tree.map(np.testing.assert_array_equal, params, load(model_folder)[1])
     assert load_tokenizer(f"{bucket}/out").vocab_size == load_tokenizer(model_folder).vocab_size
     done = outputs(start_two(program, *flags))
     assert [code for code, _, _ in done] == [2, 2]
@@ -109,7 +109,7 @@ def test_sft_makes_one_model(tmp_path):
     for alone, together in zip(*rows, strict=True):
         np.testing.assert_allclose(together["cross_entropy"], alone["cross_entropy"], **ROUNDING)
         np.testing.assert_allclose(together["grad_norm"], alone["grad_norm"], **ROUNDING)
-    (config, alone), (same, together) = (huggingface.load(tmp_path / name / "model") for name in ("one", "two"))
+    (config, alone), (same, together) = (load(tmp_path / name / "model") for name in ("one", "two"))
     assert config == same
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **ROUNDING), together, alone)
     assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}

@@ -8,8 +8,9 @@ from bench.micro_run import content
 from codea1.game.book_pages import Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.revalidation import revalidate
 from tests.mistake_books import filled, make
 

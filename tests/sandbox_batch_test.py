@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from codea1.sandbox.child.benchmarks import digest
+from codea1.sandbox.child.benchmarks import value_digest
+from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import Description, Inputs
-from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
 from codea1.values.encoding import Members, Pairs
 from codea1.values.verdict import Verdict
@@ -28,7 +29,7 @@ class _Equal:
         self.expected, self.described = expected, {}
 
     def agrees(self, index: int, digest_: bytes, seconds: float) -> bool:
-        return digest_ == digest(self.expected[index])
+        return digest_ == value_digest(self.expected[index])
 
     def accepts(self, index: int, value: Description) -> bool:
         self.described[index] = value
@@ -37,21 +38,21 @@ class _Equal:
 
 def run(pool: SandboxPool, program: str, count: int = 100, seconds: float = 0.5, **options) -> tuple[ScriptRun, _Equal]:
     """Judges a program that is to add one to 0, 1, ..."""
-    comparison = _Equal([i + 1 for i in range(count)])
+    judge = _Equal([i + 1 for i in range(count)])
     inputs = Inputs([[i] for i in range(count)], [seconds] * count, **options)
-    return pool.run_batch(textwrap.dedent(program), "f", inputs, comparison, LIMITS).result(60), comparison
+    return pool.run_batch(textwrap.dedent(program), "f", inputs, judge, LIMITS).result(60), judge
 
 
 def test_a_right_program_is_never_asked_for_values(pool):
     for count in (0, 1, 8, 9, 1000):
-        result, comparison = run(pool, "def f(x): return x + 1", count)
-        assert (result.verdict, result.detail, comparison.described) == (Verdict.PASS, "", {})
+        result, judge = run(pool, "def f(x): return x + 1", count)
+        assert (result.verdict, result.detail, judge.described) == (Verdict.PASS, "", {})
 
 
 def test_only_values_in_doubt_are_described(pool):
-    result, comparison = run(pool, "def f(x): return x + 1.0 if x in (3, 70) else x + 1")
+    result, judge = run(pool, "def f(x): return x + 1.0 if x in (3, 70) else x + 1")
     assert result.verdict is Verdict.PASS
-    assert {index: each.type_name for index, each in comparison.described.items()} == {
+    assert {index: each.type_name for index, each in judge.described.items()} == {
         3: "builtins.float",
         70: "builtins.float",
     }
@@ -114,9 +115,9 @@ send(0, b'D', bytes(24))
 send(0, b'V', encode_exact(({kind}, b'', b'')))
 def f(x): return x + 1
 """
-    result, comparison = run(pool, HEAD + lie)
-    assert (result.verdict, result.detail) == (Verdict.ERROR, "script broke the protocol")
-    assert comparison.described == {}
+    result, judge = run(pool, HEAD + lie)
+    assert (result.verdict, result.detail) == (Verdict.ERROR, "the process broke the protocol")
+    assert judge.described == {}
 
 
 def test_objects_that_raise_when_looked_at_are_described_as_nothing(pool):
@@ -127,16 +128,16 @@ def test_objects_that_raise_when_looked_at_are_described_as_nothing(pool):
             def __iter__(self): raise SystemExit
         def f(x): return Bad()
     """
-    result, comparison = run(pool, program)
+    result, judge = run(pool, program)
     assert result.verdict is Verdict.FAIL
-    assert comparison.described[0].exact == b""
+    assert judge.described[0].exact == b""
 
 
 def test_sets_of_members(pool):
-    _, comparison = run(pool, "def f(x): return [2, 1, 1] if x else (1, 2)", 2, as_set=True)
+    _, judge = run(pool, "def f(x): return [2, 1, 1] if x else (1, 2)", 2, as_set=True)
     result, other = run(pool, "def f(x): return (each for each in (2, 1))", 2, as_set=True)
     assert result.verdict is Verdict.FAIL  # the values themselves differ
-    assert comparison.described[0].compared == other.described[0].compared != b""
+    assert judge.described[0].compared == other.described[0].compared != b""
 
 
 def test_hostile_values_need_not_be_hashed():
@@ -180,7 +181,7 @@ def test_a_claim_costs_its_own_grading_alone(claim):
             result, _ = run(
                 pool, CLAIMS + f"say(frame(0, b'D', bytes(24)) + frame(0, b'V', {claim}))\nwhile True: pass"
             )
-            assert (result.verdict, result.detail) == (Verdict.ERROR, "script broke the protocol")
+            assert (result.verdict, result.detail) == (Verdict.ERROR, "the process broke the protocol")
             assert honest.result(60).verdict is Verdict.PASS
         assert pool.counters()["restarts"] == pool.counters()["zygotes_lost"] == 0
 
@@ -196,7 +197,7 @@ def test_a_claim_costs_its_own_grading_alone(claim):
 )
 def test_a_flood_is_read_no_further_than_its_first_lie(pool, flood):
     result, _ = run(pool, CLAIMS + f"say({flood})\nwhile True: pass")
-    assert (result.verdict, result.detail) == (Verdict.ERROR, "script broke the protocol")
+    assert (result.verdict, result.detail) == (Verdict.ERROR, "the process broke the protocol")
 
 
 def test_a_first_call_that_raises_is_no_flood(pool):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from codea1.game.calls import Call
+from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits, ProgramRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
@@ -16,7 +17,9 @@ def call(*args: object, name: str = "f", **kwargs: object) -> Call:
     return Call(name, encode_exact((args, kwargs)))
 
 
-def run(pool: SandboxPool, program: str, calls: Sequence[Call], reply: str = "exact", **options: object) -> ProgramRun:
+def run(
+    pool: SandboxPool, program: str, calls: Sequence[Call], reply: Reply = Reply.EXACT, **options: object
+) -> ProgramRun:
     return pool.run_calls(textwrap.dedent(program), calls, reply=reply, **options).result(60)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.tools.sandbox import Case, grade_cases, read_cases
 
 ROOT = Path(__file__).parents[1]

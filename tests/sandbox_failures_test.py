@@ -13,10 +13,11 @@ import pytest
 
 from bench.sandbox import descendants
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host import dispatcher
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import ProgramRun, dispatcher
 from codea1.sandbox.host import pool as pool_module
 from codea1.sandbox.host.calls import CallRun
-from codea1.sandbox.host.pool import ProgramRun, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import limits
 from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 
@@ -55,11 +56,11 @@ def f():
     time.sleep(1)
 """
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        future = pool.run_calls(program, [call()], reply="exact")
+        future = pool.run_calls(program, [call()], reply=Reply.EXACT)
         ended = new_grading_processes(pool, set())
         future.result()
         wait_until(lambda: not any(map(is_alive, ended)))
-        future = pool.run_calls("def f():\n  while True: pass", [call()], reply="exact")
+        future = pool.run_calls("def f():\n  while True: pass", [call()], reply=Reply.EXACT)
         everyone = new_grading_processes(pool, ended) | sandbox_processes(pool)
     assert future.exception() is not None
     assert not [pid for pid in everyone if is_alive(pid)]
@@ -70,10 +71,11 @@ def test_nothing_outlives_a_killed_trainer(how):
     program = """
         import time
         from codea1.game.calls import Call
+        from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import encode_exact
         pool = SandboxPool(1, isolation="auto")
-        pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply="exact")
+        pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
         time.sleep(60)
@@ -94,7 +96,7 @@ def test_a_killed_child_is_replaced_and_its_grading_runs_again():
     program = "import time\ndef f():\n  time.sleep(0.5)\n  return 2"
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         for future in (
-            pool.run_calls(program, [call()], reply="exact"),
+            pool.run_calls(program, [call()], reply=Reply.EXACT),
             pool.run_script("def check(candidate): assert candidate() == 2", program, "f"),
         ):
             wait_until(lambda: grading_processes(pool))
@@ -109,7 +111,7 @@ def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         kill_zygotes(pool)
         assert values(run(pool, "def f(): return 1", [call()])) == [1]
-        future = pool.run_calls("import time\ndef f():\n  time.sleep(1)\n  return 2", [call()], reply="exact")
+        future = pool.run_calls("import time\ndef f():\n  time.sleep(1)\n  return 2", [call()], reply=Reply.EXACT)
         wait_until(lambda: grading_processes(pool))
         kill_zygotes(pool)
         assert values(future.result(30)) == [2]
@@ -119,7 +121,7 @@ def test_a_lost_zygote_is_replaced_and_its_grading_runs_again():
 
 def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call(), call()], reply="exact")
+        future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call(), call()], reply=Reply.EXACT)
         killed: set[int] = set()
         for _ in range(2):
             killed |= new_grading_processes(pool, killed)
@@ -134,7 +136,7 @@ def test_a_grading_whose_zygote_is_lost_twice_is_an_infrastructure_failure():
 @pytest.mark.parametrize(("zygote_first", "outcome"), [(True, "infra"), (False, "error")])
 def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call()], reply="exact")
+        future = pool.run_calls("import time\ndef f():\n  time.sleep(3)", [call()], reply=Reply.EXACT)
         killed: set[int] = set()
         for zygote in (zygote_first, False):
             fresh = new_grading_processes(pool, killed)
@@ -159,7 +161,7 @@ def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
         monkeypatch.setattr(CallRun, "_take", failing)
         program = "import time\ndef f(x):\n  time.sleep(0.3)\n  return x"
-        futures = [pool.run_calls(program, [call(x)], reply="exact") for x in range(4)]
+        futures = [pool.run_calls(program, [call(x)], reply=Reply.EXACT) for x in range(4)]
         assert [values(future.result(30)) for future in futures] == [[0], [1], [2], [3]]
         assert pool.counters()["restarts"] == 1
     assert "a bug" in capfd.readouterr().err
@@ -189,12 +191,13 @@ def test_unsupported_systems_are_named(monkeypatch):
 def test_a_shortage_of_descriptors_costs_time_and_no_verdict():
     program = """
         import os, resource, time
+        from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         from tests.sandbox_calls import LIMITS, call, values
         with SandboxPool(2, LIMITS, isolation="auto") as pool:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
-            futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply="exact") for i in range(50)]
+            futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply=Reply.EXACT) for i in range(50)]
             time.sleep(0.7)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             print([values(future.result(60)) for future in futures] == [[1 + i] for i in range(50)])
@@ -238,7 +241,7 @@ def test_forks_that_fail_are_tried_again_later(zygote_module):
         """
     )
     with SandboxPool(2, LIMITS, isolation="no_namespaces") as pool:
-        futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply="exact") for i in range(12)]
+        futures = [pool.run_calls(f"def f(x): return x + {i}", [call(1)], reply=Reply.EXACT) for i in range(12)]
         scripts = [pool.run_script("def check(c): assert c(1) == 1", "def f(x): return x", "f") for _ in range(6)]
         assert [values(future.result(60)) for future in futures] == [[1 + i] for i in range(12)]
         assert {script.result(60).verdict for script in scripts} == {"pass"}
@@ -250,7 +253,7 @@ def test_a_machine_without_room_for_long_loses_the_grading(monkeypatch):
     monkeypatch.setattr(dispatcher, "_MAX_SHORTAGE", 0.5)
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         monkeypatch.setattr("codea1.sandbox.host.conversation.socket.socketpair", no_room)
-        result = pool.run_calls("", [call()], reply="exact").result(30)
+        result = pool.run_calls("", [call()], reply=Reply.EXACT).result(30)
         assert result.loaded is None
         assert "Too many open files" in result.load_error
 
@@ -262,10 +265,10 @@ def no_room(*_: object) -> None:
 CANNOT_CONFINE = """
 from codea1.sandbox.isolation import limits
 from codea1.sandbox.child.zygote import start
-confine, count = limits.ChildLimits.confine, 0
-def broken(self, place, cpu_seconds, memory_bytes):
+confine = limits.ChildLimits.confine
+def broken(self, file_access, cpu_seconds, memory_bytes):
     {condition}: raise OSError(13, "the kernel changed its mind")
-    confine(self, place, cpu_seconds, memory_bytes)
+    confine(self, file_access, cpu_seconds, memory_bytes)
 limits.ChildLimits.confine = broken
 """
 
@@ -276,11 +279,35 @@ def test_a_child_that_cannot_confine_itself_runs_nothing_and_says_why(zygote_mod
         SandboxPool(1, LIMITS, isolation="no_namespaces")
 
 
+def test_a_child_that_dies_early_does_not_say_what_the_one_before_did(zygote_module):
+    zygote_module(
+        """
+        import os
+        from codea1.sandbox.isolation import limits
+        from codea1.sandbox.child.zygote import start
+        confine, fork, count = limits.ChildLimits.confine, os.fork, 0
+        def counted():
+            global count
+            count += 1
+            return fork()
+        def broken(self, file_access, cpu_seconds, memory_bytes):
+            if os.environ['PYTHONHASHSEED'] == '1':
+                if count == 1: raise OSError(13, "the kernel changed its mind")
+                os._exit(1)
+            confine(self, file_access, cpu_seconds, memory_bytes)
+        os.fork, limits.ChildLimits.confine = counted, broken
+        """
+    )
+    with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
+        result = pool.run_calls("", [], reply=Reply.EXACT, hash_seed=1).result(30)
+        assert result.load_error == "a child died before it was confined"
+
+
 def test_what_a_child_cannot_do_is_the_sandboxs_failure(zygote_module):
     """Not the program's, and not that of a check script, which ends with the same status."""
     zygote_module(CANNOT_CONFINE.format(condition="import os\n    if os.environ['PYTHONHASHSEED'] == '1'"))
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
-        result = pool.run_calls("def f(): return 1", [call()], reply="exact", hash_seed=1).result(30)
+        result = pool.run_calls("def f(): return 1", [call()], reply=Reply.EXACT, hash_seed=1).result(30)
         assert (result.loaded, kinds(result)) == (None, ["infra"])
         assert "the kernel changed its mind" in result.load_error
         assert pool.run_script("def check(c): c()", "def f(): pass", "f").result(30).verdict == "pass"
@@ -290,11 +317,11 @@ def test_a_machine_that_stands_still_is_nobodys_time():
     """The dispatcher is held up, as by a pause of the machine; what sleeps then is asked for its answer after that."""
     sleeper = "import time\ndef f():\n  time.sleep(3.2)\n  return 1"
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        sleeping = pool.run_calls(sleeper, [call()], reply="exact", call_seconds=[0.1])  # its wall limit is 2.4 s
+        sleeping = pool.run_calls(sleeper, [call()], reply=Reply.EXACT, call_seconds=[0.1])  # its wall limit is 2.4 s
         wait_until(lambda: grading_processes(pool))
-        pool.run_calls("", [], reply="exact").add_done_callback(lambda _: time.sleep(2.7))
+        pool.run_calls("", [], reply=Reply.EXACT).add_done_callback(lambda _: time.sleep(2.7))
         assert values(sleeping.result(30)) == [1]
-        again = pool.run_calls(sleeper, [call()], reply="exact", call_seconds=[0.1])
+        again = pool.run_calls(sleeper, [call()], reply=Reply.EXACT, call_seconds=[0.1])
         assert kinds(again.result(30)) == ["timeout"]
 
 
@@ -311,8 +338,8 @@ def test_a_bug_that_returns_costs_the_grading_that_has_it_and_no_zygote(monkeypa
 
     with SandboxPool(2, LIMITS, isolation="auto") as pool:
         monkeypatch.setattr(CallRun, "_ask_child", failing)
-        poisoned = [pool.run_calls("def f(x): return x", [call("poison")], reply="exact") for _ in range(5)]
-        honest = [pool.run_calls("def f(x): return x", [call(i)], reply="exact") for i in range(20)]
+        poisoned = [pool.run_calls("def f(x): return x", [call("poison")], reply=Reply.EXACT) for _ in range(5)]
+        honest = [pool.run_calls("def f(x): return x", [call(i)], reply=Reply.EXACT) for i in range(20)]
         assert {kinds(each.result(30))[0] for each in poisoned} == {"infra"}
         assert [values(each.result(30)) for each in honest] == [[i] for i in range(20)]
         assert pool.counters()["zygotes_lost"] == 0
@@ -332,11 +359,11 @@ def test_a_bug_outside_of_any_grading(monkeypatch, capfd, bugs, ends):
             return advance_due()
 
         monkeypatch.setattr(pool._dispatcher, "_advance_due", failing)
-        future = pool.run_calls("def f(): return 1", [call()], reply="exact")
+        future = pool.run_calls("def f(): return 1", [call()], reply=Reply.EXACT)
         if ends:
             pool._dispatcher._thread.join(60)
             with pytest.raises(RuntimeError):
-                pool.run_calls("", [], reply="exact").result(30)
+                pool.run_calls("", [], reply=Reply.EXACT).result(30)
         else:
             assert values(future.result(60)) == [1]
             assert pool.counters()["restarts"] == 1
@@ -401,6 +428,6 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(zygote_m
     )
     with SandboxPool(1, LIMITS, isolation="no_namespaces") as pool:
         for i in range(8):
-            pool.run_calls(f"x = {i}", [], reply="exact").result(30)
+            pool.run_calls(f"x = {i}", [], reply=Reply.EXACT).result(30)
         script = pool.run_script("def check(c): c()", "def f(): pass", "f").result(30)
         assert (script.verdict, script.detail) == ("infra", "no process could be started for it")

@@ -9,8 +9,9 @@ from concurrent.futures import Future, wait
 import pytest
 
 from codea1.game.calls import Call, Test
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 

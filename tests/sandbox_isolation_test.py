@@ -19,9 +19,11 @@ from bench.hostile.resources import CLONE
 from bench.sandbox import descendants
 from codea1.game.calls import Call, Test
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
 from codea1.sandbox.isolation.files import library_paths
 from codea1.sandbox.isolation.limits import MAX_THREADS
@@ -52,7 +54,7 @@ def full():
 def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
     """What `f(*arguments)` returns, or the text of what happened instead."""
     call = Call("f", encode_exact((arguments, {})))
-    (outcome,) = pool.run_calls(textwrap.dedent(program), [call], reply="exact").result(60).outcomes
+    (outcome,) = pool.run_calls(textwrap.dedent(program), [call], reply=Reply.EXACT).result(60).outcomes
     return decode_exact(outcome.payload) if outcome.kind == "value" else f"{outcome.kind}: {outcome.payload.decode()}"
 
 
@@ -321,7 +323,7 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
                 lambda: os.utime(f'{folder}/mine') or 1, lambda: open(f'{folder}/new', 'w').close() or 1,
             )}
     """
-    staying = full.run_calls(stay, [Call("f", encode_exact(((), {})))], reply="exact")
+    staying = full.run_calls(stay, [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
     child = running_child(full, lambda child: os.readlink(f"{child}/cwd") != "/")
     folder = os.readlink(f"{child}/cwd")  # which no program can guess
     assert re.fullmatch("/scratch/[0-9a-f]{16}", folder)
@@ -330,7 +332,7 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
 
 
 def test_what_a_child_has_from_outside(pool):
-    run = pool.run_calls("import time\ndef f(): time.sleep(1)", [Call("f", encode_exact(((), {})))], reply="exact")
+    run = pool.run_calls("import time\ndef f(): time.sleep(1)", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
 
     def status_of(child: str) -> dict[str, str]:
         lines = Path(f"{child}/status").read_text().splitlines()
@@ -376,12 +378,13 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     ask = """
         import sys
         from codea1.game.calls import Call
+        from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import decode_exact, encode_exact
         level, path, program = sys.argv[1:]
         call = Call("f", encode_exact(((path,), {})))
         with SandboxPool(1, isolation=level) as pool:
-            (outcome,) = pool.run_calls(program, [call], reply="exact").result(60).outcomes
+            (outcome,) = pool.run_calls(program, [call], reply=Reply.EXACT).result(60).outcomes
             print(decode_exact(outcome.payload) if outcome.kind == "value" else outcome)
     """
     done = subprocess.run(
@@ -410,7 +413,7 @@ def test_what_a_pool_takes_at_most(pool):
     call = Call("f", encode_exact(((0,), {})))
     before = len(os.listdir("/proc/self/fd"))
     with SandboxPool(slots, LIMITS, pool.isolation) as busy:
-        runs = [busy.run_calls(f"{program}  # {i}", [call], reply="exact") for i in range(slots)]
+        runs = [busy.run_calls(f"{program}  # {i}", [call], reply=Reply.EXACT) for i in range(slots)]
         zygotes = {zygote._process.pid for zygote in busy._dispatcher._zygotes.values()}
         deadline, counts = time.monotonic() + 20, []
         while counts.count(MAX_THREADS) < slots and time.monotonic() < deadline:

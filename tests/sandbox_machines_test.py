@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import Limits
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +35,7 @@ def test_many_slots(level):
     """What each slot takes, descriptors and mounts, is there for the 240 cores of a large host."""
     require(level)
     with SandboxPool(240, LIMITS, level) as pool:
-        runs = [pool.run_calls(f"x = {i}", [], reply="exact") for i in range(240)]
+        runs = [pool.run_calls(f"x = {i}", [], reply=Reply.EXACT) for i in range(240)]
         assert all(run.result(60).loaded for run in runs)
         if level is Isolation.FULL:
             # Twice the requests to one zygote that its socket has room for: neither side may wait for the other.
@@ -110,7 +112,7 @@ def test_a_machine_that_lacks_a_layer(denied, best, advice):
     if not has_other_layer:
         return
     auto, refusal, chosen = report[-3:]
-    assert auto.startswith(f"Sandbox isolation: only {best}; full is not to be had here: "), done
+    assert auto.startswith(f"Sandbox isolation: only {best}; full is not available here: "), done
     assert "The sandbox cannot confine untrusted code on this machine: " in refusal
     assert "--config.sandbox.isolation=auto" in refusal
     assert ("a user namespace" if "UNSHARE" in denied else "Landlock") in refusal
@@ -164,9 +166,10 @@ def test_a_root_who_cannot_become_another_user(lacking):
         else:
             for capability in range(41): libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: for what it starts
             kernel.keep_only()
+        from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         with SandboxPool(1, isolation="auto") as pool:
-            print(pool.run_calls("x = 1", [], reply="exact").result().loaded, zygote.can_change_user(1234))
+            print(pool.run_calls("x = 1", [], reply=Reply.EXACT).result().loaded, zygote.can_change_user(1234))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), lacking], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -183,6 +186,7 @@ def test_a_user_without_privileges_gets_the_same_levels():
     program = """
         import json, os
         from codea1.sandbox.isolation import Isolation
+        from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import decode_exact, encode_exact
         class Call: entry_point, arguments = "f", encode_exact(((), {}))
@@ -190,7 +194,7 @@ def test_a_user_without_privileges_gets_the_same_levels():
         for level in Isolation:
             with SandboxPool(1, isolation=level) as pool:
                 program = "import os\\ndef f(): return os.getpid() == 1, os.getuid()"
-                (outcome,) = pool.run_calls(program, [Call], reply="exact").result(60).outcomes
+                (outcome,) = pool.run_calls(program, [Call], reply=Reply.EXACT).result(60).outcomes
                 seen[level] = decode_exact(outcome.payload)
         print(json.dumps(seen))
     """

@@ -5,9 +5,10 @@ import os
 from pathlib import Path
 
 from codea1.game.calls import Call, Test
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.memo import Memo, digest
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 
 KEYS = [digest(name) for name in "abcd"]

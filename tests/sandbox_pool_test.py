@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codea1.sandbox.host import dispatcher
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import Limits, dispatcher
 from codea1.sandbox.host.conversation import profile_of
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import TooLarge, encode_canonical
 from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 
@@ -27,7 +28,7 @@ def test_calls_in_order_with_exact_types(pool):
 
 
 def test_canonical_reply(pool):
-    result = run(pool, "def f(x): return {x: [True, (2.0,)]}", [call(1.0)], "canonical")
+    result = run(pool, "def f(x): return {x: [True, (2.0,)]}", [call(1.0)], Reply.CANONICAL)
     assert result.outcomes[0].payload == encode_canonical({1: [1, (2,)]})
 
 
@@ -61,7 +62,7 @@ def test_arguments_are_made_anew_for_each_call_but_the_program_keeps_its_state(p
     ],
 )
 def test_programs_that_do_not_load(pool, program, error):
-    result = pool.run_calls(program, [call(), call()], reply="exact").result(60)
+    result = pool.run_calls(program, [call(), call()], reply=Reply.EXACT).result(60)
     assert result.loaded is False
     assert result.load_error.startswith(error) or error == "SyntaxError"
     assert set(kinds(result)) == ({"timeout"} if "long" in error else {"error"})
@@ -103,7 +104,7 @@ def test_every_death_and_hang_costs_only_itself(pool):
     assert kinds(run(pool, program, [call(x) for x in range(12)])) == ["value", "error"] * 6
 
 
-def test_beyond_the_suite_budget_nothing_runs(pool):
+def test_beyond_the_budget_of_a_grading_nothing_runs(pool):
     result = run(pool, "def f(x):\n  while x: pass\n  return 1", [call(x) for x in (0, 1, 1, 1, 1, 1, 1, 0)])
     assert kinds(result)[:4] == ["value", "timeout", "timeout", "timeout"]
     assert kinds(result)[-2:] == ["not_run", "not_run"]
@@ -199,7 +200,7 @@ def test_who_submits_too_much_waits(monkeypatch):
     monkeypatch.setattr(dispatcher, "MAX_QUEUED", 3)
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
         start = time.monotonic()
-        futures = [pool.run_calls("import time\ntime.sleep(0.2)", [], reply="exact") for _ in range(8)]
+        futures = [pool.run_calls("import time\ntime.sleep(0.2)", [], reply=Reply.EXACT) for _ in range(8)]
         assert time.monotonic() - start > 0.5
         assert sum(future.done() for future in futures) >= 3
         assert all(future.result(30).loaded for future in futures)
@@ -213,7 +214,9 @@ def test_closing_wakes_who_waits_to_submit(monkeypatch):
     monkeypatch.setattr(dispatcher, "MAX_QUEUED", 1)
     pool = SandboxPool(1, LIMITS, isolation="auto")
     with ThreadPoolExecutor(4) as threads:
-        waiting = [threads.submit(pool.run_calls, "import time\ntime.sleep(9)", [], reply="exact") for _ in range(4)]
+        waiting = [
+            threads.submit(pool.run_calls, "import time\ntime.sleep(9)", [], reply=Reply.EXACT) for _ in range(4)
+        ]
         wait_until(lambda: sum(submitted.done() for submitted in waiting) == 2)
         pool.close()
         assert sum(isinstance(submitted.exception(10), RuntimeError) for submitted in waiting) == 2
@@ -221,16 +224,16 @@ def test_closing_wakes_who_waits_to_submit(monkeypatch):
 
 def test_closing_fails_what_is_left_and_refuses_more():
     pool = SandboxPool(1, LIMITS, isolation="auto")
-    futures = [pool.run_calls("import time\ntime.sleep(9)", [], reply="exact") for _ in range(3)]
+    futures = [pool.run_calls("import time\ntime.sleep(9)", [], reply=Reply.EXACT) for _ in range(3)]
     pool.close()
     assert all(future.cancelled() or isinstance(future.exception(5), RuntimeError) for future in futures)
     with pytest.raises(RuntimeError, match="closed"):
-        pool.run_calls("", [], reply="exact")
+        pool.run_calls("", [], reply=Reply.EXACT)
 
 
 def test_cancelled_before_its_turn(pool):
-    running = [pool.run_calls("import time\ntime.sleep(0.5)", [], reply="exact") for _ in range(2)]
-    waiting = pool.run_calls("x = 1", [], reply="exact")
+    running = [pool.run_calls("import time\ntime.sleep(0.5)", [], reply=Reply.EXACT) for _ in range(2)]
+    waiting = pool.run_calls("x = 1", [], reply=Reply.EXACT)
     assert waiting.cancel()
     assert all(future.result(30).loaded for future in running)
 

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from codea1.sandbox.host import TracedRun
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host import Limits, TracedRun
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 PROGRAM = """
@@ -74,7 +74,7 @@ def test_what_passes(pool, test):
         ("def test_f(): raise SystemExit(0)", Verdict.ERROR, "SystemExit: 0"),
         ("import os\ndef test_f(): os._exit(0)", Verdict.ERROR, "the process exited with status 0"),
         ("def test_f():\n  while True: pass", Verdict.TIMEOUT, "more than 1 CPU seconds"),
-        ("import os\ndef test_f(): os.write(3, b'x' * 99)", Verdict.ERROR, "script broke the protocol"),
+        ("import os\ndef test_f(): os.write(3, b'x' * 99)", Verdict.ERROR, "the process broke the protocol"),
         ("def test_f(): open('/etc/passwd')", Verdict.ERROR, ""),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_no_honest_child_reports_is_refused(pool, report):
     assert False
     """
     outcome = run(pool, forge, traced=True)
-    assert (outcome.verdict, outcome.detail) == (Verdict.ERROR, "script broke the protocol")
+    assert (outcome.verdict, outcome.detail) == (Verdict.ERROR, "the process broke the protocol")
     assert outcome.arcs == frozenset()
 
 

@@ -4,8 +4,9 @@ import textwrap
 
 import pytest
 
+from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.benchmarks import required_tests
-from codea1.sandbox.host.pool import Limits, SandboxPool, ScriptRun
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 
@@ -67,7 +68,7 @@ def test_a_right_program_passes(pool):
             Verdict.ERROR,
             "the tests that ran are not those",
         ),
-        ("import os\nos.write(3, b'x' * 99)", Verdict.ERROR, "script "),
+        ("import os\nos.write(3, b'x' * 99)", Verdict.ERROR, "the process broke the protocol"),
         ("import os\nos.close(3)\ndef f(x): return x + 1", Verdict.ERROR, ""),
     ],
 )
@@ -96,7 +97,7 @@ def test_reports_that_no_honest_child_writes_are_refused(pool, report):
         os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
     """
     run = judge(pool, program)
-    assert (run.verdict, run.detail) == (Verdict.ERROR, "script broke the protocol")
+    assert (run.verdict, run.detail) == (Verdict.ERROR, "the process broke the protocol")
 
 
 def test_what_a_shared_process_allows(pool):
@@ -131,5 +132,5 @@ def test_tests_that_are_none_are_refused(pool, tests):
 
 
 def test_required_tests():
-    tests = "class T:\n  x = 1\n  def test_b(self): 0\n  async def test_a(self): 0\n  def helper(self): 0"
-    assert required_tests(tests, "T") == ["test_a", "test_b"]
+    tests = "class TestCases:\n  x = 1\n  def test_b(self): 0\n  async def test_a(self): 0\n  def helper(self): 0"
+    assert required_tests(tests) == ["test_a", "test_b"]

@@ -4,11 +4,11 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from codea1.data.tokenizer import load_tokenizer
-from codea1.models import huggingface
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from tests.host_processes import run
+from tests.model_folders import load
 
 SMALL = ["--config.sft.steps=2", "--config.sft.batch_size=2"]
 
@@ -20,7 +20,7 @@ def sft(*arguments: str) -> tuple[int, str, str]:
 def test_a_model_folder_comes_out_in_a_bucket_and_is_kept(bucket, tmp_path):
     code, _, errors = sft(f"--workdir={bucket}/sft", *SMALL)
     assert code == 0, errors
-    config, params = huggingface.load(f"{bucket}/sft/model")
+    config, params = load(f"{bucket}/sft/model")
     assert load_tokenizer(f"{bucket}/sft/model").vocab_size == config.vocab_size
     assert params["embedding"].shape == (config.vocab_size, config.hidden_size)
     assert [row["step"] for row in read_metrics(RunFolder.existing(f"{bucket}/sft").metrics)] == [1, 2]
@@ -37,8 +37,8 @@ def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):
     flags = (*data, f"--config.sft.start={model_folder}", "--config.sft.expert_suites=1.0", "--config.sft.length=160")
     code, _, errors = sft(f"--workdir={tmp_path / 'sft'}", *SMALL, *flags)
     assert code == 0, errors
-    config, params = huggingface.load(tmp_path / "sft" / "model")
-    started, before = huggingface.load(model_folder)
+    config, params = load(tmp_path / "sft" / "model")
+    started, before = load(model_folder)
     assert config.hidden_size == started.hidden_size
     assert not np.array_equal(params["embedding"], before["embedding"])
     files = ("tokenizer.json", "tokenizer_config.json")

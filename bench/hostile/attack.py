@@ -18,8 +18,10 @@ from pathlib import Path
 import codea1
 from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 from bench.sandbox import Call, Test, descendants
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
@@ -140,7 +142,7 @@ class Attacker:
         self.pool = SandboxPool(AT_ONCE + 1, LIMITS, level)
         self.neighbourhood = neighbourhood
         for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there
-            self.pool.run_calls(source, [], reply="canonical", hash_seed=seed).result()
+            self.pool.run_calls(source, [], reply=Reply.CANONICAL, hash_seed=seed).result()
 
     def attack(self, programs: Sequence[tuple[str, str]]) -> dict[str, dict[str, object]]:
         """Runs programs at once; returns a report on each. Where they did harm, each is run again to see whose it is."""

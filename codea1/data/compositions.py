@@ -4,7 +4,7 @@ Two families. list: keep some elements of a, map each, reduce what is left. int:
 
 The mistakes in components are deliberate. Policies made from nothing must start mediocre for reinforcement learning to
 have something to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake
-is what most programs do. `codea1.data.corpus.planted_misconceptions` lists them all.
+is what most programs do. docs/misconceptions.md lists them all.
 """
 
 import hashlib

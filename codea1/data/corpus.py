@@ -14,13 +14,8 @@ from typing import Any
 
 from codea1.data import procedural
 from codea1.data.compositions import (
-    CONDITIONS,
     ENTRY_POINT,
-    FILTERS,
     INTEGERS,
-    MAPS,
-    RAISED,
-    REDUCES,
     Choices,
     Component,
     Task,
@@ -50,28 +45,8 @@ class Recipe:
 
     misconceptions: float = 1.0  # scale of the components' mistake rates
     expert_suites: float = 0.0  # share of suites whose inputs expose the program's mistake, where they can
-    sloppy_suites: float = 0.0  # share of suites whose answers are the program's, not the truth
     black_box: float = 0.0  # share of chats whose suite is written without a program in sight
     num_tests: int = 4  # asserts per suite
-
-
-@dataclass(frozen=True)
-class Misconception:
-    """One mistake that the corpus plants."""
-
-    component: str
-    correct: str
-    mistake: str
-    rate: float  # share of the programs with this component that make this mistake
-
-
-def planted_misconceptions() -> list[Misconception]:
-    """Returns all that the corpus teaches wrongly at scale 1: each component's mistakes with their rates."""
-    return [
-        Misconception(_general(k.phrase), _general(k.correct), _general(mistake), k.rate * share)
-        for k in {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
-        for mistake, share in zip(k.mistakes, _shares(k), strict=True)
-    ]
 
 
 def corpus_batch(
@@ -139,16 +114,13 @@ def _shares(component: Component) -> list[float]:
 
 def _suite(task: Task, program: str, rng: random.Random, recipe: Recipe) -> list[str]:
     expert = rng.random() < recipe.expert_suites
-    sloppy = rng.random() < recipe.sloppy_suites
+    rng.random()  # decides nothing: without it the corpus of the published runs would be another
     inputs = _inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
     truths, shown = behaviour(task.program(), inputs), behaviour(program, inputs)
     answers = list(zip(inputs, truths, shown, strict=True))
     if expert:  # a stable sort: what exposes the program goes first and nothing else is moved
         answers.sort(key=lambda answer: answer[1] == answer[2])
-    return [
-        _worked_test(task, arguments, answer if sloppy and answer is not RAISED else truth)
-        for arguments, truth, answer in answers[: recipe.num_tests]
-    ]
+    return [_worked_test(task, arguments, truth) for arguments, truth, _ in answers[: recipe.num_tests]]
 
 
 def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
@@ -168,11 +140,6 @@ def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
         if arguments not in inputs:
             inputs.append(arguments)
     return inputs
-
-
-def _general(template: str) -> str:
-    """Returns a component's text with c for its constant."""
-    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)")
 
 
 def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:

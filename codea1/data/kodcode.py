@@ -27,7 +27,6 @@ from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.rows import json_rows, parquet_rows, staged_file
 from codea1.game.answers import parse_suite
 from codea1.game.calls import Test
-from codea1.game.marks import answers_equal
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -35,6 +34,7 @@ from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, location, write_atomically
+from codea1.values import answers_equal
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codea1.data import procedural
-from codea1.data.rows import dataset_rows, json_rows, parquet_rows, staged_file
+from codea1.data.rows import Row, dataset_rows, json_rows, parquet_rows, staged_file
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
@@ -19,8 +19,6 @@ from codea1.storage.objects import is_remote
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
 _DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file
 _QUESTION_MARK = "Question:\n"  # what stands before the problem in the official prompts
-
-Row = Mapping[str, Any]
 
 
 def load_questions(
@@ -33,7 +31,8 @@ def load_questions(
         tensorflow-datasets prepared as array_record files.
       split: "train", "validation" or "test" of a dataset; files have one split and ignore it.
       limit: only the first so many; None or 0 for all.
-      data_folder: where builders keep prepared data, and what is in buckets is copied to; None for TFDS's own place.
+      data_folder: where builders keep prepared data, and what is in buckets is copied to; None for
+        ~/tensorflow_datasets and ~/.cache/codea1.
 
     Raises:
       StorageFailed: a bucket fails.
@@ -113,6 +112,10 @@ def _check_fields(row: Row, where: str) -> None:
     for name in ("problem", "test", "data_source", *_DESCRIPTIONS):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise BadInput(f"{where}: {name} is not text.")
+    for name in ("GT_test", "mutants"):
+        texts = row.get(name)
+        if not isinstance(texts, str | list | None) or not all(isinstance(text, str) for text in texts or ()):
+            raise BadInput(f"{where}: {name} is neither text nor a list of texts.")
 
 
 def _is_message(value: Any) -> bool:
@@ -195,7 +198,7 @@ def _functions(tree: ast.Module | None) -> list[ast.FunctionDef | ast.AsyncFunct
 
 
 def parsed(source: str) -> ast.Module | None:
-    """Returns the syntax tree of a program; None of what is none."""
+    """Returns the syntax tree of `source`; None where it does not parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes in docstrings
         try:

@@ -16,6 +16,7 @@ import tensorflow_datasets as tfds
 from codea1.data.compositions import ENTRY_POINT, Task, assert_line, behaviour, compositions, outcome, random_input
 from codea1.data.rows import split_rows
 from codea1.runtime.errors import BadInput
+from codea1.storage.faults import translate_storage_errors
 
 NAME = "procedural"
 NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}
@@ -94,7 +95,10 @@ def _prepare(data_folder: str | None) -> Procedural:
     tfds.disable_progress_bar()
     builder = Procedural(data_dir=data_folder, file_format="array_record")
     try:
-        with redirect_stdout(io.StringIO()):  # TFDS announces a download
+        with (
+            translate_storage_errors(f"preparing {builder.data_path}"),
+            redirect_stdout(io.StringIO()),  # TFDS announces a download
+        ):
             builder.download_and_prepare()
     except OSError:
         if not builder.data_path.exists():

@@ -32,7 +32,8 @@ Row = dict[str, Any]
 def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
 
-    Raises BadInput: no such file, it is none, or it lacks one of `columns`, which alone are read where they are given.
+    Raises BadInput: no such file, it is not Parquet, or it lacks one of `columns`, which alone are read where they are
+    given.
     """
     number = 0
     try:
@@ -78,7 +79,7 @@ def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
 
 
 def _json(text: str, where: str) -> Any:
-    """Parses JSON. Raises BadInput: it is none."""
+    """Parses JSON. Raises BadInput where the text is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -211,11 +212,11 @@ def _fetch(source: epath.Path, wanted: Checksum, local: Path) -> None:
     """Copies a file unless the copy is there and whole."""
     if checksum(epath.Path(local)) == wanted:
         return
-    local.parent.mkdir(parents=True, exist_ok=True)
     retried(f"fetching {source} to {local}", lambda: _copy(source, wanted, local))
 
 
 def _copy(source: epath.Path, wanted: Checksum, local: Path) -> None:
+    local.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=local.parent) as partial:  # another process may fetch the same
         arriving = Path(partial) / local.name
         filesystem(source).get_file(os.fspath(source), str(arriving))

@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from os import fspath
 from typing import Any
 
-from codea1.data.loader import Row, parsed
-from codea1.data.rows import json_rows, parquet_rows, staged_file
+from codea1.data.loader import parsed
+from codea1.data.rows import Row, json_rows, parquet_rows, staged_file
 from codea1.game.answers import extract_program
 from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question

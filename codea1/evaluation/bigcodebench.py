@@ -94,7 +94,7 @@ def load_tasks(path: str) -> list[dict[str, Any]]:
         require_python(_stub(row), f"{where} ({row['task_id']}): its code_prompt")
         require_python(_ground_truth(row), f"{where} ({row['task_id']}): its canonical_solution")
         try:
-            required_tests(row["test"], "TestCases")
+            required_tests(row["test"])
         except (ValueError, SyntaxError) as error:
             raise BadInput(f"{where} ({row['task_id']}): its test cannot be used: {error}.") from None
         rows.append(row)

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from codea1.config import config_of, default_config
+from codea1.config import config_of
 from codea1.evaluation.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
 from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
 from codea1.evaluation.tables import evaluation_table
@@ -28,8 +28,6 @@ from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation import AUTO
 from codea1.storage import json_lines
 from codea1.storage.checksums import MANIFEST, checksum, checksums
 from codea1.storage.objects import GrowingFile, location, names
@@ -266,13 +264,6 @@ class Evaluation:
     def _file(self, name: str) -> str:
         """Returns what an evaluation is called in evaluations/."""
         return f"{name}_step_{self.step:06d}"
-
-
-def sandbox() -> SandboxPool:
-    """Returns the sandbox of an evaluation."""
-    config = default_config()
-    config.sandbox.isolation = AUTO
-    return SandboxPool.of_config(config)
 
 
 def settings_digest(value: Any) -> str:

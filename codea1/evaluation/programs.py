@@ -14,7 +14,7 @@ from codea1.evaluation import best_of_n
 from codea1.evaluation.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBenchmark, EvaluationSpec, benchmark_rows
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
 from codea1.evaluation.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
-from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, sandbox, settings_digest
+from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.evaluation.mutants import flip_one_operator
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.prompts import PromptTemplates
@@ -26,6 +26,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import require_judged, why_lost, why_unjudged
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 KS = (1, 8, 16, 32)  # of pass@k
@@ -41,7 +42,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
     """
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
-            pool = stack.enter_context(sandbox()) if hosts.is_main else None
+            pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
             given = given_attempts(spec.completions, benchmark) if spec.completions else None
         evaluation = Evaluation(spec, hosts)

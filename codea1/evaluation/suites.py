@@ -14,7 +14,7 @@ from codea1.evaluation.benchmarks import (
     load_suites,
     missing_modules,
 )
-from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, sandbox, settings_digest
+from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
 from codea1.game.answers import parse_suite
 from codea1.game.prompts import Message, PromptTemplates, test_messages
@@ -24,6 +24,8 @@ from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import LOST, why_lost
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
 
 FILES = ("suites", "results")
 
@@ -45,7 +47,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             given = load_suites(spec.completions, tasks) if spec.completions else None
             if not spec.in_rounds and benchmark.must_read:
                 raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
-            pool = stack.enter_context(sandbox()) if hosts.is_main else None
+            pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:

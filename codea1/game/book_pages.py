@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from codea1.game.calls import Call, Test
-from codea1.game.marks import answers_equal
 from codea1.runtime.errors import BadInput
+from codea1.values import answers_equal
 
 Identity = tuple[str, bytes]  # `Test.identity`
 

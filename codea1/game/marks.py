@@ -9,7 +9,7 @@ from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
 from codea1.game.calls import MAX_VALUE_BYTES, Call, Test
 from codea1.game.signature import Signature
-from codea1.values import canonical_of
+from codea1.values import answers_equal
 
 
 class Answer(Protocol):
@@ -52,11 +52,6 @@ class MarkedAssert:
     def test(self) -> Test | None:
         """What runs on the solution: the call with the ground truth's answer; None where the call does not run."""
         return Test(self.parsed.call, self.truth) if self.runs else None
-
-
-def answers_equal(first: bytes, second: bytes) -> bool:
-    """Returns whether two exact encodings hold values that are equal under Python's `==`."""
-    return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
 def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:

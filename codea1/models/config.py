@@ -52,13 +52,13 @@ class Qwen2Config:
         object.__setattr__(self, "param_dtype", jnp.dtype(self.param_dtype))
         for field in dataclasses.fields(self):
             if field.type is int and getattr(self, field.name) < 1:
-                raise BadInput(f"model {field.name} must be at least 1, got {getattr(self, field.name)}")
+                raise BadInput(f"model {field.name} must be at least 1, got {getattr(self, field.name)}.")
         if self.num_heads % self.num_kv_heads:
-            raise BadInput(f"model num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}")
+            raise BadInput(f"model num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}.")
         if self.head_dim % 2:
-            raise BadInput(f"model head_dim must be even for rotary embeddings, got {self.head_dim}")
+            raise BadInput(f"model head_dim must be even for rotary embeddings, got {self.head_dim}.")
         if self.remat not in REMAT_POLICIES:
-            raise BadInput(f"model remat must be one of {', '.join(REMAT_POLICIES)}, got {self.remat!r}")
+            raise BadInput(f"model remat must be one of {', '.join(REMAT_POLICIES)}, got {self.remat!r}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +81,7 @@ def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
         if uneven:
             common = math.gcd(*dimensions.values())
             works = min((d for d in range(1, common + 1) if common % d == 0), key=lambda d: abs(d - size))
-            raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}")
+            raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}.")
 
 
 def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool = True) -> Qwen2Config:
@@ -127,8 +127,8 @@ def named_model(name: str, vocab_size: int) -> Qwen2Config:
     if name == "tiny":
         return tiny_model(vocab_size)
     if name not in PUBLISHED:
-        raise BadInput(f"unknown model {name!r}: the models are tiny, {', '.join(PUBLISHED)}")
+        raise BadInput(f"unknown model {name!r}: the models are tiny, {', '.join(PUBLISHED)}.")
     config = PUBLISHED[name]
     if vocab_size > config.vocab_size:
-        raise BadInput(f"model {name!r} has {config.vocab_size} token ids, the tokenizer needs {vocab_size}")
+        raise BadInput(f"model {name!r} has {config.vocab_size} token ids, the tokenizer needs {vocab_size}.")
     return config

@@ -32,20 +32,20 @@ def read(folder: ModelFolder) -> Qwen2Config:
     path = folder.file("config.json")
     raw = folder.read_json("config.json")
     if not isinstance(raw, dict):
-        raise BadInput(f"{path}: is not a JSON object")
+        raise BadInput(f"{path}: is not a JSON object.")
     family = _FAMILIES.get(raw.get("model_type"))
     if family is None:
         supported = " and ".join(map(repr, _FAMILIES))
-        raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported")
+        raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported.")
     for key, supported in _ASSUMED.items():
         if raw.get(key, supported) != supported:
-            raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported")
+            raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported.")
     sizes = {field: _number(path, raw, key, int) for field, key in _COUNTS.items()}
     if raw.get("head_dim") is None:  # older files leave it out
         raw["head_dim"] = sizes["hidden_size"] // max(sizes["num_heads"], 1)
     dtype = raw.get("dtype") or raw.get("torch_dtype") or "float32"
     if dtype not in _DTYPES:
-        raise BadInput(f"{path}: dtype is {dtype!r}, it must be one of {', '.join(_DTYPES)}")
+        raise BadInput(f"{path}: dtype is {dtype!r}, it must be one of {', '.join(_DTYPES)}.")
     return Qwen2Config(
         **sizes,
         **family,
@@ -109,10 +109,10 @@ def content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = None) -> d
 
 def _number(path: str, holder: dict[str, Any], key: str, kind: type) -> Any:
     if key not in holder:
-        raise BadInput(f"{path}: key {key} is missing")
+        raise BadInput(f"{path}: key {key} is missing.")
     value = holder[key]
     if isinstance(value, bool) or not isinstance(value, (int, kind)):
-        raise BadInput(f"{path}: {key} must be {'an integer' if kind is int else 'a number'}, got {value!r}")
+        raise BadInput(f"{path}: {key} must be {'an integer' if kind is int else 'a number'}, got {value!r}.")
     return kind(value)
 
 
@@ -120,5 +120,5 @@ def _rope_theta(path: str, raw: dict[str, Any]) -> float:
     rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type != "default":
-        raise BadInput(f"{path}: rotary embeddings of type {rope_type!r} are not supported, only 'default'")
+        raise BadInput(f"{path}: rotary embeddings of type {rope_type!r} are not supported, only 'default'.")
     return _number(path, rope if "rope_theta" in rope else raw, "rope_theta", float)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fsspec.implementations.local import LocalFileSystem
 
 from codea1.runtime.errors import BadInput, StorageFailed
-from codea1.storage.faults import Fault, fault_of, reason, retried
+from codea1.storage.faults import Fault, fault_of, reason, retried, translate_storage_errors
 from codea1.storage.objects import filesystem_of_url
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ class ModelFolder:
         return _read(self.file(name), lambda: self._files.cat_file(self._at(name)))
 
     def read_json(self, name: str) -> Any:
-        """Returns what a JSON file holds. Raises BadInput where it is none."""
+        """Returns what a JSON file holds. Raises BadInput where it is not JSON."""
         try:
             return json.loads(self.read(name))
         except ValueError as error:
-            raise BadInput(f"{self.file(name)}: is not JSON ({error})") from error
+            raise BadInput(f"{self.file(name)}: is not JSON ({error}).") from error
 
     def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
         """Returns bytes `start` to `stop` of files, for each (name, start, stop), all asked for at once.
@@ -73,16 +73,23 @@ class ModelFolder:
         parts = _read(self.file(names[0]), lambda: self._files.cat_ranges(paths, starts, stops, on_error="raise"))
         for part, (name, start, stop) in zip(parts, ranges, strict=True):
             if len(part) != stop - start:
-                raise BadInput(f"{self.file(name)}: ends after {start + len(part)} bytes, before byte {stop}")
+                raise BadInput(f"{self.file(name)}: ends after {start + len(part)} bytes, before byte {stop}.")
         return parts
 
     def write(self, name: str, chunks: Iterable[Content]) -> None:
-        """Writes a file that consists of `chunks`. A bucket shows it when it is whole, a local disk at once."""
-        self._files.makedirs(self._path, exist_ok=True)
-        with self._files.open(self._at(name), "wb") as file:
-            for chunk in chunks:
-                for start in range(0, len(chunk), _WRITTEN_AT_ONCE):
-                    file.write(chunk[start : start + _WRITTEN_AT_ONCE])
+        """Writes a file that consists of `chunks`. A bucket shows it when it is whole, a local disk at once.
+
+        Raises BadInput where a file is in the folder's place; StorageFailed.
+        """
+        with translate_storage_errors(f"writing {self.file(name)}"):
+            try:
+                self._files.makedirs(self._path, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                raise BadInput(f"{self.url}: is not a folder.") from None
+            with self._files.open(self._at(name), "wb") as file:
+                for chunk in chunks:
+                    for start in range(0, len(chunk), _WRITTEN_AT_ONCE):
+                        file.write(chunk[start : start + _WRITTEN_AT_ONCE])
 
     def write_json(self, name: str, content: Any) -> None:
         """Writes a JSON file."""
@@ -114,10 +121,10 @@ def _read(what: str, operation: Callable[[], T], missing: str = "there is no suc
     try:
         return retried(f"reading {what}", operation)
     except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{what}: {missing}") from None
+        raise BadInput(f"{what}: {missing}.") from None
     except IsADirectoryError as error:
-        raise BadInput(f"{what}: cannot be read ({error})") from error
+        raise BadInput(f"{what}: cannot be read ({error}).") from error
     except StorageFailed as error:
         if fault_of(error) != Fault.DENIED:
             raise
-        raise BadInput(f"{what}: cannot be read ({reason(error.__cause__)})") from error
+        raise BadInput(f"{what}: cannot be read ({reason(error.__cause__)}).") from error

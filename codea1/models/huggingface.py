@@ -102,12 +102,6 @@ class Checkpoint:
         self._shapes = _shapes(self.config)
         _check(self._folder, self._entries, self._shapes)
 
-    def params(self) -> Params:
-        """Returns the parameters as numpy arrays, shaped as `qwen2.abstract(config)` says."""
-        dtype = jnp.dtype(self.config.param_dtype)
-        whole = {path: tuple((0, size) for size in shape) for path, shape in self._shapes.items()}
-        return unflatten_dict({path: self._read(path, [bounds], dtype)[0] for path, bounds in whole.items()}, sep=".")
-
     def place(self, shardings: Any, dtype: DTypeLike) -> Params:
         """Returns the parameters on the devices of `shardings`, shaped like them, in `dtype`.
 
@@ -157,12 +151,6 @@ class Checkpoint:
                 yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), shape)
 
 
-def load(folder: str | os.PathLike[str]) -> tuple[Qwen2Config, Params]:
-    """Returns the configuration of a checkpoint and all its parameters on the host; see `Checkpoint`."""
-    checkpoint = Checkpoint(folder)
-    return checkpoint.config, checkpoint.params()
-
-
 def save(
     folder: str | os.PathLike[str],
     config: Qwen2Config,
@@ -184,7 +172,7 @@ def save(
     writes = jax.process_index() == 0
     for name in folder.names() if writes else ():
         if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
-            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}")
+            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}.")
     names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     names = ["model.safetensors"] if len(shards) == 1 else names
     for name, shard in zip(names, shards, strict=True):
@@ -260,7 +248,7 @@ def _entries(folder: ModelFolder) -> dict[str, Entry]:
     for file in _tensor_files(folder):
         for name, entry in read_header(folder, file).items():
             if name in entries:
-                raise BadInput(f"{folder}: tensor {name} is both in {entries[name].file} and in {file}")
+                raise BadInput(f"{folder}: tensor {name} is both in {entries[name].file} and in {file}.")
             entries[name] = entry
     return entries
 
@@ -274,7 +262,9 @@ def _tensor_files(folder: ModelFolder) -> list[str]:
     try:
         return sorted(set(content["weight_map"].values()))
     except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{folder.file(index)}: is not an index of tensors (no weight_map of names to files)") from error
+        raise BadInput(
+            f"{folder.file(index)}: is not an index of tensors (no weight_map of names to files)."
+        ) from error
 
 
 def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
@@ -282,12 +272,12 @@ def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
     found = {entry.dtype: name for name, entry in entries.items()}
     for dtype, name in found.items():
         if dtype not in DTYPES:
-            raise BadInput(f"{folder}: tensor {name} has dtype {dtype}, only {', '.join(DTYPES)} are supported")
+            raise BadInput(f"{folder}: tensor {name} has dtype {dtype}, only {', '.join(DTYPES)} are supported.")
     if not found:
-        raise BadInput(f"{folder}: there are no tensors")
+        raise BadInput(f"{folder}: there are no tensors.")
     if len(found) > 1:
         kinds = ", ".join(f"{name} {dtype}" for dtype, name in found.items())
-        raise BadInput(f"{folder}: tensors must share one dtype, there are {kinds}")
+        raise BadInput(f"{folder}: tensors must share one dtype, there are {kinds}.")
     return DTYPES[next(iter(found))]
 
 
@@ -303,7 +293,7 @@ def _check(folder: ModelFolder, entries: dict[str, Entry], shapes: dict[str, Sha
         ("not part of the model", entries.keys() - expected.keys()),
     ):
         if names:
-            raise BadInput(f"{folder}: tensor {min(names)} is {problem} ({len(names)} such in all)")
+            raise BadInput(f"{folder}: tensor {min(names)} is {problem} ({len(names)} such in all).")
     for name, shape in expected.items():
         if entries[name].shape != shape:
-            raise BadInput(f"{folder}: tensor {name} has shape {entries[name].shape}, config.json makes it {shape}")
+            raise BadInput(f"{folder}: tensor {name} has shape {entries[name].shape}, config.json makes it {shape}.")

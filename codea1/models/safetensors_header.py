@@ -23,7 +23,7 @@ from codea1.runtime.errors import BadInput
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # name in the file: name in JAX
 
 _NAMES = {jax_name: name for name, jax_name in DTYPES.items()}
-_LONGEST = 100_000_000  # bytes, the format's limit: a file that is none announces any number
+_LONGEST = 100_000_000  # bytes, the format's limit: another kind of file can announce any length
 
 Shape = tuple[int, ...]
 
@@ -59,7 +59,7 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
         entries = {tensor: _entry(name, 8 + length, raw) for tensor, raw in header.items() if tensor != "__metadata__"}
         _check_whole(entries, 8 + length, size)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{folder.file(name)}: is not a whole safetensors file ({error})") from error
+        raise BadInput(f"{folder.file(name)}: is not a whole safetensors file ({error}).") from error
     return entries
 
 

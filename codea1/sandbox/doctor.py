@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import Limits, SandboxPool
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.isolation.files import landlock_version
@@ -48,7 +50,7 @@ _SELF_TEST = {
     "a connection": ("error", "import socket\ndef f(x):\n  socket.create_connection(('127.0.0.1', 1))\n  return 4"),
     "a file of the machine": ("error", "def f(x):\n  open('/etc/passwd').read()\n  return 4"),
     "a file left behind": ("error", "def f(x):\n  open('/tmp/codea1-self-test', 'w').close()\n  return 4"),
-    "the environment": ("fail", "import os\ndef f(x): return 4 if 'CODEA1_SELF_TEST' in os.environ else 0"),
+    "the environment": ("fail", "import os\ndef f(x): return 4 if os.environ['PATH'] != '/nonexistent' else 0"),
     "an honest program after them": ("pass", "def f(x): return x + 1"),
 }
 
@@ -82,9 +84,7 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
     yield f"landlock    yes, version {version}" if version else "landlock    no"
     yield f"scratch     {'yes' if level.has_scratch else 'no: it takes namespaces and Landlock; programs cannot write'}"
     no_user = (
-        "this is not root, and stays who it is"
-        if os.getuid()
-        else "root may not become another here, or only root can read this Python"
+        "not started as root" if os.getuid() else "root cannot change its user here, or only root can read this Python"
     )
     counted = (
         f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel cannot limit their number"
@@ -120,7 +120,6 @@ def _how_to_get_namespaces() -> str:
 
 def misjudged(pool: SandboxPool) -> list[str]:
     """Returns a line for each program of the self-test that a sandbox judges otherwise than it should."""
-    os.environ["CODEA1_SELF_TEST"] = "a secret"
     grader = Grader(pool)
     wrong = []
     for name, (expected, program) in _SELF_TEST.items():
@@ -135,7 +134,8 @@ def _measure_speed(pool: SandboxPool) -> None:
     calls = [_test(number, number).call for number in range(_SPEED_CALLS)]
     start = time.perf_counter()
     runs = [
-        pool.run_calls(f"def f(x): return x + {number}", calls, reply="canonical") for number in range(_SPEED_GRADINGS)
+        pool.run_calls(f"def f(x): return x + {number}", calls, reply=Reply.CANONICAL)
+        for number in range(_SPEED_GRADINGS)
     ]
     cpu_seconds = sum(run.result().cpu_seconds for run in runs)
     seconds = time.perf_counter() - start

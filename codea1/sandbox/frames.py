@@ -1,8 +1,9 @@
 """The frames that a sandbox child and the process that drives it exchange over one stream socket.
 
-Every frame is a header (payload length, index, kind) and a payload. A child first gets one PROGRAM frame, then any
-number of CALL and FETCH frames; it answers the program with index LOAD and the others with their index, in order. What
-a child writes is a claim by candidate code: a reader looks at headers only and takes payloads as opaque bytes.
+Every frame is a header (payload length, index, kind) and a payload. A child first gets one frame that says what it is
+to do: PROGRAM (then CALL and FETCH frames follow, answered in order; the program itself with index LOAD), JOB,
+UNITTEST, SUITE or BATCH. What a child writes is a claim by candidate code: a reader looks at headers only and takes
+payloads as opaque bytes.
 
 Standard library only: this runs inside the sandbox too.
 """

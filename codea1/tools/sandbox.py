@@ -4,7 +4,7 @@
   python -m codea1.tools.sandbox grade CASES.jsonl  one JSON verdict a line: does the candidate pass the test?
 
 A line of CASES.jsonl has name, entry_point, ground_truth, candidate and test. The exit code is 1 where nothing can be
-run.
+run or the self-test disagrees.
 """
 
 import json

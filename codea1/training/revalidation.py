@@ -7,10 +7,10 @@ truth or entry point has changed since, the new ground truth is called; where it
 from collections.abc import Iterable
 
 from codea1.game.book_pages import BookEntry, Page, Pages
-from codea1.game.marks import answers_equal
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
+from codea1.values import answers_equal
 
 
 def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> tuple[Pages, list[str]]:

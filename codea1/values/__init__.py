@@ -12,12 +12,13 @@ Both walk values by exact type. A subclass of a builtin counts as its base only 
 This module and those it imports use the standard library only: they run inside the sandbox too.
 """
 
-from codea1.values.decoding import canonical_of, decode_exact, decode_fields
+from codea1.values.decoding import answers_equal, canonical_of, decode_exact, decode_fields
 from codea1.values.encoding import NotPlainData, TooLarge, contains_nan, encode_canonical, encode_exact
 
 __all__ = [
     "NotPlainData",
     "TooLarge",
+    "answers_equal",
     "canonical_of",
     "contains_nan",
     "decode_exact",

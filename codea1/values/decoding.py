@@ -64,6 +64,11 @@ def canonical_of(exact: bytes) -> bytes | None:
         return None
 
 
+def answers_equal(first: bytes, second: bytes) -> bool:
+    """Returns whether two exact encodings hold values that are equal under Python's `==`."""
+    return first == second or canonical_of(first) == canonical_of(second) is not None
+
+
 _PACKED_CODES = dict(PACKED.values())
 
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 MAX_SOURCE_BYTES = 16 << 10
 MAX_WEIGHT = 1 << 20  # of all values made while reading one operand; a unit takes about 0.1 microseconds
 MAX_SUITE_WEIGHT = 1 << 23  # of all operands of one suite
-MAX_INT_BITS = 1 << 15
+MAX_LITERAL_INT_BITS = 1 << 15
 MAX_RANGE_BOUND = 1 << 60  # below it all ints hash apart, so that no range can make a set quadratically slow
 
 _WEIGHT = 8  # of one value, beside what it holds
@@ -225,8 +225,8 @@ class _Reader:
                 self.charge(empty + (_weight(sequence) - empty) * max(count, 0), spend=False)
 
     def charged(self, value):
-        if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
-            raise NotLiteral(f"an int of more than {MAX_INT_BITS} bits")
+        if isinstance(value, int) and value.bit_length() > MAX_LITERAL_INT_BITS:
+            raise NotLiteral(f"an int of more than {MAX_LITERAL_INT_BITS} bits")
         self.charge(_weight(value))
         return value
 
@@ -256,8 +256,8 @@ def _check_int_growth(op: ast.operator, left: int, right: int) -> None:
         bits = left.bit_length() + right
     elif isinstance(op, ast.Mult):
         bits = left.bit_length() + right.bit_length()
-    if bits > MAX_INT_BITS:
-        raise NotLiteral(f"an int of more than {MAX_INT_BITS} bits")
+    if bits > MAX_LITERAL_INT_BITS:
+        raise NotLiteral(f"an int of more than {MAX_LITERAL_INT_BITS} bits")
 
 
 def _weight(value: object) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, CoroutineType, FrameType, GeneratorType
 
 from codea1.sandbox import frames
-from codea1.sandbox.child.candidate import MODULE_NAME, describe, new_module, seed_randomness
+from codea1.sandbox.child.candidate import describe, new_module, run_program, seed_randomness
 from codea1.values import decode_exact, encode_canonical, encode_exact
 from codea1.values.verdict import Verdict
 
@@ -23,6 +23,7 @@ NO_DIGEST = bytes(16)  # of a value that marshal cannot write
 MAX_VALUES = 256  # in a DIGESTS frame
 _FIRST_VALUES, _SECONDS = 8, 0.02  # the first frame comes soon, since most wrong programs fail early
 MAX_DESCRIBED_BYTES = 1 << 20  # of a value's exact encoding
+TEST_CLASS = "TestCases"  # which the tests of a UNITTEST frame define
 _PROGRAM_FILE = "<program>"
 _RESUME, _PUSH_EXC_INFO = opcode.opmap["RESUME"], opcode.opmap["PUSH_EXC_INFO"]
 _YIELDS_AT_RESUME = sys.version_info[:2] == (3, 13)  # where a frame stands that has yielded; else before it
@@ -37,11 +38,8 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
     go on.
     """
     program, entry_point, as_set, inputs = decode_exact(job.payload)
-    seed_randomness(0)
-    namespace = new_module(MODULE_NAME)
     try:
-        exec(compile(program, f"<{MODULE_NAME}>", "exec", dont_inherit=True), namespace)
-        function = namespace[entry_point]
+        function = run_program(program, 0)[entry_point]
     except BaseException as error:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
@@ -58,7 +56,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
             return
 
 
-def digest(value: object) -> bytes:
+def value_digest(value: object) -> bytes:
     """Returns 16 bytes, the same for equal values of equal types; NO_DIGEST for what is not of builtin types."""
     try:
         return blake2b(frames.marshal_piece(value), digest_size=16).digest()
@@ -75,7 +73,7 @@ def _answers(function: object, rows: Sequence[Sequence]) -> tuple[list, bytes, B
             values.append(function(*arguments))
         except BaseException as error:
             return values, b"".join(payload), error
-        digested = digest(values[-1])  # which takes longer than the call where the value is large
+        digested = value_digest(values[-1])  # which takes longer than the call where the value is large
         now = time.process_time()
         payload.append(DIGEST.pack(digested, now - mark))
         mark = now
@@ -121,15 +119,15 @@ def serve_unittest(fd: int, job: frames.Frame) -> None:
 
     It holds (load error, [(test, outcome, detail), ...]), sorted: the reader of a dict would have to hash it.
     """
-    program, tests, class_name = decode_exact(job.payload)
+    program, tests = decode_exact(job.payload)
     try:
-        answer = ("", [(name, *outcome) for name, outcome in sorted(_run_class(program, tests, class_name).items())])
+        answer = ("", [(name, *outcome) for name, outcome in sorted(_run_class(program, tests).items())])
     except BaseException as error:
         answer = (_words(error), [])
     frames.write(fd, frames.pack(0, frames.VERDICT, encode_exact(answer)))
 
 
-def _run_class(program: str, tests: str, class_name: str) -> dict[str, tuple[str, str]]:
+def _run_class(program: str, tests: str) -> dict[str, tuple[str, str]]:
     import unittest  # here, since few programs need it: what is imported before the fork costs every child
 
     class Result(unittest.TestResult):
@@ -165,12 +163,10 @@ def _run_class(program: str, tests: str, class_name: str) -> dict[str, tuple[str
         def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
             self.report[test._testMethodName] = ("failed", "an unexpected success")
 
-    seed_randomness(0)
-    namespace = new_module(MODULE_NAME)
-    exec(compile(program, f"<{MODULE_NAME}>", "exec", dont_inherit=True), namespace)
+    namespace = run_program(program, 0)
     exec(compile(tests, "<tests>", "exec", dont_inherit=True), namespace)
     result = Result()
-    unittest.defaultTestLoader.loadTestsFromTestCase(namespace[class_name]).run(result)
+    unittest.defaultTestLoader.loadTestsFromTestCase(namespace[TEST_CLASS]).run(result)
     return result.report
 
 

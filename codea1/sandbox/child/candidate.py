@@ -19,10 +19,8 @@ MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay c
 def serve(fd: int, first: frames.Frame) -> None:
     """Answers one PROGRAM frame, already read, and every frame that follows on the socket `fd`."""
     source, reply, seed, output_bytes = frames.unpack_program(first.payload)
-    seed_randomness(seed)
-    namespace = new_module(MODULE_NAME)
     try:
-        exec(compile(source, f"<{MODULE_NAME}>", "exec", dont_inherit=True), namespace)
+        namespace = run_program(source, seed)
     except BaseException as error:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
@@ -34,6 +32,14 @@ def serve(fd: int, first: frames.Frame) -> None:
             kind, payload = frames.TOO_LARGE, b""
         output_bytes -= len(payload)
         frames.write(fd, frames.pack(frame.index, kind, payload))
+
+
+def run_program(source: str, seed: int) -> dict:
+    """Runs a program's definitions as a new module, with randomness seeded; returns its namespace."""
+    seed_randomness(seed)
+    namespace = new_module(MODULE_NAME)
+    exec(compile(source, f"<{MODULE_NAME}>", "exec", dont_inherit=True), namespace)
+    return namespace
 
 
 def seed_randomness(seed: int) -> None:

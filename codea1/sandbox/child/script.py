@@ -96,7 +96,9 @@ class Candidate:
         """Sends the program; returns "" or what loading it raised."""
         request = frames.pack_program(program, frames.Reply.IN_PIECES, seed=0, output_bytes=_ALL_ANSWERS)
         answer = self._exchange(request)
-        return "" if answer.kind == frames.LOADED else answer.payload.decode("utf-8", "replace") or "nothing it says"
+        if answer.kind == frames.LOADED:
+            return ""
+        return answer.payload.decode("utf-8", "replace") or "an exception without a name"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         request = frames.pack_call(self._requests, self.__name__, encode_exact((args, kwargs)))
@@ -168,13 +170,13 @@ def _raised(text: str) -> CandidateRaised:
 
 def serve(job_fd: int, job: frames.Frame, candidate_fd: int) -> None:
     """Runs one check script against the program behind `candidate_fd` and sends one VERDICT frame to `job_fd`."""
-    script, program, entry_point, check_name = decode_exact(job.payload)
-    verdict, detail = _judge(script, program, check_name, Candidate(candidate_fd, entry_point))
+    script, program, entry_point = decode_exact(job.payload)
+    verdict, detail = _judge(script, program, Candidate(candidate_fd, entry_point))
     payload = encode_exact((verdict.value, detail[: frames.MAX_WORDS]))
     frames.write(job_fd, frames.pack(0, frames.VERDICT, payload))
 
 
-def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> tuple[Verdict, str]:
+def _judge(script: str, program: str, candidate: Candidate) -> tuple[Verdict, str]:
     """Returns the verdict and words on it; "candidate ..." and "script ..." tell whose doing it is."""
     raised: BaseException | None = None
     try:
@@ -185,7 +187,7 @@ def _judge(script: str, program: str, check_name: str, candidate: Candidate) -> 
         namespace = new_module("check_script")
         namespace[candidate.__name__] = candidate  # some scripts call it by its name, whatever `check` is given
         exec(compile(script, "<check_script>", "exec", dont_inherit=True), namespace)
-        namespace[check_name](candidate)
+        namespace["check"](candidate)
     except BaseException as error:
         raised = error
     if candidate.lost is not None:  # whatever the script made of it

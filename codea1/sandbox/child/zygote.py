@@ -32,8 +32,8 @@ from codea1.values import encode_exact
 
 START, END = b"S", b"E"
 REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory bytes
-# START or END, token, process id or -1, wait status, CPU seconds, whether END was what killed the child; END's goes on
-# with why the child could not settle.
+# START or END, token, process id or -1, wait status, CPU seconds, whether END was what killed the child; END's is
+# followed by why the child could not confine itself.
 REPLY = struct.Struct("<cQiId?")
 READY = b"ready"  # the first message; anything else says why this zygote cannot work
 
@@ -63,7 +63,7 @@ _SCRIPT_SOCKETS = 2  # a check script's child gets its job's socket and its cand
 _ATTACHED_SPACE = CMSG_SPACE(4 * _SCRIPT_SOCKETS)
 _FIRST_SOCKET = 3  # the descriptors of a child's sockets; a zygote keeps them free of anything of its own
 _IF_DEAD = os.WEXITED | os.WNOHANG | os.WNOWAIT
-_SETTLED = 1  # a child's note before it runs anything untrusted; else it could not confine itself, and why follows
+_CONFINED = 1  # written to a child's note once it is confined; until then the reason why it is not
 _WHY_BYTES = 255
 
 
@@ -168,13 +168,14 @@ class _Zygote:
         else:
             self.processes = os
             readable = files.without(package, readable)
-        self.places = [files.Place(isolation, readable, scratch) for scratch in scratches or [None]]  # by slot, or one
+        # By slot, or one for all.
+        self.file_access = [files.FileAccess(isolation, readable, scratch) for scratch in scratches or [None]]
         self.free_slots = list(range(max_children))
-        self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is settled
+        self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is confined
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
         self.threads: dict[int, Threads] = {}  # by process id, of children that ever started one
         self.killed: set[int] = set()  # process ids of children that are dead because of END
-        self.max_fds = _OWN_FDS + len(self.places)
+        self.max_fds = _OWN_FDS + len(self.file_access)
         self.supervisor: Supervisor | None = None
 
     def serve(self) -> None:
@@ -239,12 +240,13 @@ class _Zygote:
                 break
             child = self.children.pop(pid)
             self.threads.pop(pid, None)
-            self.place(child.slot).clear()
+            self.file_access_of(child.slot).clear()
             self.free_slots.append(child.slot)
             failure = b""
-            if self.notes[child.slot] != _SETTLED:
-                why = self.notes[self.whys[child.slot] :][:_WHY_BYTES].rstrip(b"\0")
-                failure = why or b"a child died before it was confined"
+            if self.notes[child.slot] != _CONFINED:
+                why = slice(self.whys[child.slot], self.whys[child.slot] + _WHY_BYTES)
+                failure = self.notes[why].rstrip(b"\0") or b"a child died before it was confined"
+                self.notes[why] = bytes(_WHY_BYTES)  # or the slot's next child that dies so early would report it
             seconds = usage.ru_utime + usage.ru_stime
             reply = REPLY.pack(END, child.token, pid, status, seconds, pid in self.killed)
             self.killed.discard(pid)
@@ -258,9 +260,9 @@ class _Zygote:
                 signal(SIGCHLD, SIG_DFL)
                 for number, fd in enumerate(fds, start=_FIRST_SOCKET):
                     os.dup2(fd, number)
-                self.child_limits.confine(self.place(slot), cpu_seconds, memory_bytes)
+                self.child_limits.confine(self.file_access_of(slot), cpu_seconds, memory_bytes)
                 os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
-                self.notes[slot] = _SETTLED
+                self.notes[slot] = _CONFINED
                 self.notes.close()  # for good: the program must not write there
             except Exception as error:
                 why = f"a child could not confine itself: {error}".encode("utf-8", "replace")[:_WHY_BYTES]
@@ -275,5 +277,5 @@ class _Zygote:
         finally:
             os._exit(1)
 
-    def place(self, slot: int) -> files.Place:
-        return self.places[slot % len(self.places)]
+    def file_access_of(self, slot: int) -> files.FileAccess:
+        return self.file_access[slot % len(self.file_access)]

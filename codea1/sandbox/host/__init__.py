@@ -37,8 +37,8 @@ class Limits:
 
     cpu_seconds_per_test: float = 2.0  # of one call, and of loading a program
     cpu_seconds_per_suite: float = 12.0  # of all calls of one run, loading included
-    cpu_seconds_per_script: float = 60.0  # of a whole check script, the program's part included
-    memory_bytes: int = 512 << 20  # of address space beyond the interpreter's own
+    cpu_seconds_per_script: float = 60.0  # of a run_script, run_unittest, run_suite or run_batch, with all its children
+    memory_bytes: int = 1 << 30  # of address space beyond the interpreter's own
     script_memory_bytes: int = 2 << 30  # the same for a check script and for its program
     output_bytes: int = 4 << 20  # of the answers to all calls of one run
     memo_bytes: int = 512 << 20  # of the trainer's memory, for the results that a grader remembers
@@ -65,9 +65,9 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """One check script run against one program: PASS, FAIL, ERROR, TIMEOUT or INFRA.
+    """One program judged as a whole: PASS, FAIL, ERROR, TIMEOUT or INFRA.
 
-    `detail` of an error starts with "candidate" or "script", the one that raised.
+    `detail` of a check script's error starts with the child that raised, "candidate" or "script".
     """
 
     verdict: Verdict

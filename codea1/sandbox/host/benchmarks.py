@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from codea1.sandbox import frames
-from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES
+from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES, TEST_CLASS
 from codea1.sandbox.host import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
 from codea1.sandbox.host.dispatcher import Task, Waiting
@@ -33,7 +33,8 @@ _VERDICT_BYTES = 4096
 _BATCH_BYTES = 64 << 20  # of all that a child may say of a batch
 _DESCRIPTION_BYTES = MAX_DESCRIBED_BYTES + 1024  # digests take less
 _REPORT_BYTES = 1 << 20
-_SLACK_SECONDS = 0.1  # beyond the limit of an input: a child answers for what took less only now and then
+# Added to an input's limit: its clock includes the fast inputs before it that no frame has reported yet.
+_SLACK_SECONDS = 0.1
 _IMPORTS_PYTEST = re.compile(r"^[ \t]*(?:import|from)[ \t]+pytest\b", re.MULTILINE)
 _PASSED, _FAILED, _RAISED = "passed", "failed", "raised"  # as codea1.sandbox.child.benchmarks says them
 
@@ -84,7 +85,7 @@ class JudgedRun:
                 if not isinstance(error, frames.ProtocolViolation | ValueError):
                     traceback.print_exc()
                 task.count("violations")
-                verdict, detail = Verdict.ERROR, "script broke the protocol"
+                verdict, detail = Verdict.ERROR, f"{children[ENDED][0]} broke the protocol"
             yield from conversation.end()
         if verdict is Verdict.TIMEOUT:
             task.count("timeouts")
@@ -102,10 +103,10 @@ class JudgedRun:
 class CheckRun(JudgedRun):
     """The program lives in one child and the script in another, which sends the verdict."""
 
-    def __init__(self, script: str, program: str, entry_point: str, check_name: str, limits: Limits) -> None:
+    def __init__(self, script: str, program: str, entry_point: str, limits: Limits) -> None:
         super().__init__(limits)
         self.profile_of_program, self.profile_of_script = profile_of(program), profile_of(script)
-        self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point, check_name)))
+        self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point)))
 
     def steps(self, task: Task) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
@@ -137,11 +138,11 @@ class Description:
     exact: bytes  # its exact encoding; empty where it is not plain data or large
 
 
-class Comparison(Protocol):
+class Judge(Protocol):
     """Decides, by what a program's process says that it returned."""
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
-        """Returns whether the digest (see `child.benchmarks.digest`) settles that the value of an input is right."""
+        """Returns whether the digest, a `child.benchmarks.value_digest`, settles that an input's value is right."""
 
     def accepts(self, index: int, value: Description) -> bool:
         """Returns whether a value is right whose digest settled nothing."""
@@ -151,8 +152,10 @@ class Inputs:
     """The inputs of a function, each with the CPU seconds that its call may take."""
 
     def __init__(self, rows: Sequence[Sequence], seconds: Sequence[float], *, as_set: bool = False) -> None:
-        """`as_set`: what is compared is the set of a returned value's members. Raises ValueError for other types than
-        those of literals."""
+        """Packs the inputs; `as_set` has the sets of returned values' members compared.
+
+        Raises ValueError for other types than those of literals.
+        """
         self.marshalled = marshal.dumps([list(row) for row in rows], 2)
         self.count = len(rows)
         self.seconds = list(seconds)
@@ -163,6 +166,7 @@ class _OneChildRun(JudgedRun):
     """One child has program, tests and inputs."""
 
     max_bytes = max_payload = _REPORT_BYTES
+    is_asked = False  # see `Conversation`
 
     def __init__(self, profile: Profile, request: bytes, limits: Limits) -> None:
         super().__init__(limits)
@@ -178,7 +182,7 @@ class _OneChildRun(JudgedRun):
             memory_bytes=self.limits.script_memory_bytes,
             max_bytes=self.max_bytes,
             max_payload=self.max_payload,
-            is_asked=isinstance(self, BatchRun),
+            is_asked=self.is_asked,
         )
         return (yield from self.judge(task, conversation, {ENDED: ("the process", conversation.child)}))
 
@@ -190,17 +194,18 @@ class BatchRun(_OneChildRun):
     """
 
     max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
+    is_asked = True
 
-    def __init__(self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits) -> None:
+    def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits) -> None:
         job = encode_exact((program, entry_point, inputs.as_set, inputs.marshalled))
         super().__init__(profile_of(program), frames.pack(0, frames.BATCH, job), limits)
-        self.inputs, self.comparison = inputs, comparison
+        self.inputs, self.agrees, self.accepts = inputs, judge.agrees, judge.accepts
 
     def report(
         self, conversation: Conversation, seconds_left: Callable[[float], float]
     ) -> Waiting[tuple[Verdict, str]]:
         """Receives digests, and descriptions of the values that these do not settle, until the verdict is clear."""
-        inputs, agrees, accepts = self.inputs, self.comparison.agrees, self.comparison.accepts
+        inputs, agrees, accepts = self.inputs, self.agrees, self.accepts
         done = 0  # inputs whose values are right
         has_raised = False  # the next input's call, as a frame without any digest says
         mark = 0.0  # the child's CPU clock when it last answered
@@ -259,10 +264,10 @@ class UnittestRun(_OneChildRun):
     nothing but "passed" for each: a program that exits, hangs, removes tests or ends the runner fails.
     """
 
-    def __init__(self, program: str, tests: str, class_name: str, limits: Limits) -> None:
-        """Raises ValueError when the tests' source has no class `class_name` with tests, or does not parse."""
-        self.required = required_tests(tests, class_name)
-        request = frames.pack(0, frames.UNITTEST, encode_exact((program, tests, class_name)))
+    def __init__(self, program: str, tests: str, limits: Limits) -> None:
+        """Raises ValueError when the tests' source has no TEST_CLASS with tests, or does not parse."""
+        self.required = required_tests(tests)
+        request = frames.pack(0, frames.UNITTEST, encode_exact((program, tests)))
         super().__init__(profile_of(f"{program}\n{tests}"), request, limits)
 
     def read(self, payload: bytes) -> tuple[Verdict, str]:
@@ -279,7 +284,7 @@ class UnittestRun(_OneChildRun):
                     return verdict, f"{name}: {detail}"
         if all(reported == _PASSED for _, reported, _ in report):
             return Verdict.PASS, ""
-        return Verdict.ERROR, "the report is none"
+        return Verdict.ERROR, "the report is malformed"
 
 
 class SuiteRun(_OneChildRun):
@@ -320,11 +325,11 @@ def known_verdict(verdict: str) -> Verdict:
     return Verdict(verdict)
 
 
-def required_tests(source: str, class_name: str) -> list[str]:
-    """Returns the names of the tests of a class, as they are written. Raises ValueError when there are none."""
+def required_tests(source: str) -> list[str]:
+    """Returns the names of the tests in TEST_CLASS, as they are written. Raises ValueError when there are none."""
     for node in ast.parse(source).body:
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
+        if isinstance(node, ast.ClassDef) and node.name == TEST_CLASS:
             functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
             if names := {each.name for each in functions if each.name.startswith("test")}:
                 return sorted(names)
-    raise ValueError(f"there is no class {class_name} with tests")
+    raise ValueError(f"there is no class {TEST_CLASS} with tests")

@@ -48,7 +48,7 @@ class CallRun:
         call_seconds: Sequence[float],
         limits: Limits,
     ) -> None:
-        """`call_seconds` are the CPU limits of the calls, each at most the limit per test."""
+        """Packs the calls; `call_seconds` are their CPU limits, each at most the limit per test."""
         self.profile = profile_of(program, hash_seed)
         self.call_seconds, self.limits = call_seconds, limits
         self.program, self.reply, self.hash_seed = program, reply, hash_seed
@@ -128,8 +128,8 @@ class CallRun:
             return min(limit - (clock - self.mark), progress + wall_limit(limit) - task.now)
 
         def seconds_left(clock: float) -> float:
-            of_suite = self.limits.cpu_seconds_per_suite - self.spent - clock
-            return min(call_left(clock), of_suite, self.asleep_at - task.now)
+            of_grading = self.limits.cpu_seconds_per_suite - self.spent - clock
+            return min(call_left(clock), of_grading, self.asleep_at - task.now)
 
         stop = None
         try:

@@ -18,7 +18,8 @@ from codea1.sandbox.host.zygote import Child, Profile
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
 # Most gradings are over by then, and their sockets are read once, after the child's end. The others' are watched.
 _WATCH_SECONDS = 0.01
-# A child that closed its socket is dying, mostly: of what, its zygote tells. One that lives on is ended after this.
+# Most children that close their socket are exiting, and their zygote reports how; one that lives on is killed after
+# this.
 _CLOSED_SECONDS = 0.1
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 _IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)

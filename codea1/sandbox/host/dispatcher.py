@@ -167,14 +167,14 @@ class Dispatcher:
             self._selector.register(end, events, ready)
 
     def unwatch(self, end: socket.socket) -> None:
-        """Stops that."""
+        """Stops watching a socket."""
         self._selector.unregister(end)
 
     # The loop.
 
     def _main(self, profiles: Sequence[Profile]) -> None:
         try:
-            with contextlib.suppress(OSError):  # then the first grading that needs one fails too, and tells
+            with contextlib.suppress(OSError):  # then the first grading that needs one reports the error
                 for profile in profiles:
                     self._start_zygote(profile)
             while not self._closing:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
+from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Call, Outcome, ScriptRun, Test
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
-from codea1.values import canonical_of, contains_nan, decode_exact
+from codea1.values import answers_equal, canonical_of, contains_nan, decode_exact
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
@@ -130,7 +131,7 @@ class Grader:
             calls[key] = test.call
             limits[key] = max(limit, limits.get(key, 0.0))
         ran = yield self._pool.run_calls(
-            program, list(calls.values()), reply="canonical", call_seconds=list(limits.values())
+            program, list(calls.values()), reply=Reply.CANONICAL, call_seconds=list(limits.values())
         )
         outcomes = dict(zip(calls, ran.outcomes, strict=True))
         verdicts: list[Verdict] = []
@@ -199,7 +200,7 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awai
     for i, outcome in zip(rest, second, strict=True):
         if outcome.kind in ("timeout", "infra"):
             reasons[i] = outcome.kind
-        elif outcome.kind != "value" or not _agree(first[i].payload, outcome.payload):
+        elif outcome.kind != "value" or not answers_equal(first[i].payload, outcome.payload):
             reasons[i] = "disagrees"
         if reasons[i]:
             seconds[i] = max(seconds[i], outcome.cpu_seconds)
@@ -214,7 +215,7 @@ def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed:
     outcomes = [Outcome("not_run")] * len(calls)
     left = list(range(len(calls)))
     while left:
-        ran = yield pool.run_calls(program, [calls[i] for i in left], reply="exact", hash_seed=hash_seed)
+        ran = yield pool.run_calls(program, [calls[i] for i in left], reply=Reply.EXACT, hash_seed=hash_seed)
         if all(outcome.kind == "not_run" for outcome in ran.outcomes):  # even one call does not fit into the budget
             return [Outcome("timeout") if outcome.kind == "not_run" else outcome for outcome in outcomes]
         for i, outcome in zip(left, ran.outcomes, strict=True):
@@ -232,11 +233,6 @@ def _why_unusable(outcome: Outcome) -> str:
         return "nan" if contains_nan(decode_exact(outcome.payload, hashed=False)) else "not plain data"
     except ValueError:  # not what an honest encoder writes
         return "not plain data"
-
-
-def _agree(first: bytes, second: bytes) -> bool:
-    """Returns whether two exact encodings hold equal values: a dict built from a set may differ in its order."""
-    return first == second or canonical_of(first) == canonical_of(second) is not None
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:

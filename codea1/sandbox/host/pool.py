@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, Limits, Outcome, ProgramRun, ScriptRun, TracedRun
-from codea1.sandbox.host.benchmarks import BatchRun, CheckRun, Comparison, Inputs, SuiteRun, UnittestRun
+from codea1.sandbox.host import Call, Limits, ProgramRun, ScriptRun, TracedRun
+from codea1.sandbox.host.benchmarks import BatchRun, CheckRun, Inputs, Judge, SuiteRun, UnittestRun
 from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
 from codea1.sandbox.host.zygote import Profile
@@ -20,8 +20,6 @@ from codea1.values.verdict import Verdict
 if TYPE_CHECKING:  # or the sandbox would need a package, and the user of another Python could not run it
     from ml_collections import ConfigDict
 
-__all__ = ["HASH_SEEDS", "Limits", "Outcome", "ProgramRun", "SandboxPool", "ScriptRun"]
-
 HASH_SEEDS = (0, 1)  # of the zygotes that start with the pool
 
 
@@ -29,8 +27,9 @@ class SandboxPool:
     """Runs untrusted programs in confined processes, `slots` gradings at a time. Thread-safe; a context manager.
 
     Every process is forked from a fresh interpreter that has run nothing untrusted, never from this one, lives for
-    one grading at most, and is dead when the grading's future has its result. The protocol with it is such that
-    nothing it says means "pass": it returns claimed values, which this side compares.
+    one grading at most, and is dead when the grading's future has its result. With `run_calls` and `run_batch`
+    nothing that a child says means "pass": it returns claims, which this side compares. For the others see
+    `codea1.sandbox.host.benchmarks`.
     """
 
     def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
@@ -78,11 +77,11 @@ class SandboxPool:
         """Starts at one level; returns why that is not possible, or ""."""
         profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
         self._dispatcher = Dispatcher(self.slots, isolation, profiles)
-        program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply="exact").result()
+        program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply=Reply.EXACT).result()
         script = self.run_script("def check(candidate): candidate()", "def f(): pass", "f").result()
         if program.loaded and script.verdict is Verdict.PASS:
             thread = "import threading\nthreading.Thread(target=len, args=['']).start()"
-            self.has_threads = bool(self.run_calls(thread, [], reply="exact").result().loaded)
+            self.has_threads = bool(self.run_calls(thread, [], reply=Reply.EXACT).result().loaded)
             return ""
         self.close()
         if program.loaded is False:
@@ -106,14 +105,14 @@ class SandboxPool:
         if not self.refusals:
             return f"Sandbox isolation: {self.isolation}.{threads}"
         (level, why), *_ = self.refusals.items()
-        return f"Sandbox isolation: only {self.isolation}; {level} is not to be had here: {why}.{threads}"
+        return f"Sandbox isolation: only {self.isolation}; {level} is not available here: {why}.{threads}"
 
     def run_calls(
         self,
         program: str,
         calls: Sequence[Call],
         *,
-        reply: Literal["canonical", "exact"],
+        reply: Reply,
         hash_seed: int = 0,
         call_seconds: Sequence[float] | None = None,
     ) -> Future[ProgramRun]:
@@ -132,42 +131,40 @@ class SandboxPool:
             CallRun(
                 program,
                 list(calls),
-                reply=Reply[reply.upper()],
+                reply=reply,
                 hash_seed=hash_seed,
                 call_seconds=seconds,
                 limits=self.limits,
             )
         )
 
-    def run_script(self, script: str, program: str, entry_point: str, check_name: str = "check") -> Future[ScriptRun]:
-        """Runs a benchmark's check script, which defines a function `check_name(candidate)`, against a program.
+    def run_script(self, script: str, program: str, entry_point: str) -> Future[ScriptRun]:
+        """Runs a benchmark's check script, which defines a function `check(candidate)`, against a program.
 
         Script and program live in separate processes. The script's `candidate` calls the program's `entry_point` with
         arguments and results as plain data; what an argument becomes inside the program does not come back.
         """
-        return self._dispatcher.submit(CheckRun(script, program, entry_point, check_name, self.limits))
+        return self._dispatcher.submit(CheckRun(script, program, entry_point, self.limits))
 
     def run_batch(
-        self, program: str, entry_point: str, inputs: Inputs, comparison: Comparison, limits: Limits
+        self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits
     ) -> Future[ScriptRun]:
-        """Runs a program's function on inputs, in order and in one process, until `comparison` is not content.
+        """Runs a program's function on inputs, in order and in one process, until `judge` rejects a value.
 
         A call that raises, hangs or ends the process is the end, too. The limits are those of the whole, in
-        `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `comparison` is called in the
+        `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `judge` is called in the
         dispatcher's thread and must not take long.
         """
-        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, comparison, limits))
+        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, judge, limits))
 
-    def run_unittest(
-        self, program: str, tests: str, class_name: str = "TestCases", limits: Limits | None = None
-    ) -> Future[ScriptRun]:
-        """Runs a program and the tests of a `unittest` class, written to follow it, in one process they share.
+    def run_unittest(self, program: str, tests: str, limits: Limits | None = None) -> Future[ScriptRun]:
+        """Runs a program and the `unittest` class TestCases, written to follow it, in one process they share.
 
         For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
         tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
-        Raises ValueError when that does not parse or has no class `class_name` with tests.
+        Raises ValueError when that does not parse or has no such class with tests.
         """
-        return self._dispatcher.submit(UnittestRun(program, tests, class_name, limits or self.limits))
+        return self._dispatcher.submit(UnittestRun(program, tests, limits or self.limits))
 
     def run_suite(
         self,

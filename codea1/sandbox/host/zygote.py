@@ -90,7 +90,7 @@ class Child:
 class Zygote:
     """One zygote process. Not thread-safe: the pool's dispatcher owns it.
 
-    Requests to one that has died are lost without a word: `receive` tells of the death.
+    Requests to a dead zygote are dropped; `receive` raises EOFError.
     """
 
     def __init__(self, profile: Profile, isolation: Isolation, max_children: int) -> None:

@@ -62,7 +62,7 @@ def landlock_version() -> int:
     return 0 if found < 0 and ctypes.get_errno() in _UNAVAILABLE else check(found, "landlock_create_ruleset")
 
 
-class Place:
+class FileAccess:
     """What one child at a time may read and write: Landlock rules in the kernel and a scratch, where it has them."""
 
     def __init__(self, isolation: Isolation, readable: Sequence[str], scratch: str | None) -> None:

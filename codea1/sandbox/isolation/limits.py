@@ -13,7 +13,7 @@ from _signal import SIGKILL  # `signal` has enums, which are memory to every for
 from collections.abc import Iterable
 
 from codea1.sandbox.isolation import Isolation, kernel, namespaces, seccomp
-from codea1.sandbox.isolation.files import Place
+from codea1.sandbox.isolation.files import FileAccess
 from codea1.sandbox.isolation.kernel import libc
 
 MAX_QUESTIONS = 100_000  # of a child, which is killed then: each takes about 15 microseconds of its zygote's
@@ -94,11 +94,11 @@ class ChildLimits:
             self._mapped = int(file.read().split()[0]) * resource.getpagesize()  # bytes of address space in use
         self._filter = seccomp.Filter(seccomp.child_filter())
 
-    def confine(self, place: Place, cpu_seconds: int, memory_bytes: int) -> None:
+    def confine(self, file_access: FileAccess, cpu_seconds: int, memory_bytes: int) -> None:
         """Takes from this process, a new child, the rest of what untrusted code must not have.
 
         Args:
-          place: where it lives.
+          file_access: which files it may read and write.
           cpu_seconds: CPU time after which the kernel kills the process whatever it does.
           memory_bytes: address space it may have beyond what the interpreter already takes.
         Raises:
@@ -111,7 +111,7 @@ class ChildLimits:
         resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))  # soft == hard: SIGXCPU could be ignored
         resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, _MAX_FDS))
-        place.confine()
+        file_access.confine()
         if self._drops_capabilities:
             kernel.keep_only()
         self._filter.install()

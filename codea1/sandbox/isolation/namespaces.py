@@ -90,7 +90,7 @@ class ChildProcesses:
     """Forks children, each the first process of a process namespace of its own."""
 
     def __init__(self) -> None:
-        """Must be made while /proc is there, in the process that will fork."""
+        """Opens this process's own namespace; must run while /proc is there, in the process that will fork."""
         self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def fork(self) -> int:

@@ -282,7 +282,7 @@ def _only(values: tuple[int, ...]) -> bytes:
 
 
 def _only_values(argument: int, values: tuple[int, ...]) -> bytes:
-    """Does the same for the low 32 bits, all the kernel looks at, of an argument."""
+    """Denies the call when the low 32 bits of an argument, all the kernel looks at, are none of `values`."""
     return _load_argument(argument) + _only(values)
 
 

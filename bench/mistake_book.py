@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 from etils import epath
 
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import Evidence, MistakeBook, shards_of_host
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.storage.checksums import write_manifest
@@ -71,7 +71,7 @@ def make_book(tests: int) -> MistakeBook:
     for number in range(tests):
         values = [dice.randrange(-1000, 1000) for _ in range(dice.randint(1, 40))]
         call = Call("solution", encode_exact(((values, number), {})))  # the number makes each another test
-        evidence = Evidence(failed_new=[[Test(call, encode_exact(sum(values)))] * dice.randint(1, 8)])
+        evidence = Evidence(failed_new=[[CallTest(call, encode_exact(sum(values)))] * dice.randint(1, 8)])
         book.update(f"KodCode/{number % QUESTIONS}", "0" * 32, dice.randrange(111), evidence)
     return book
 

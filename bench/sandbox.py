@@ -40,12 +40,12 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Test:
+class CallTest:
     call: Call
     expected: bytes
 
 
-TESTS = [Test(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(ANSWERS)]
+TESTS = [CallTest(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(ANSWERS)]
 
 
 class Pool:
@@ -130,7 +130,7 @@ def open_pool() -> Pool:
 def whole_load(pool: Pool) -> Callable[[int], tuple[float, float]]:
     """Solutions with all that a step asks of one: eight suites of eight tests and eight historical ones."""
     answers = [[sum(i * i for i in range(n)), str(n)] for n in range(72)]
-    tests = [Test(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(answers)]
+    tests = [CallTest(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(answers)]
 
     def grade(solutions: int) -> tuple[float, float]:
         grader = Grader(pool.pool)

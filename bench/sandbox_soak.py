@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hostile.attack import all_programs
-from bench.sandbox import Call, Test, descendants
+from bench.sandbox import Call, CallTest, descendants
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -36,7 +36,7 @@ LIMITS = Limits(
     memo_bytes=16 << 20,
 )
 IN_FLIGHT = 64  # and twice the slots
-TESTS = [Test(Call(encode_exact(((3,), {}))), encode_exact(4))]
+TESTS = [CallTest(Call(encode_exact(((3,), {}))), encode_exact(4))]
 LONG = 10_000  # characters of an argument
 GROUND_TRUTH = "def f(x, text=''): return x + 1"
 TRAINERS = 5
@@ -71,10 +71,10 @@ def programs(count: int, random_: random.Random, *, honest: bool) -> Iterator[tu
             yield name, f"{source}\n# {number}", right
 
 
-def tests(number: int) -> list[Test]:
+def tests(number: int) -> list[CallTest]:
     """Four tests with long arguments that no other number has."""
     calls = [Call(encode_exact(((3, f"{number}.{i}" + "x" * LONG), {}))) for i in range(4)]
-    return [Test(call, encode_exact(4)) for call in calls]
+    return [CallTest(call, encode_exact(4)) for call in calls]
 
 
 class Killer(threading.Thread):

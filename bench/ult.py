@@ -36,7 +36,7 @@ from codea1.evaluation.mutants import mutants
 from codea1.evaluation.result_files import summary
 from codea1.evaluation.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
 from codea1.game.asserts import parse_assert, read_statement
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import NotPlainData, decode_exact, encode_exact
@@ -158,7 +158,7 @@ def executed_suites(tasks: list[SuiteTask], given: Suites, pool: SandboxPool) ->
     suites = {}
     for task_id, (calls, future) in asked.items():
         answered = zip(calls, future.result(), strict=True)
-        tests = [Test(call, answer.value).text for call, answer in answered if answer.usable]
+        tests = [CallTest(call, answer.value).text for call, answer in answered if answer.usable]
         if len(tests) >= ULT.num_tests:
             suites[task_id] = tests[: ULT.num_tests]
     print(f"{len(suites)} of {len(tasks)} programs answer {ULT.num_tests} inputs")
@@ -172,7 +172,7 @@ def compare_with_data(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool)
     for task in tasks:
         for text in suites[task.id]:
             test = parse_assert(text, task.entry_point)
-            if isinstance(test, Test):
+            if isinstance(test, CallTest):
                 imports = ULT.imports_of(task.program, text)
                 run = pool.run_suite(task.program, [text], module="mod", imports=imports, cpu_seconds=TEST_SECONDS)
                 pairs.append((run, grader.grade(f"{imports}\n{task.program}", [test])))

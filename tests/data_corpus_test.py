@@ -35,7 +35,7 @@ from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -45,7 +45,7 @@ from tests.conftest import ROOT
 TOKENIZER = make_tokenizer(corpus_texts(seed=0, num_chats=1500), 512)
 
 
-def games(recipe: Recipe, number: int = 400) -> list[tuple[str, str, list[Test]]]:
+def games(recipe: Recipe, number: int = 400) -> list[tuple[str, str, list[CallTest]]]:
     """Problem, program and tests of some chats, as the game reads them."""
     contents = ([message["content"] for message in chat] for chat in islice(chats("0", recipe), number))
     return [
@@ -60,7 +60,7 @@ def unfenced(text: str) -> str:
     return text[len("```python\n") : -len("\n```")]
 
 
-def arguments_and_answer(test: Test) -> tuple[tuple, object]:
+def arguments_and_answer(test: CallTest) -> tuple[tuple, object]:
     positional, named = decode_exact(test.call.arguments)
     assert not named
     return positional, decode_exact(test.expected)

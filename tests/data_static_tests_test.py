@@ -8,7 +8,7 @@ from etils import epath
 
 from codea1.data.static_tests import with_static_tests, writable, write_static_tests
 from codea1.game.asserts import golden_tests
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.values import encode_exact
@@ -18,8 +18,8 @@ QUESTIONS = [
 ]
 
 
-def make(argument: object, expected: object) -> Test:
-    return Test(Call("f", encode_exact(((argument,), {}))), encode_exact(expected))
+def make(argument: object, expected: object) -> CallTest:
+    return CallTest(Call("f", encode_exact(((argument,), {}))), encode_exact(expected))
 
 
 VALUES = [1, -2.5, True, None, "a'\n\\", b"\0", [1, (2,), {3: [4]}], {1, 2}, math.inf, 10**5000, set(), frozenset({1})]

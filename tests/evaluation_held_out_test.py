@@ -9,7 +9,7 @@ import pytest
 
 from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, kill_matrix
 from codea1.evaluation.result_files import summary
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY
 from codea1.game.question import Question
 from codea1.rollout.engine import Request, Sample
@@ -119,7 +119,7 @@ class _Failing:
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
         return self._grader.ground_truth(program, calls)
 
-    def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
+    def grade(self, program: str, tests: Sequence[CallTest]) -> Future[Grading]:
         lost = Grading(None, [Verdict.INFRA] * len(tests), ["no namespaces"] * len(tests), 0.0)
         return self._grader.grade(program, tests) if self._judged in program else _done(lost)
 

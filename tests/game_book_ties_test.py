@@ -8,7 +8,7 @@ from etils import epath
 
 from bench.micro_run import content
 from codea1.config import default_config
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook, shards_of_host
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runtime.hosts import Hosts
@@ -106,7 +106,7 @@ def differing(seed: int, folder: epath.Path, *, reference_ties: bool) -> int:
     return different
 
 
-def make_of(identity: tuple[str, bytes]) -> Test:
+def make_of(identity: tuple[str, bytes]) -> CallTest:
     return next(test for test in map(make, range(200)) if test.identity == identity)
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.game.asserts import UNREADABLE, Rejected, parse_assert
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.values import encode_exact
 
 
-def make(*arguments: object, expected: object, **named: object) -> Test:
-    return Test(Call("f", encode_exact((arguments, named))), encode_exact(expected))
+def make(*arguments: object, expected: object, **named: object) -> CallTest:
+    return CallTest(Call("f", encode_exact((arguments, named))), encode_exact(expected))
 
 
 def test_text_of_a_test():
@@ -97,6 +97,6 @@ def test_shared_grading_cases():
         accepted = {case["expected_verdict"], *case["also_ok"]}
         parsed = parse_assert(case["test"], case["entry_point"])
         if "invalid" not in accepted:
-            assert isinstance(parsed, Test), case["name"]
+            assert isinstance(parsed, CallTest), case["name"]
         if case["category"] == "test-hack":
             assert isinstance(parsed, Rejected) or case["name"] == "assert_message_side_effect", case["name"]

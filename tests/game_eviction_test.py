@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.mistake_book import BookChange, Bound, Evidence, MistakeBook, shards_of_host
 from tests.mistake_books import TRUTH, failed, filled, make
 
 A, B, C, D, E = map(make, range(5))
 
 
-def kept(book: MistakeBook) -> list[Test]:
+def kept(book: MistakeBook) -> list[CallTest]:
     return [entry.test for entry in book.pages()["q"].entries.values()]
 
 
@@ -92,7 +92,7 @@ def test_a_reservoir_keeps_every_test_equally_often():
 
 
 def test_reservoirs_of_questions_and_seeds_differ():
-    def sample(question: str, seed: int) -> list[Test]:
+    def sample(question: str, seed: int) -> list[CallTest]:
         book = MistakeBook(bound=Bound(5, "reservoir", seed))
         book.update(question, TRUTH, 1, failed(*map(make, range(50))))
         return [entry.test for entry in book.pages()[question].entries.values()]
@@ -103,7 +103,7 @@ def test_reservoirs_of_questions_and_seeds_differ():
     assert sample("q", 0) != sample("r", 0)
 
 
-def paid(rewards: dict[Test, float], failed_new: tuple[Test, ...] = (), **rest) -> Evidence:
+def paid(rewards: dict[CallTest, float], failed_new: tuple[CallTest, ...] = (), **rest) -> Evidence:
     of_suites = {test.identity: reward for test, reward in rewards.items()}
     return Evidence(failed_new=[failed_new or rewards], rewards=of_suites, **rest)
 
@@ -169,7 +169,7 @@ def test_a_bound_in_all_keeps_the_best_whatever_the_hosts(updates):
         assert len(alone) == 4
 
 
-def _bounded(updates: list[tuple[str, int, float]], hosts: int, bound: Bound) -> set[tuple[str, Test]]:
+def _bounded(updates: list[tuple[str, int, float]], hosts: int, bound: Bound) -> set[tuple[str, CallTest]]:
     books = [MistakeBook(shards_of_host(host, hosts), bound) for host in range(hosts)]
     for step, (question, n, reward) in enumerate(updates):
         for book in books:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import extract_program, parse_suite
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
@@ -29,8 +29,8 @@ class Truth:
     reason: str = ""
 
 
-def make(n: int, expected: object) -> Test:
-    return Test(Call("f", encode_exact(((n,), {}))), encode_exact(expected))
+def make(n: int, expected: object) -> CallTest:
+    return CallTest(Call("f", encode_exact(((n,), {}))), encode_exact(expected))
 
 
 def sample(text: str, finish_reason: str = "stop") -> SampleRecord:

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from codea1.game.book_pages import Pages
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import EVICTION_RULES, BookChange, Bound, Evidence, MistakeBook, shards_of_host
 from codea1.values import encode_exact
 
 TRUTH = "t"
 
 
-def make(n: object, expected: object = None, entry_point: str = "f") -> Test:
-    return Test(Call(entry_point, encode_exact(((n,), {}))), encode_exact(expected))
+def make(n: object, expected: object = None, entry_point: str = "f") -> CallTest:
+    return CallTest(Call(entry_point, encode_exact(((n,), {}))), encode_exact(expected))
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Update:
         return book.update(self.question_id, TRUTH, self.step, self.evidence)
 
 
-def failed(*tests: Test) -> Evidence:
+def failed(*tests: CallTest) -> Evidence:
     return Evidence(failed_new=[tests])
 
 
-def passed(*tests: Test) -> Evidence:
+def passed(*tests: CallTest) -> Evidence:
     return Evidence(passed_history=[tests])
 
 
-def filled(*tests: Test, bound: Bound | None = None, step: int = 1, **rest: bool) -> MistakeBook:
+def filled(*tests: CallTest, bound: Bound | None = None, step: int = 1, **rest: bool) -> MistakeBook:
     """A book in which one program failed the tests of question q."""
     book = MistakeBook(bound=bound or Bound(), **rest)
     book.update("q", TRUTH, step, failed(*tests))

@@ -78,7 +78,7 @@ def test_nothing_outlives_a_killed_trainer(how):
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
-        time.sleep(60)
+        while True: time.sleep(0.1)  # one long sleep may miss a signal that comes just before it
     """
     root = Path(__file__).parents[1]
     trainer = subprocess.Popen(
@@ -88,7 +88,7 @@ def test_nothing_outlives_a_killed_trainer(how):
     everyone = descendants(zygotes)
     assert len(everyone) > len(zygotes)
     trainer.send_signal(how)
-    trainer.communicate()
+    trainer.communicate(timeout=60)
     wait_until(lambda: not [pid for pid in everyone if is_alive(pid)])
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -33,8 +33,8 @@ def call(*args: object, name: str = "f") -> Call:
     return Call(name, encode_exact((args, {})))
 
 
-def check(expected: object, *args: object) -> Test:
-    return Test(call(*args), encode_exact(expected))
+def check(expected: object, *args: object) -> CallTest:
+    return CallTest(call(*args), encode_exact(expected))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_comparison_is_equality_of_plain_data(grader, returned, expected, verdic
 
 
 def test_no_answer_equals_nan_or_nonsense(grader):
-    tests = [check(math.nan), check([math.nan]), Test(call(), b"nonsense"), check(1)]
+    tests = [check(math.nan), check([math.nan]), CallTest(call(), b"nonsense"), check(1)]
     grading = grader.grade("def f(): return 1", tests).result(60)
     assert grading.verdicts == ["invalid", "invalid", "invalid", "pass"]
 
@@ -260,7 +260,7 @@ def test_a_set_of_a_ground_truth_is_compared_member_by_member(grader, tag):
     payload = f"{tag} + length(30000) + b''.join({item} for n in range(1, 30001))"
     (answer,) = grader.ground_truth(CLAIM.format(payload=payload), [call(1)]).result(60)
     assert answer.usable
-    assert grader.grade("def f(x): return 4", [Test(call(1), answer.value), check(4, 2)]).result(60).verdicts == [
+    assert grader.grade("def f(x): return 4", [CallTest(call(1), answer.value), check(4, 2)]).result(60).verdicts == [
         "fail",
         "pass",
     ]

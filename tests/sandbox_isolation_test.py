@@ -17,7 +17,7 @@ import pytest
 
 from bench.hostile.resources import CLONE
 from bench.sandbox import descendants
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
@@ -196,7 +196,7 @@ def test_each_kind_of_grading_at_every_level(pool, imports):
     def verdicts(program: str) -> list[str]:
         grader = Grader(pool)
         (calls,) = (
-            grader.grade(program, [Test(Call("f", encode_exact(((1,), {}))), encode_exact(2))]).result(60).verdicts
+            grader.grade(program, [CallTest(Call("f", encode_exact(((1,), {}))), encode_exact(2))]).result(60).verdicts
         )
         script = pool.run_script(f"{imports}def check(candidate): assert candidate(1) == 2", program, "f")
         batch = pool.run_batch(program, "f", Inputs([[1]], [1.0]), Equal(), LIMITS)

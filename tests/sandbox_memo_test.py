@@ -4,7 +4,7 @@ import gc
 import os
 from pathlib import Path
 
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.memo import Memo, digest
@@ -74,7 +74,7 @@ def test_long_arguments_do_not_stay():
         def grade(count: int) -> None:
             for number in range(count):
                 calls = [Call("f", encode_exact(((f"{number}:{i}" + "x" * 20_000,), {}))) for i in range(32)]
-                tests = [Test(call, encode_exact("y" * 10_000)) for call in calls]
+                tests = [CallTest(call, encode_exact("y" * 10_000)) for call in calls]
                 grader.grade(f"def f(s): return 'y' * 10_000  # {number}", tests).result(60)
 
         grade(20)

@@ -24,7 +24,7 @@ from codea1 import train
 from codea1.data.feed import QuestionFeed
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.mistake_book import MistakeBook
 from codea1.runs.book_export import write_export
 from codea1.runtime import command
@@ -69,7 +69,7 @@ def hang(step: int) -> None:
 
 
 def lose(step: int) -> None:
-    def grade(_: Grader, __: str, tests: Sequence[Test]) -> Future[Grading]:
+    def grade(_: Grader, __: str, tests: Sequence[CallTest]) -> Future[Grading]:
         future: Future[Grading] = Future()
         future.set_result(Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0))
         return future

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import codea1
 from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
-from bench.sandbox import Call, Test, descendants
+from bench.sandbox import Call, CallTest, descendants
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
@@ -152,10 +152,10 @@ class Attacker:
         attacks = {}
         for name, source in programs:
             answer = secret if name.startswith("forging") else 4
-            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [Test(CALL, encode_exact(answer))])
-        beside = grader.grade(BYSTANDER, [Test(CALL, encode_exact(4))]).result(120)
+            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [CallTest(CALL, encode_exact(answer))])
+        beside = grader.grade(BYSTANDER, [CallTest(CALL, encode_exact(4))]).result(120)
         gradings = {name: attack.result(120) for name, attack in attacks.items()}
-        clean = grader.grade(CLEAN, [Test(CALL, encode_exact(4))]).result(120)
+        clean = grader.grade(CLEAN, [CallTest(CALL, encode_exact(4))]).result(120)
         harm: dict[str, object] = {}
         if beside.verdicts != ["pass"]:
             harm["bystander"] = beside.verdicts + beside.details

@@ -26,7 +26,7 @@ from codea1.data.loader import entry_point, load_questions, parsed
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.rows import json_rows, parquet_rows, staged_file
 from codea1.game.answers import parse_suite
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -63,7 +63,7 @@ class KodCodeQuestion:
     declaration: str  # the first line of the function asked for
     function_name: str
     solution: str
-    tests: tuple[Test, ...]  # what its pytest file asserts, as far as it is data; at least one
+    tests: tuple[CallTest, ...]  # what its pytest file asserts, as far as it is data; at least one
 
 
 def kodcode_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -107,14 +107,14 @@ def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCod
     return KodCodeQuestion(str(row["question_id"]), row["question"], declaration, name, row["solution"], tests)
 
 
-def asserts_of(pytest_file: str, function_name: str) -> tuple[Test, ...]:
+def asserts_of(pytest_file: str, function_name: str) -> tuple[CallTest, ...]:
     """Returns what the test functions of a file assert about calls of a function with plain data, each call once.
 
     A name that is assigned before stands for its value, as in suites of the Test LLM; what needs more running than
     that, such as loops, fixtures and parametrised tests, is left out.
     """
     module = parsed(pytest_file)
-    tests: dict[tuple[str, bytes], Test] = {}
+    tests: dict[tuple[str, bytes], CallTest] = {}
     for node in module.body if module else ():
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
             body = "\n".join(ast.unparse(statement) for statement in node.body)

@@ -12,7 +12,7 @@ from typing import Any
 from codea1.evaluation.benchmarks import CodeBenchmark
 from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
 from codea1.game.answers import parse_suite
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.prompts import PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.players.policy import Policy
@@ -112,13 +112,13 @@ def suites(
         yield keys[sample.question_id], policy.tokenizer.decode(sample.token_ids)
 
 
-def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[Test]:
+def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
     """Returns the different tests that suites state, the first `num_tests` asserts of each."""
     parsed = [parse_suite(text, entry_point).asserts[:num_tests] for text in texts]
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(attempts: Sequence[Attempt], tests: Sequence[Test], grader: Grader) -> Awaiting[list[int | None]]:
+def count_passes(attempts: Sequence[Attempt], tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[int | None]]:
     """Returns how many of the tests each attempt passes; None where the sandbox failed on any."""
     gradings = yield from every([grader.grade(attempt.program, tests) for attempt in attempts])
     verdicts = [grading.verdicts for grading in gradings]

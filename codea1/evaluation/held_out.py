@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
@@ -212,7 +212,7 @@ def _score_suite(
     return scores, reason
 
 
-def _tests(marked: Sequence[MarkedAssert]) -> list[Test]:
+def _tests(marked: Sequence[MarkedAssert]) -> list[CallTest]:
     return [item.test for item in marked if item.runs]
 
 

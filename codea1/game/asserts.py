@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codea1.game.calls import MAX_VALUE_BYTES, Call, Test
+from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.question import Question
 from codea1.values import NotPlainData, TooLarge, encode_exact
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
@@ -60,9 +60,9 @@ class ParsedAssert:
     dropped: bool = False  # the reference's extraction loses it without counting it
 
     @property
-    def test(self) -> Test | None:
+    def test(self) -> CallTest | None:
         """The test with the stated answer, None when it is rejected: for fixed tests (see `MarkedAssert.test`)."""
-        return None if self.rejection else Test(self.call, self.answer)
+        return None if self.rejection else CallTest(self.call, self.answer)
 
 
 def split_statements(text: str) -> Iterator[str]:
@@ -109,7 +109,7 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
     return depth, quote if len(quote) == 3 else ""
 
 
-def parse_assert(source: str, entry_point: str) -> Test | Rejected:
+def parse_assert(source: str, entry_point: str) -> CallTest | Rejected:
     """Reads exactly one statement `assert entry_point(literals) == literal`; a message after it is ignored."""
     try:
         body = parse_source(source.strip()).body
@@ -207,7 +207,7 @@ def _read_answer(node: ast.expr, budget: Budget) -> bytes | Rejected:
         return Rejected(BAD_ANSWER)
 
 
-def golden_tests(question: Question) -> list[Test]:
+def golden_tests(question: Question) -> list[CallTest]:
     """Returns the fixed tests of a question that are plain asserts."""
     parsed = [parse_assert(source, question.entry_point) for source in question.golden_tests]
     return [test for test in parsed if not isinstance(test, Rejected)]

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from codea1.game.calls import Call, Test
+from codea1.game.calls import Call, CallTest
 from codea1.runtime.errors import BadInput
 from codea1.values import answers_equal
 
-Identity = tuple[str, bytes]  # `Test.identity`
+Identity = tuple[str, bytes]  # `CallTest.identity`
 
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
     """A failed test with its count and its history; the history starts anew when a test leaves and comes back."""
 
-    test: Test
+    test: CallTest
     frequency: int  # failures as a new test, less passes when it was replayed; at 0 it leaves the book
     first_seen: int  # step in which it entered
     hits: int  # programs that have failed it since, as a new test or replayed; once per suite that holds it
@@ -48,7 +48,7 @@ class BookEntry:
         if not isinstance(entry_point, str) or not entry_point:
             raise ValueError(f"entry_point is {entry_point!r}, not a name")
         return cls(
-            Test(Call(entry_point, _bytes(row, "arguments")), _bytes(row, "expected")),
+            CallTest(Call(entry_point, _bytes(row, "arguments")), _bytes(row, "expected")),
             frequency=_count(row, "frequency", least=1),
             first_seen=_count(row, "first_seen"),
             hits=_count(row, "hits", least=1),

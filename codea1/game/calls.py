@@ -28,10 +28,8 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Test:
+class CallTest:
     """A call and the value that it must give."""
-
-    __test__ = False  # for pytest: not a test case of this project
 
     call: Call
     expected: bytes  # encode_exact(value)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
-from codea1.game.calls import MAX_VALUE_BYTES, Call, Test
+from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.signature import Signature
 from codea1.values import answers_equal
 
@@ -49,9 +49,9 @@ class MarkedAssert:
         return self.mark is Mark.RIGHT and not self.parsed.rejection
 
     @property
-    def test(self) -> Test | None:
+    def test(self) -> CallTest | None:
         """What runs on the solution: the call with the ground truth's answer; None where the call does not run."""
-        return Test(self.parsed.call, self.truth) if self.runs else None
+        return CallTest(self.parsed.call, self.truth) if self.runs else None
 
 
 def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from codea1.game.book_pages import BookEntry, Identity, Page, Pages
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.runtime.shares import stable_hash
 from codea1.values import encode_exact
 
@@ -105,9 +105,9 @@ class BookChange:
 class Evidence:
     """What one step showed about a question's valid programs, a collection of tests for each program."""
 
-    failed_new: Iterable[Iterable[Test]] = ()  # those of this step's suites that it failed, once per suite
-    passed_history: Iterable[Iterable[Test]] = ()  # the replayed tests that it passed
-    failed_history: Iterable[Iterable[Test]] = ()  # the replayed tests that it failed
+    failed_new: Iterable[Iterable[CallTest]] = ()  # those of this step's suites that it failed, once per suite
+    passed_history: Iterable[Iterable[CallTest]] = ()  # the replayed tests that it passed
+    failed_history: Iterable[Iterable[CallTest]] = ()  # the replayed tests that it failed
     rewards: Mapping[Identity, float] = field(default_factory=dict)  # of the new tests: their best paid suite's
 
 
@@ -146,12 +146,12 @@ class MistakeBook:
         """Returns whether the question is in a shard of this book, with or without tests."""
         return shard_of(question_id) in self.shards
 
-    def tests(self, question_id: str) -> list[Test]:
+    def tests(self, question_id: str) -> list[CallTest]:
         """Returns all tests of a question, in the book's order."""
         page = self._pages.get(question_id)
         return [entry.test for entry in page.entries.values()] if page else []
 
-    def retrieve(self, question_id: str, k: int, step: int = 0) -> list[Test]:
+    def retrieve(self, question_id: str, k: int, step: int = 0) -> list[CallTest]:
         """Returns at most `k` tests to replay: the most frequent, equally frequent ones in the book's order.
 
         A book kept by reward draws them for the step, one after the other in proportion to reward; tests without a

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
 from codea1.game.book_pages import Identity
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
@@ -43,7 +43,7 @@ class SampleRecord:
 class GradedTest:
     """One test and its verdict on one program."""
 
-    test: Test
+    test: CallTest
     verdict: Verdict
 
 
@@ -67,7 +67,7 @@ class SuiteRecord:
         return self.reward is None or self.reward.total is None
 
     @property
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[CallTest]:
         """The tests that run on the solution, in the order written."""
         return [item.test for item in self.marked if item.runs]
 
@@ -135,9 +135,9 @@ class QuestionRecord:
         `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
         spellings of an input the oldest is the entry.
         """
-        spellings: dict[bytes, Test] = {}
+        spellings: dict[bytes, CallTest] = {}
 
-        def spelled(test: Test) -> Test:
+        def spelled(test: CallTest) -> CallTest:
             oldest = spellings.setdefault(self.signature.key(test.call), test)
             return test if test.identity == oldest.identity else oldest
 
@@ -225,5 +225,5 @@ class Round:
                     suite.selected = m in chosen
 
 
-def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[Test]:
+def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[CallTest]:
     return [run.test for run in graded if run.verdict in verdicts]

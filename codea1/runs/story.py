@@ -21,7 +21,7 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
@@ -218,7 +218,7 @@ def _evidence(solutions: Sequence[Solution]) -> Evidence:
     return Evidence(failed_new, passed_history, failed_history)
 
 
-def _parse(source: str) -> Test:
+def _parse(source: str) -> CallTest:
     parsed = parse_assert(source, source.removeprefix("assert ").partition("(")[0])
     if isinstance(parsed, Rejected):
         raise ValueError(source)

@@ -35,7 +35,7 @@ class Fault(enum.Enum):
 _OF_ERRNO = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), Fault.FULL),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), Fault.DENIED),
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR), Fault.GONE),
+    errno.ENOENT: Fault.GONE,
     **dict.fromkeys((errno.EIO, errno.ENXIO, errno.ENODEV), Fault.BROKEN),
     **dict.fromkeys((errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT), Fault.TRANSIENT),
     **dict.fromkeys((errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE), Fault.TRANSIENT),

@@ -23,7 +23,7 @@ from rich.progress import Progress
 
 from codea1.config import config_of
 from codea1.data.static_tests import writable, write_static_tests
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.methods import METHODS
 from codea1.game.question import Question
 from codea1.game.rewards import StrictReward
@@ -78,7 +78,7 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
     return config
 
 
-def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[Test]]]:
+def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[CallTest]]]:
     """Yields the right tests of each training question."""
     from codea1.training.setup import mistake_book
     from codea1.training.step import Step
@@ -100,7 +100,7 @@ def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[T
             progress.advance(task, len(questions))
 
 
-def _right_tests(record: QuestionRecord) -> list[Test]:
+def _right_tests(record: QuestionRecord) -> list[CallTest]:
     """Returns what the file has of a question, in the order of solutions and as they are written in their suites."""
     tests = (test for solution in record.solutions for suite in solution.suites for test in suite.tests)
     return writable({record.signature.key(test.call): test for test in tests}.values())

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from dataclasses import asdict, dataclass, fields
 
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.doctor import examine
@@ -100,7 +100,7 @@ def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
         yield verdict
 
 
-def _why_not_right(test: Test, answer: GroundTruthAnswer) -> tuple[Verdict, str] | None:
+def _why_not_right(test: CallTest, answer: GroundTruthAnswer) -> tuple[Verdict, str] | None:
     """Returns the verdict, and its reason, of a test that the ground truth does not confirm; None for one it does."""
     if answer.reason == "infra":
         return Verdict.INFRA, "the sandbox failed"

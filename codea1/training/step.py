@@ -14,7 +14,7 @@ from itertools import islice
 from codea1.data.feed import QuestionFeed
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import golden_tests
-from codea1.game.calls import Test
+from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
@@ -91,7 +91,7 @@ class Step:
                 return questions
         return []
 
-    def retrieve(self, questions: Sequence[Question]) -> dict[str, list[Test]]:
+    def retrieve(self, questions: Sequence[Question]) -> dict[str, list[CallTest]]:
         """Returns each question's tests to be replayed, which the host that holds them sends to the others."""
         ids = [question.id for question in questions]
         if not self._rules.history_size:
@@ -100,7 +100,7 @@ class Step:
         own = {id: self._book.retrieve(id, self._rules.history_size, self.number) for id in held}
         return {id: tests for part in self._hosts.exchange(own) for id, tests in part.items()}
 
-    def sample_solutions(self, questions: Sequence[Question], history: Mapping[str, list[Test]]) -> list[Solved]:
+    def sample_solutions(self, questions: Sequence[Question], history: Mapping[str, list[CallTest]]) -> list[Solved]:
         """Samples M solutions of each question from the Code LLM, and starts their replayed or golden tests.
 
         A question whose prompt does not fit has none, which the step's statistics count.
@@ -112,7 +112,7 @@ class Step:
         self._shares = Shares(self._hosts, list(by_id))
         # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites. The
         # first, even of no tests, tells whether the program is valid.
-        self._gradings: list[tuple[SolutionRecord, list[Test] | None]] = []
+        self._gradings: list[tuple[SolutionRecord, list[CallTest] | None]] = []
         solved = []
         with self.watch.phase("rollout_code"):
             prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}

@@ -20,7 +20,7 @@ class Call(Protocol):
         """encode_exact((positional arguments, keyword arguments))"""
 
 
-class Test(Protocol):
+class CallTest(Protocol):
     """A call and the value it should give."""
 
     @property

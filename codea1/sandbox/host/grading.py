@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, Outcome, ScriptRun, Test
+from codea1.sandbox.host import Call, CallTest, Outcome, ScriptRun
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import answers_equal, canonical_of, contains_nan, decode_exact
@@ -93,7 +93,7 @@ class Grader:
             start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
         return start(self._timed(calls, [future for future, _ in claims]))
 
-    def grade(self, program: str, tests: Sequence[Test]) -> Future[Grading]:
+    def grade(self, program: str, tests: Sequence[CallTest]) -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values.
 
         Equal calls run once, for the first of the tests; the tests may expect different values.
@@ -119,7 +119,7 @@ class Grader:
             taken, self._taken = self._taken, now
         return {name: count - taken[name] for name, count in now.items()}
 
-    def _graded(self, program: str, tests: Sequence[Test], known: Sequence[bytes]) -> Awaiting[Grading]:
+    def _graded(self, program: str, tests: Sequence[CallTest], known: Sequence[bytes]) -> Awaiting[Grading]:
         keys = [(test.call.entry_point, test.call.arguments) for test in tests]
         calls: dict[tuple[str, bytes], Call] = {}  # the different ones, in the tests' order
         limits: dict[tuple[str, bytes], float] = {}  # CPU seconds of each
@@ -176,7 +176,7 @@ class Grader:
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
-    def _canonical(self, test: Test, test_digest: bytes) -> bytes:
+    def _canonical(self, test: CallTest, test_digest: bytes) -> bytes:
         """Returns canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
         key = b"canonical" + test_digest
         known = self._memo.get(key)

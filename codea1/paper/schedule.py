@@ -1,6 +1,6 @@
 """Runs the paper's jobs, each after what it needs, and reports what is done, what is left, the time left, and failures.
 
-A marker in the workdir remembers each job that is done; the command given again runs the others.
+A marker in the workdir remembers each job that is done, from the moment it is; the command given again runs the others.
 """
 
 import contextlib
@@ -9,9 +9,11 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,6 @@ from codea1.storage.objects import is_remote
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
 _ATTEMPTS = 3  # at a job that asks to be started again
-_POLL_SECONDS = 0.2
 
 # Seconds on two idle cores for the tiny pair, for the first plan; what has run since corrects them.
 _SECONDS = {"warm start": 267.0, "SFT": 110.0, "suites": 60.0}
@@ -72,38 +73,6 @@ def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
     return config, Workplace(path, arguments, workdir, size, "" if size == TINY else config.test.model)
 
 
-@dataclass
-class _Process:
-    """The process of a job, started again by `exit_code` where the job asks for that."""
-
-    job: Job
-    command: Sequence[str]
-    log: Path  # gets its output
-    began: float = field(default_factory=time.monotonic)
-    attempts: int = 0
-
-    def start(self) -> None:
-        self.attempts += 1
-        with self.log.open("ab") as output:
-            # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
-            self.process = subprocess.Popen(
-                self.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    @property
-    def seconds(self) -> float:
-        """Since the first start."""
-        return time.monotonic() - self.began
-
-    def exit_code(self) -> int | None:
-        """Returns the exit code of the last attempt; None while there is one that runs."""
-        code = self.process.poll()
-        if code == RESTART_EXIT_CODE and self.attempts < _ATTEMPTS:
-            self.start()
-            return None
-        return code
-
-
 class Schedule:
     """The jobs of a plan, with a folder for their markers and their output."""
 
@@ -121,7 +90,10 @@ class Schedule:
         self._jobs = place.jobs()
         self._estimates = {job: _estimate(job, steps) for job in self._jobs}
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
-        self._running: list[_Process] = []
+        self._began: dict[Job, float] = {}  # when each job that runs was started first
+        self._processes: dict[Job, subprocess.Popen] = {}
+        self._lock = threading.Lock()  # of the processes, and whether they are being stopped
+        self._is_stopping = False
 
     def run(self) -> bool:
         """Runs what is left, then the report; returns whether all ended well.
@@ -150,55 +122,65 @@ class Schedule:
 
         A second interruption is ignored: what runs would be left behind alone, and begun twice by the next start.
         """
-        waiting = list(jobs)
-        try:
-            while waiting or self._running:
-                waiting = self._begin(waiting)
-                time.sleep(_POLL_SECONDS)
-                self._end()
-        except BaseException:
-            with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
-                for each in self._running:
-                    each.process.terminate()
-                print(f"stopping: {len(self._running)} jobs save what they have", flush=True)
-                for each in self._running:
-                    each.process.wait()
-            raise
+        by_name = {job.name: job for job in jobs}
+        order = TopologicalSorter({job.name: [name for name in job.needs if name in by_name] for job in jobs})
+        order.prepare()
+        running: dict[Future[None], str] = {}
+        with ThreadPoolExecutor(self._at_once) as workers:
+            try:
+                while order.is_active():
+                    running |= {workers.submit(self._run_one, by_name[name]): name for name in order.get_ready()}
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        order.done(running.pop(future))
+                        future.result()
+            except BaseException:
+                with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
+                    workers.shutdown(wait=False, cancel_futures=True)
+                    with self._lock:
+                        self._is_stopping = True
+                        for process in self._processes.values():
+                            process.terminate()
+                        print(f"stopping: {len(self._processes)} jobs save what they have", flush=True)
+                    workers.shutdown()
+                raise
 
-    def _begin(self, waiting: Sequence[Job]) -> list[Job]:
-        """Begins those that can, and returns those that still wait; a job comes after what it needs."""
-        unfinished = {each.job.name for each in self._running}
-        left = []
-        for job in waiting:
-            if failed := [name for name in job.needs if name in self._failures]:
-                self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
-                continue
-            if len(self._running) < self._at_once and not unfinished & set(job.needs):
-                number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
-                print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
-                process = _Process(job, (self._python, *job.arguments), self._folder / _LOGS / f"{job.name}.log")
-                process.start()
-                self._running.append(process)
-            else:
-                left.append(job)
-            unfinished.add(job.name)
-        return left
+    def _run_one(self, job: Job) -> None:
+        """Runs a job, again where it asks for that; writes its marker, or keeps why it failed."""
+        if failed := [name for name in job.needs if name in self._failures]:
+            self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
+            return
+        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
+        print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
+        began = self._began[job] = time.monotonic()
+        log = self._folder / _LOGS / f"{job.name}.log"
+        for _ in range(_ATTEMPTS):
+            code = self._exit_code(job, log)
+            if code != RESTART_EXIT_CODE:
+                break
+        del self._began[job]
+        if code == 0:
+            self._marker(job).write_text(
+                json.dumps({"command": job.command, "seconds": time.monotonic() - began}) + "\n"
+            )
+        elif not self._is_stopping:
+            print(f"  {job.name} ended with {code}, see {log}", flush=True)
+            lines = log.read_text(errors="replace").strip().splitlines()
+            last = lines[-1].strip() if lines else "no output"
+            self._failures[job.name] = f"exit code {code}: {last} (all in {log})"
 
-    def _end(self) -> None:
-        """Writes the markers of those that have ended well, and keeps why others failed."""
-        for each in list(self._running):
-            code = each.exit_code()
-            if code is None:
-                continue
-            self._running.remove(each)
-            if code == 0:
-                marker = {"command": each.job.command, "seconds": each.seconds}
-                self._marker(each.job).write_text(json.dumps(marker) + "\n")
-            else:
-                print(f"  {each.job.name} ended with {code}, see {each.log}", flush=True)
-                lines = each.log.read_text(errors="replace").strip().splitlines()
-                last = lines[-1].strip() if lines else "no output"
-                self._failures[each.job.name] = f"exit code {code}: {last} (all in {each.log})"
+    def _exit_code(self, job: Job, log: Path) -> int | None:
+        """Runs a job's process and returns its exit code; None where all are being stopped. `log` gets its output."""
+        with self._lock, log.open("ab") as output:
+            if self._is_stopping:
+                return None
+            # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
+            process = self._processes[job] = subprocess.Popen(
+                (self._python, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        code = process.wait()
+        with self._lock:
+            del self._processes[job]
+        return code
 
     def _marker(self, job: Job) -> Path:
         return self._folder / _DONE / f"{job.name}.json"
@@ -214,7 +196,7 @@ class Schedule:
     def _time_left(self) -> str:
         """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
         taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
-        spent = {each.job: each.seconds for each in self._running}
+        spent = {job: time.monotonic() - began for job, began in list(self._began.items())}
         left = 0.0
         for job in self._jobs:
             if job not in taken and job.name not in self._failures:

@@ -27,7 +27,7 @@ tables: $(VENV)/.base
 	$(RUN) -m codea1.tools.reproduce --config=$(CONFIG):steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
 
 test: $(VENV)/.$(EXTRAS) lint
-	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=15 tests
+	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests
 
 # What takes long, for a night: hundreds of kills; every hostile program at every level of isolation, as this user and as
 # another. `make test` has a part of each.

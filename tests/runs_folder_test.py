@@ -39,6 +39,7 @@ def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):
         "seed is 0 there and 1 here",
         "shape is [2, 3] there and absent here",
         "steps is absent there and 9 here",
+        "made by another version, which can continue it",
     ):
         assert difference in str(refusal.value)
     assert "prompts" not in str(refusal.value)

@@ -132,7 +132,8 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
             shown = ["absent" if value is _ABSENT else json.dumps(value) for value in values]
             differences.append(f"{key} is {shown[0]} there and {shown[1]} here")
     if differences:
-        raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.")
+        hint = " It was made by another version, which can continue it." if there.keys() != here.keys() else ""
+        raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.{hint}")
 
 
 def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -48,7 +48,7 @@ def train(run: "Trainer | DryRun") -> None:
                     step.sample_suites(solutions)  # 3. N for each solution, with its source in the prompt
                     step.collect_verdicts()  # 4. on replayed and new tests, which have run since 2 and 3
                     step.assign_rewards()  # 5. R_C to each solution, R_T to each suite
-                    step.update_book()  # 6. tests that a program failed enter, replayed ones wear off
+                    step.update_book()  # 6. tests that a program failed enter, replayed ones that it passed wear off
             step.assign_advantages()  # 7. each sample within its group; suites of the most varied solutions
             for player in run.learners:
                 step.learn(player)  # 8. the Code LLM from its solutions, the Test LLM from its suites

@@ -27,7 +27,6 @@ setup(
         "optax==0.2.8",
         "orbax-checkpoint==0.12.8",
         "pyarrow==26.0.1",
-        "pygments==2.21.0",
         "rich==15.0.0",
         "scipy==1.17.1",
         "tensorboardX==2.6.5",

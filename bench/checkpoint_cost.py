@@ -1,11 +1,11 @@
 """What saving adds to a run: the demo's game, in which stretches with a checkpoint alternate with others without.
 
-  python -m bench.checkpoint_cost [--pairs=8] [--every=10] [--config=configs/tiny.py:sft=FOLDER]
+  python -m bench.checkpoint_cost --config=configs/tiny.py [--pairs=8] [--every=10]
 
-One run of configs/tiny.py from its warm start, which must be there (`make train` leaves it), at a learning rate of
-almost 0, so that all steps are alike. Saves are due every so many steps; half of them are made and the others left
-out, in the order of Thue and Morse, which favours neither side. A stretch begins and ends half way between saves, so
-that what is written in the background falls into it. Times are per token sampled: stretches differ in those.
+One run of the config from its warm start, which must be there (`make train` leaves it), at a learning rate of almost 0,
+so that all steps are alike. Saves are due every so many steps; half of them are made and the others left out, in the
+order of Thue and Morse, which favours neither side. A stretch begins and ends half way between saves, so that what is
+written in the background falls into it. Times are per token sampled: stretches differ in those.
 """
 
 import resource
@@ -16,11 +16,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from absl import app, flags
-from ml_collections import ConfigDict, config_flags
+from absl import flags
+from ml_collections import ConfigDict
 
+from codea1 import train
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runtime import command
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.setup import assemble
@@ -28,7 +30,6 @@ from codea1.training.trainer import Trainer
 
 PAIRS = flags.DEFINE_integer("pairs", 8, "stretches of each kind", lower_bound=1)
 EVERY = flags.DEFINE_integer("every", 10, "steps from one save to the next", lower_bound=2)
-CONFIG = config_flags.DEFINE_config_file("config", str(Path(__file__).parent.parent / "configs" / "tiny.py"))
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,8 @@ def measured(config: ConfigDict, workdir: Path) -> Timed:
     config.data.validation.limit = config.data.test.limit = 12  # they lie outside of the stretches
     config.checkpoint.every = EVERY.value
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with SandboxPool.of_config(config) as sandbox:
-        run = Timed(config, assemble(config), sandbox, folder, Hosts())
-        run.run()
+    with SandboxPool.of_config(config) as sandbox, Timed(config, assemble(config), sandbox, folder, Hosts()) as run:
+        train.train(run)
     return run
 
 
@@ -98,9 +98,9 @@ def stretches(run: Timed) -> dict[bool, list[Moment]]:
     return found
 
 
-def main(_: list[str]) -> None:
+def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
-        run = measured(CONFIG.value, Path(temporary) / "run")
+        run = measured(train.CONFIG(), Path(temporary) / "run")
         found = stretches(run)
     print(f"stretches of {EVERY.value} steps; seconds per 1000 sampled tokens")
     for made, title in ((False, "without a save"), (True, "with a save")):
@@ -119,4 +119,4 @@ def main(_: list[str]) -> None:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)
-    app.run(main)
+    command.run(main)

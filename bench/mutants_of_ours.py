@@ -67,7 +67,7 @@ CLAIMS = {
         "game_round_test.py",
     ),
     "game.answers": ("game_answers_test.py", "game_marks_test.py"),
-    "game.asserts": ("game_calls_test.py", "game_answers_test.py"),
+    "game.asserts": ("game_asserts_test.py", "game_calls_test.py", "game_answers_test.py"),
     "game.book_pages": ("game_book_pages_test.py", "game_mistake_book_test.py"),
     "game.marks": ("game_marks_test.py", "game_rewards_test.py", "game_round_test.py"),
     "game.methods": ("game_methods_test.py",),

@@ -25,7 +25,7 @@ PROGRAMS = {
     "kernel settings": "def f(x): return 4 if open('/proc/sys/kernel/hostname').read() else 0",
     "disks": "def f(x): return 4 if open('/dev/vda', 'rb').read(1) else 0",
     "physical memory": "def f(x): return 4 if open('/dev/mem', 'rb').read(1) else 0",
-    "list the root": "import os\ndef f(x): return 4 if 'tmp' in os.listdir('/') else 0",
+    "list the root": "import os\ndef f(x): return 4 if 'sys' in os.listdir('/') else 0",
     "list a folder": "import os\ndef f(x): return 4 if os.listdir('@FOLDER@') else 0",
     "search the disk": "import os\ndef f(x): return 4 if any('file' in names for _, _, names in os.walk('@FOLDER@')) else 0",
     "write a file": "def f(x): return 4 if open('@FOLDER@/new', 'w').write('x') else 0",

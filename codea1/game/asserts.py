@@ -164,10 +164,11 @@ def _read_assert(
     compare = node.test
     if not isinstance(compare, ast.Compare):
         return ParsedAssert(source, rejection=NO_COMPARISON, dropped=fenced)
-    operator = _OPERATORS[type(compare.ops[0])]
+    first, *others = compare.ops
     if not isinstance(compare.left, ast.Call):
         return ParsedAssert(source, rejection=NO_CALL, dropped=fenced)
-    reasons = [CHAINED] if len(compare.ops) > 1 else [] if operator == "==" else [f"operator {operator}"]
+    operator = _OPERATORS[type(first)]
+    reasons = [CHAINED] if others else [] if operator == "==" else [f"operator {operator}"]
     call = _read_call(compare.left, entry_point, inlined, budget)
     answer = _read_answer(compare.comparators[0], budget)
     reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]

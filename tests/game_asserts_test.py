@@ -23,6 +23,7 @@ from codea1.values.literals import MAX_SOURCE_BYTES
         ["a = '('", 'b = ")"', "c = (')'\n)"],
         ["a = '(", "b"],  # a string of one quote ends with its line
         ["a = '\\'('", "b"],
+        ["a = \\'(\n)", "b"],  # outside of a string too
         ["a = 1  # (", "b = (  # )\n)", "c = '#' + (\n'')"],
     ],
 )

@@ -29,7 +29,8 @@ tables: $(VENV)/.base
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests
 
-# What takes long, for a night: hundreds of kills; every hostile program at every level of isolation, as this user and as
+# What takes long, about an hour and a half: hundreds of kills; all pod configs through the TPU compiler; every hostile
+# program at every level of isolation, as this user and as
 # another. `make test` has a part of each.
 test-long: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/python -m pytest -q -m long --durations=0 tests

@@ -69,7 +69,8 @@ def f():
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_a_killed_trainer(how):
     program = """
-        import time
+        import signal, time
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell has in its background ignores it
         from codea1.game.calls import Call
         from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
@@ -78,7 +79,7 @@ def test_nothing_outlives_a_killed_trainer(how):
         pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
-        while True: time.sleep(0.1)  # one long sleep may miss a signal that comes just before it
+        time.sleep(60)
     """
     root = Path(__file__).parents[1]
     trainer = subprocess.Popen(

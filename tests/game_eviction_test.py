@@ -130,6 +130,15 @@ def test_a_book_that_was_kept_otherwise_goes_on_by_reward():
     assert set(book.retrieve("q", 9, step=3)) == {B, C}  # what was never paid is never drawn
 
 
+def test_by_reward_what_was_never_paid_is_evicted_first_and_then_what_was_paid_least():
+    book = MistakeBook(bound=Bound(max_tests=2, rule="reward"))
+    book.load(filled(A).pages())
+    book.update("q", TRUTH, 2, paid({B: 0.7, C: 0.6}))
+    assert kept(book) == [B, C]
+    book.update("q", TRUTH, 3, paid({D: 0.9}))
+    assert kept(book) == [B, D]
+
+
 def test_a_book_evicts_what_it_holds_of_the_places_and_counts_it():
     bound = Bound(max_total=2)
     book, other = filled(A, B, C, D, bound=bound), MistakeBook(bound=bound)
@@ -147,6 +156,7 @@ def test_a_book_by_reward_is_drawn_from_in_proportion():
     book.update("q", TRUTH, 1, paid({A: 0.6, B: 0.8, C: 1.0}))
     drawn = [book.retrieve("q", 2, step) for step in range(4000)]
     assert drawn == [book.retrieve("q", 2, step) for step in range(4000)]
+    assert book.retrieve("q", 2) == drawn[0] not in (drawn[1], book.retrieve("q", 2, -1))
     first = Counter(tests[0] for tests in drawn)
     for test, reward in {A: 0.6, B: 0.8, C: 1.0}.items():
         assert abs(first[test] / 4000 - reward / 2.4) < 0.03  # four standard deviations

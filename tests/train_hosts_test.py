@@ -154,7 +154,7 @@ def test_two_hosts_that_are_stopped_and_go_on_make_the_run_that_never_was_stoppe
     assert (code, other_code) == (BAD_INPUT_EXIT_CODE,) * 2, errors
     assert re.findall("^error: .*", errors, re.MULTILINE) == [
         "error: all 8 programs of step 2 failed for a reason that is not theirs: gone; "
-        "`python -m codea1.tools.sandbox` tells what works on this machine."
+        "`python -m codea1.tools.sandbox` shows what works on this machine."
     ]
     assert "error:" not in other_errors
     assert "stopped after step 1, which is saved: the same command goes on from there" in out

@@ -177,7 +177,7 @@ def _words(error: BaseException) -> str:
 def serve_suite(fd: int, job: frames.Frame) -> None:
     """Runs the tests of one SUITE frame, to the first that does not pass, and sends one VERDICT frame.
 
-    It holds (verdict, what there is to say about it, the arcs that were run).
+    The frame holds (verdict, detail, the arcs that were run).
     """
     module, imports, program, tests, traced = decode_exact(job.payload)
     arcs: set[tuple[int, int]] = set()

@@ -48,7 +48,7 @@ class JudgedRun:
     def report(
         self, conversation: Conversation, seconds_left: Callable[[float], float]
     ) -> Waiting[tuple[Verdict, str]]:
-        """Receives what leads to a verdict, and returns it with what there is to say about it: here, one frame.
+        """Receives what leads to a verdict and returns (verdict, detail); here from one frame.
 
         May raise ValueError or ProtocolViolation for what honest children never send.
         """

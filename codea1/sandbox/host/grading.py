@@ -276,5 +276,5 @@ def require_judged(reasons: Sequence[str], what: str) -> None:
     ((reason, _),) = Counter(reasons).most_common(1)
     raise BadInput(
         f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.tools.sandbox` "
-        "tells what works on this machine."
+        "shows what works on this machine."
     )

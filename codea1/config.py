@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.rewards import REWARDS
+from codea1.game.selection import SELECTIONS
 from codea1.runs.folder import RunFolder, leaves
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.isolation import ISOLATIONS
@@ -58,10 +59,10 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
     c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
-    # "grpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.
+    # "grpo", "gdpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.
     c.advantage = "grpo"
-    c.advantage_ddof = 1  # grpo: 1 is the unbiased standard deviation of the group
-    c.advantage_eps = 1e-6  # grpo: added to the group's standard deviation
+    c.advantage_ddof = 1  # grpo, gdpo: 1 is the unbiased standard deviation of the group
+    c.advantage_eps = 1e-6  # grpo, gdpo: added to the group's standard deviation
     c.normalize_by_std = True  # grpo: False subtracts the group's mean alone
     c.surrogate = "ppo"  # of codea1.learn.surrogates: "ppo", "gspo" or "cispo"
     c.clip_low = 0.20  # the ratio is clipped below at 1 - clip_low
@@ -108,12 +109,15 @@ def _game() -> ConfigDict:
     c.num_tests = 8  # K: tests asked for in a suite
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
     c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
+    c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
+    c.hidden_reward = False  # also measure solutions by check scripts, and suites by mutants that no reward reads
     c.mistake_book = True  # replay each question's old failures
     c.history_size = 8  # tests replayed per question
     c.book_cap = 0  # tests kept per question; 0: all, as in the paper
     c.book_total_cap = 0  # tests kept of all questions together; 0: all
     c.book_policy = "frequency"  # of codea1.game.mistake_book: which: "frequency", "recency", "reservoir", "reward"
-    c.trained_solutions = 1  # solutions per question whose suites train the Test LLM, by reward variance
+    c.trained_solutions = 1  # solutions per question whose suites train the Test LLM
+    c.selection = "variance"  # of codea1.game.selection: which: those of most "variance" (TOPVAR), "learnability", ...
     c.max_rounds = 1  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
     return c
@@ -305,7 +309,7 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "game.alpha game.mutant_weight sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
@@ -314,11 +318,12 @@ CHOICES = {
     "method": METHODS,
     "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,
+    "game.selection": SELECTIONS,
     "sandbox.isolation": ISOLATIONS,
     "model.remat": ("none", "dots", "full"),
     "model.dtype": ("float32", "bfloat16"),
     "model.param_dtype": ("float32", "bfloat16"),
-    "{player}.advantage": ("grpo", "rloo", "reinforce++-baseline", "batch", "gae"),
+    "{player}.advantage": ("grpo", "gdpo", "rloo", "reinforce++-baseline", "batch", "gae"),
     "{player}.advantage_ddof": (0, 1),
     "{player}.decay": ("cosine", "linear", "constant"),
     "{player}.kl_estimator": ("k1", "k2", "k3"),

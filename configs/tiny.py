@@ -24,15 +24,18 @@ docs/methods.md has the commands.
 from ml_collections import ConfigDict
 
 from codea1.config import SFT, SIMPLE, default_config, parse_arg, use_method
+from codea1.data.worlds import CLASSIC, source_of
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    arg = parse_arg(arg, seed=0, method="code_a1", sft="runs/tiny/sft", steps=100, static_tests="")
+    arg = parse_arg(arg, seed=0, method="code_a1", sft="runs/tiny/sft", steps=100, static_tests="", world=CLASSIC)
     c = default_config()
     c.seed = arg.seed
     c.steps = arg.steps
     c.questions_per_step = 12
 
+    for questions in (c.data.train, c.data.validation, c.data.test):
+        questions.source = source_of(arg.world)
     c.data.train.limit = 96  # few enough that each question returns every eight steps and meets its Mistake Book
     c.data.validation.limit = 96
     c.data.test.limit = 256

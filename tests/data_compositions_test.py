@@ -5,11 +5,7 @@ import random
 import pytest
 
 from codea1.data.compositions import (
-    CONDITIONS,
-    FILTERS,
-    MAPS,
     RAISED,
-    REDUCES,
     SPLITS,
     Composition,
     Task,
@@ -18,6 +14,7 @@ from codea1.data.compositions import (
     compositions,
     outcome,
 )
+from codea1.data.worlds import CONDITIONS, FILTERS, MAPS, REDUCES
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
 

@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 
 from codea1.data import procedural
-from codea1.data.compositions import (
-    CONDITIONS,
-    FILTERS,
-    MAPS,
-    REDUCES,
-    Component,
-    Task,
-    behaviour,
-    compositions,
-    outcome,
-)
+from codea1.data.compositions import Task, behaviour, compositions, outcome
 from codea1.data.corpus import (
     Recipe,
     chats,
@@ -33,6 +23,7 @@ from codea1.data.corpus import (
 )
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
+from codea1.data.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import CallTest
@@ -163,7 +154,7 @@ def general(template: str) -> str:
 
 def planted(component: Component) -> list[float]:
     """How often a program of the corpus makes each of the component's mistakes, of 2000 programs."""
-    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3))
+    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3, world=WORLDS[CLASSIC]))
     rng = random.Random(component.phrase)
     choices = [choice for _ in range(2000) for choice in plant(task, rng, 1.0)]
     return [np.mean([choice == i for choice in choices]) for i in range(1, len(component.mistakes) + 1)]

@@ -10,6 +10,7 @@ from codea1.data import procedural
 from codea1.data.compositions import SPLITS
 from codea1.data.loader import load_questions
 from codea1.data.procedural import NUM_QUESTIONS, Procedural, prepared_rows, rows
+from codea1.data.worlds import CLASSIC, WORLDS, World
 from codea1.runtime.errors import BadInput, StorageFailed
 
 ROWS = {split: list(rows(split)) for split in NUM_QUESTIONS}
@@ -69,10 +70,12 @@ def test_rows_are_those_of_the_version():
     assert (str(Procedural.VERSION), digest) == ("1.0.0", "5ff80085c27c615e")
 
 
-def test_builder_gives_back_the_rows(data_folder):
+@pytest.mark.parametrize("world", [WORLDS[CLASSIC], WORLDS["r16"]], ids=lambda world: world.name)
+def test_builder_gives_back_the_rows(world: World, data_folder):
     for split in NUM_QUESTIONS:
-        by_id = {row["extra_info"]["question_id"]: row for row in ROWS[split]}
-        assert {row["extra_info"]["question_id"]: row for _, row in prepared_rows(split, str(data_folder))} == by_id
+        by_id = {row["extra_info"]["question_id"]: row for row in rows(split, world)}
+        found = prepared_rows(world, split, str(data_folder))
+        assert {row["extra_info"]["question_id"]: row for _, row in found} == by_id
     assert "tensorflow" not in sys.modules
 
 

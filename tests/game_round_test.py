@@ -13,6 +13,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import MAX_SHOWN_BYTES, rows, statistics
+from codea1.game.selection import variance
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
@@ -89,9 +90,9 @@ def test_rewards_differ_unless_all_solutions_of_a_question_are_paid_alike():
 
 def test_selection_marks_all_suites_of_the_chosen_solution():
     round_ = played()
-    round_.select(1)
+    round_.select(1, variance, 0)
     assert [record.selected for record in round_.suites] == [True, True, False, False, False, False]
-    round_.select(8)
+    round_.select(8, variance, 0)
     assert all(record.selected for record in round_.suites)
 
 
@@ -172,7 +173,7 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
 
 def test_rows_are_json_and_tell_the_whole_story():
     round_ = played()
-    round_.select(1)
+    round_.select(1, variance, 0)
     lines = [json.loads(json.dumps(row, allow_nan=False)) for row in rows(round_)]
     assert "".join(row["player"][0] for row in lines) == "cttcttctctc"
     code, test = lines[0], lines[2]
@@ -207,7 +208,7 @@ def test_rows_show_large_values_by_their_size():
 
 def test_statistics_by_hand():
     round_ = played()
-    round_.select(1)
+    round_.select(1, variance, 0)
     metrics = statistics(round_)
     expected = {
         "code/reward": (0.375 + 0.75 + 0.0) / 3,

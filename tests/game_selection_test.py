@@ -1,13 +1,20 @@
-"""TOPVAR."""
+"""Which solutions' suites train the Test LLM."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.rewards import top_variance
+from codea1.game.selection import SELECTIONS, SuiteGroup, select, variance
+
+
+def top_variance(rewards: Sequence[Sequence[float | None]], count: int) -> list[int]:
+    """TOPVAR of [M][N] rewards; None is a masked one."""
+    graded = [tuple(reward for reward in suites if reward is not None) for suites in rewards]
+    return select([SuiteGroup(each, (False,) * len(each), "") for each in graded], count, variance)
 
 
 def test_the_most_varied_solutions_are_chosen():
@@ -64,3 +71,22 @@ REWARDS = st.lists(st.none() | st.floats(0, 1), max_size=8)
 def test_the_order_of_suites_does_not_matter(rewards, random):
     shuffled = [random.sample(suites, len(suites)) for suites in rewards]
     assert top_variance(rewards, 1) == top_variance(shuffled, 1)
+
+
+def test_the_most_learnable_solution_is_exposed_by_half_of_its_suites():
+    exposed = [(True, True, True, True), (True, False, False, False), (True, True, False, False), (False,) * 4]
+    groups = [SuiteGroup((0.0, 1.0, 0.0, 1.0), each, "") for each in exposed]
+    assert select(groups, 1, SELECTIONS["learnability"]) == [2]
+    assert select(groups, 2, SELECTIONS["learnability"]) == [1, 2]
+    # Where none is learnable, what the suites were paid decides.
+    never = [SuiteGroup(rewards, (False, False), "") for rewards in ((0.5, 0.5), (0.0, 1.0))]
+    assert select(never, 1, SELECTIONS["learnability"]) == [1]
+
+
+def test_a_random_choice_hangs_on_its_key_alone_and_takes_each_equally_often():
+    chosen = []
+    for step in range(300):
+        groups = [SuiteGroup((0.0, float(m)), (False, False), f"{step}/{m}") for m in range(3)]
+        chosen += select(groups, 1, SELECTIONS["random"])
+        assert chosen[-1:] == select(groups, 1, SELECTIONS["random"])
+    assert all(70 < chosen.count(m) < 130 for m in range(3))

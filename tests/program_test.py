@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from codea1.config import CHOICES, default_config, parse_arg, validate
-from codea1.learn.advantages import ADVANTAGES
+from codea1.learn.advantages import ADVANTAGES, GDPO
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
 from codea1.learn.surrogates import SURROGATES
@@ -22,7 +22,7 @@ from tests.host_processes import free_address, run
 
 WRITTEN_OUT = {  # in codea1.config, which does not import them
     "model.remat": {*REMAT_POLICIES},
-    "{player}.advantage": {*ADVANTAGES, "gae"},
+    "{player}.advantage": {*ADVANTAGES, GDPO, "gae"},
     "{player}.decay": {*DECAYS},
     "{player}.kl_estimator": {*KL_ESTIMATORS},
     "{player}.aggregation": {*AGGREGATIONS},

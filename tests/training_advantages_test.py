@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from codea1.game.round import Round
+from codea1.game.selection import variance
 from codea1.learn.advantages import ADVANTAGES
 from codea1.runtime.hosts import Hosts
 from codea1.training.step import Step, train_samples
-from tests.game_round_test import played
+from tests.game_round_test import STRICT, played
 
 
 class Learner(SimpleNamespace):
@@ -22,14 +23,16 @@ class Learner(SimpleNamespace):
     def learns_from(self, finish_reason: str) -> bool:
         return True
 
-    def advantages(self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int]):
+    def advantages(self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int], *_):
         return ADVANTAGES[self.scheme](rewards, groups, tokens)
 
 
 def compared(scheme: str, trained_solutions: int) -> tuple[Round, dict[str, Learner]]:
     """A played round with the advantages that its step gives it, and the players."""
     players = {name: Learner(scheme=scheme, roles=(name,)) for name in ("code", "test")}
-    rules = SimpleNamespace(max_rounds=1, trained_solutions=trained_solutions)
+    rules = SimpleNamespace(
+        max_rounds=1, trained_solutions=trained_solutions, reward=STRICT, selection=variance, seed=0
+    )
     step = Step(1, players, rules, None, None, None, Hosts())
     step.round = played()
     step.assign_advantages()

@@ -93,7 +93,12 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
     )
     rules = SimpleNamespace(
-        reward=REWARDS[reward](0.5, 8), templates=DEFAULT, num_solutions=1, golden=False, max_rounds=1
+        reward=REWARDS[reward](0.5, 8),
+        templates=DEFAULT,
+        num_solutions=1,
+        golden=False,
+        max_rounds=1,
+        hidden_reward=False,
     )
     grader = SimpleNamespace(grade=lambda *_: Future())
     step = Step(1, {"code": player}, rules, None, grader, None, Hosts())

@@ -15,9 +15,7 @@ from typing import Any
 from codea1.data import procedural
 from codea1.data.compositions import (
     ENTRY_POINT,
-    INTEGERS,
     Choices,
-    Component,
     Task,
     behaviour,
     compositions,
@@ -25,13 +23,12 @@ from codea1.data.compositions import (
     random_input,
 )
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.data.worlds import CLASSIC, LIST, WORLDS, Component, World
 from codea1.game.asserts import golden_tests
 from codea1.game.prompts import TINY, Message, PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 
-_PREFERENCE = (5, 1)  # how often a wrong component has its first mistake, against its second
-_LENGTHS = (0, 1, 1, 2, 2, 2, 3, 3, 3, 3)  # of lists in suites, equally likely: short ones keep answers learnable
 _EXPERT_DRAWS = 24  # inputs among which an expert looks for those that expose the program
 
 Document = tuple[list[int], list[int]]  # token ids, and 1 for each that is a target, else 0
@@ -47,6 +44,7 @@ class Recipe:
     expert_suites: float = 0.0  # share of suites whose inputs expose the program's mistake, where they can
     black_box: float = 0.0  # share of chats whose suite is written without a program in sight
     num_tests: int = 4  # asserts per suite
+    world: World = WORLDS[CLASSIC]
 
 
 def corpus_batch(
@@ -73,9 +71,9 @@ def corpus_batch(
     return _fitting(encoded, batch_size, length, "chats of the corpus fit")
 
 
-def corpus_texts(seed: int, num_chats: int) -> Iterator[str]:
+def corpus_texts(seed: int, num_chats: int, world: World = WORLDS[CLASSIC]) -> Iterator[str]:
     """Yields the contents of the messages of some chats, for a tokenizer to be made of."""
-    for chat in islice(chats(f"texts/{seed}", Recipe()), num_chats):
+    for chat in islice(chats(f"texts/{seed}", Recipe(world=world)), num_chats):
         yield from (message["content"] for message in chat)
 
 
@@ -86,36 +84,39 @@ def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Cha
     """
     rng = random.Random(f"corpus/{seed}")
     while True:
-        task = rng.choice(tasks) if tasks else rng.choice(compositions("train")).draw(rng)
-        program = task.program(plant(task, rng, recipe.misconceptions))
+        task = rng.choice(tasks) if tasks else rng.choice(compositions("train", recipe.world)).draw(rng)
+        choices = plant(task, rng, recipe.misconceptions)
+        own = task.own_constant(rng) if task.has_own_constant(choices) else None
+        program = task.program(choices, own)
         question = Question(task.id, None, task.problem, task.description, task.program(), ENTRY_POINT)
         shown = None if rng.random() < recipe.black_box else program
         prompt = test_messages(TINY, question, shown, recipe.num_tests)
-        suite = "\n".join(_suite(task, program, rng, recipe))
+        suite = "\n".join(_suite(task, program, shown is not None, rng, recipe))
         yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
 
 
 def plant(task: Task, rng: random.Random, scale: float) -> Choices:
     """Draws which components a program of the corpus gets wrong, and how; `scale` multiplies their rates."""
-    first, second, third = (_choice(component, rng, scale) for component in task.composition.components)
+    preference = task.composition.world.preference
+    first, second, third = (_choice(component, preference, rng, scale) for component in task.composition.components)
     return first, second, third
 
 
-def _choice(component: Component, rng: random.Random, scale: float) -> int:
+def _choice(component: Component, preference: Sequence[int], rng: random.Random, scale: float) -> int:
     if rng.random() >= component.rate * scale:
         return 0
-    return rng.choices(range(1, len(component.mistakes) + 1), _shares(component))[0]
+    weights = preference[: len(component.mistakes)]
+    shares = [weight / sum(weights) for weight in weights]
+    return rng.choices(range(1, len(component.mistakes) + 1), shares)[0]
 
 
-def _shares(component: Component) -> list[float]:
-    weights = _PREFERENCE[: len(component.mistakes)]
-    return [weight / sum(weights) for weight in weights]
-
-
-def _suite(task: Task, program: str, rng: random.Random, recipe: Recipe) -> list[str]:
+def _suite(task: Task, program: str, is_shown: bool, rng: random.Random, recipe: Recipe) -> list[str]:
     expert = rng.random() < recipe.expert_suites
     rng.random()  # decides nothing: without it the corpus of the published runs would be another
-    inputs = _inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
+    if expert and recipe.world.name != CLASSIC:
+        inputs = task.aimed_inputs(program if is_shown else task.problem, rng)
+    else:
+        inputs = usual_inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
     truths, shown = behaviour(task.program(), inputs), behaviour(program, inputs)
     answers = list(zip(inputs, truths, shown, strict=True))
     if expert:  # a stable sort: what exposes the program goes first and nothing else is moved
@@ -130,13 +131,14 @@ def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
     return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
 
 
-def _inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
+def usual_inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:
     """Returns different random inputs, at most so many."""
-    if task.composition.family == "int":
-        return [(x,) for x in rng.sample(INTEGERS, min(number, len(INTEGERS)))]
+    world = task.composition.world
+    if task.composition.family != LIST:
+        return [(x,) for x in rng.sample(world.integers, min(number, len(world.integers)))]
     inputs: list[tuple] = []
     while len(inputs) < number:
-        arguments = random_input("list", _LENGTHS, rng)
+        arguments = random_input(task.composition, world.suite_lengths, rng)
         if arguments not in inputs:
             inputs.append(arguments)
     return inputs
@@ -147,7 +149,7 @@ def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
 
     Programs have planted misconceptions, and suites show their working; so many are an expert's as the recipe says.
     """
-    tasks = procedural.tasks_of([question.id for question in questions])
+    tasks = procedural.tasks_of(recipe.world, [question.id for question in questions])
     return lambda seed: chats(seed, recipe, tasks)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from codea1.data import procedural
 from codea1.data.rows import Row, dataset_rows, json_rows, parquet_rows, staged_file
+from codea1.data.worlds import NAME, world_of
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
@@ -27,8 +28,8 @@ def load_questions(
     """Returns all questions of a dataset, in its order.
 
     Args:
-      source: "procedural", or the path or gs:// URL of a .parquet or .jsonl file, or of the folder of a dataset that
-        tensorflow-datasets prepared as array_record files.
+      source: "procedural", "procedural/WORLD" with a name of `codea1.data.worlds`, or the path or gs:// URL of a
+        .parquet or .jsonl file, or of the folder of a dataset that tensorflow-datasets prepared as array_record files.
       split: "train", "validation" or "test" of a dataset; files have one split and ignore it.
       limit: only the first so many; None or 0 for all.
       data_folder: where builders keep prepared data, and what is in buckets is copied to; None for
@@ -39,8 +40,8 @@ def load_questions(
       BadInput: names the file, row and question of a missing file, missing column, ground truth that is missing, does
         not parse or does not define the function under test, repeated id, or of a source without any question.
     """
-    if source == procedural.NAME:
-        rows = procedural.prepared_rows(split, data_folder)
+    if world := world_of(source):
+        rows = procedural.prepared_rows(world, split, data_folder)
     elif source.endswith(".parquet"):
         rows = parquet_rows(source, staged_file(source, data_folder))
     elif source.endswith(".jsonl"):
@@ -48,9 +49,7 @@ def load_questions(
     elif is_remote(source) or os.path.isdir(source):
         rows = dataset_rows(source, split, data_folder)
     else:
-        raise BadInput(
-            f"data source {source!r} is neither {procedural.NAME!r} nor a .parquet or .jsonl file or folder."
-        )
+        raise BadInput(f"data source {source!r} is neither {NAME!r} nor a .parquet or .jsonl file or folder.")
     questions: dict[str, Question] = {}
     for where, row in rows:
         question = _question(row, where)

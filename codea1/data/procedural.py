@@ -15,13 +15,12 @@ import tensorflow_datasets as tfds
 
 from codea1.data.compositions import ENTRY_POINT, Task, assert_line, behaviour, compositions, outcome, random_input
 from codea1.data.rows import split_rows
+from codea1.data.worlds import CLASSIC, NAME, WORLDS, World
 from codea1.runtime.errors import BadInput
 from codea1.storage.faults import translate_storage_errors
 
-NAME = "procedural"
 NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}
 NUM_GOLDEN_TESTS = 5
-MIN_MUTANTS = 4
 USUAL_MUTANTS = 6  # single near misses are filled up to this number with double ones
 
 _CHECK_SCRIPT = """\
@@ -70,11 +69,12 @@ class Procedural(tfds.core.GeneratorBasedBuilder):
         return {split: self._generate_examples(split) for split in NUM_QUESTIONS}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        for row in rows(split):
+        world = WORLDS[self.builder_config.name if self.builder_config else CLASSIC]
+        for row in rows(split, world):
             yield row["extra_info"]["question_id"], row
 
 
-def prepared_rows(split: str | None, data_folder: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def prepared_rows(world: World, split: str | None, data_folder: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the rows of a split as `rows` makes them, with their places for messages, read from `data_folder`.
 
     They are built there first if need be, in about two seconds.
@@ -84,16 +84,16 @@ def prepared_rows(split: str | None, data_folder: str | None) -> Iterator[tuple[
     """
     if split not in NUM_QUESTIONS:
         raise BadInput(f"the dataset {NAME!r} has no split {split!r}; it has {', '.join(NUM_QUESTIONS)}.")
-    builder = _prepare(data_folder)
+    builder = _prepare(world, data_folder)
     try:
         yield from split_rows(builder, split, str(builder.data_path))
     except BadInput as error:
         raise BadInput(f"{error} Remove {builder.data_path} and it is built again.") from None
 
 
-def _prepare(data_folder: str | None) -> Procedural:
+def _prepare(world: World, data_folder: str | None) -> Procedural:
     tfds.disable_progress_bar()
-    builder = Procedural(data_dir=data_folder, file_format="array_record")
+    builder = _builder(world, data_folder)
     try:
         with (
             translate_storage_errors(f"preparing {builder.data_path}"),
@@ -104,25 +104,32 @@ def _prepare(data_folder: str | None) -> Procedural:
         if not builder.data_path.exists():
             raise
         # Another process was faster: each builds in a folder of its own, and renames it when it is complete.
-        builder = Procedural(data_dir=data_folder, file_format="array_record")
+        builder = _builder(world, data_folder)
     return builder
 
 
-def tasks_of(question_ids: Sequence[str]) -> list[Task]:
+def _builder(world: World, data_folder: str | None) -> Procedural:
+    # Without a config the classic world stays where data of earlier versions are.
+    config = None if world.name == CLASSIC else tfds.core.BuilderConfig(name=world.name)
+    return Procedural(data_dir=data_folder, file_format="array_record", config=config)
+
+
+def tasks_of(world: World, question_ids: Sequence[str]) -> list[Task]:
     """Returns the tasks of training questions, in their order. Raises KeyError: one is no training question."""
-    tasks = {task.id: task for task, _ in _tasks("train")}
-    return [tasks[id] for id in question_ids]
+    by_id = {task.id: task for task, _ in tasks("train", world)}
+    return [by_id[id] for id in question_ids]
 
 
-def rows(split: str) -> Iterator[dict[str, Any]]:
+def rows(split: str, world: World = WORLDS[CLASSIC]) -> Iterator[dict[str, Any]]:
     """Yields the rows of one split, a pure function. Once all compositions have come, they come with new constants."""
-    return (row for _, row in _tasks(split))
+    return (row for _, row in tasks(split, world))
 
 
-def _tasks(split: str) -> Iterator[tuple[Task, dict[str, Any]]]:
+def tasks(split: str, world: World) -> Iterator[tuple[Task, dict[str, Any]]]:
+    """Yields the tasks of one split with their rows."""
     seen: set[str] = set()
     for repetition in count():
-        for composition in compositions(split):
+        for composition in compositions(split, world):
             task = composition.draw(random.Random(f"{composition}/{repetition}"))
             row = None if task.id in seen else question_row(task)
             if row is None:
@@ -138,7 +145,7 @@ def question_row(task: Task) -> dict[str, Any] | None:
     inputs = task.hidden_inputs()
     results = behaviour(task.program(), inputs)
     mutants = _mutants(task, inputs, results)
-    if len(mutants) < MIN_MUTANTS or all(result == results[0] for result in results):
+    if len(mutants) < task.composition.world.min_mutants or all(result == results[0] for result in results):
         return None
     return {
         "prompt": [{"role": "user", "content": task.problem}],
@@ -174,10 +181,10 @@ def _mutants(task: Task, inputs: list[tuple], results: tuple[Any, ...]) -> list[
 
 
 def _golden_tests(task: Task) -> list[str]:
-    """Returns asserts on random inputs, never on the empty list: like most tests people write, they miss its bugs."""
+    """Returns asserts on random inputs, never on the empty list: like most tests people write, they miss edges."""
     rng = random.Random(f"{task.id}/golden")
     tests: dict[str, None] = {}
     while len(tests) < NUM_GOLDEN_TESTS:
-        arguments = random_input(task.composition.family, (1, 2, 3, 4), rng)
+        arguments = random_input(task.composition, task.composition.world.golden_lengths, rng)
         tests[assert_line(arguments, outcome(task.program(), arguments))] = None
     return list(tests)

@@ -3,7 +3,7 @@
 Where the paper leaves a method's recipe open, ours is stated here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.prompts import TEMPLATES, PromptTemplates
 from codea1.game.rewards import REWARDS, Reward
+from codea1.game.selection import SELECTIONS, SuiteGroup
 from codea1.runtime.errors import BadInput
 
 
@@ -77,8 +78,11 @@ class Rules:
     num_tests: int  # K: asserts asked for in a suite
     history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
     trained_solutions: int  # solutions per question whose suites train the Test LLM
+    selection: Callable[[SuiteGroup], float]  # that score highest
+    seed: int  # of what the game draws itself
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
+    hidden_reward: bool  # check scripts and hidden mutants run, and nobody is paid by them
 
     @property
     def golden(self) -> bool:
@@ -94,15 +98,18 @@ def game_rules(config: ConfigDict) -> Rules:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
     return Rules(
         method=method,
-        reward=REWARDS[game.reward](alpha=game.alpha, num_tests=game.num_tests),
+        reward=REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight),
         templates=templates,
         num_solutions=game.num_solutions,
         num_suites=game.num_suites,
         num_tests=game.num_tests,
         history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
         trained_solutions=game.trained_solutions,
+        selection=SELECTIONS[game.selection],
+        seed=config.seed,
         questions_per_step=config.questions_per_step,
         max_rounds=game.max_rounds,
+        hidden_reward=game.hidden_reward,
     )
 
 

@@ -25,6 +25,16 @@ class Question:
     data_source: str = ""  # the dataset's own tag, e.g. "mbppplus"
 
     @property
+    def paid_mutants(self) -> tuple[str, ...]:
+        """The mutants that rewards may read: every other one."""
+        return self.mutants[::2]
+
+    @property
+    def hidden_mutants(self) -> tuple[str, ...]:
+        """The mutants that no reward reads, so that they tell what the rewards are worth."""
+        return self.mutants[1::2]
+
+    @property
     def ground_truth_digest(self) -> str:
         """Digest of the ground truth and its entry point: where it is the same, so are the answers to calls."""
         text = json.dumps([self.entry_point, self.ground_truth])

@@ -1,4 +1,4 @@
-"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side; and TOPVAR.
+"""What each player is paid: the reference's formulas, strict ones and a simple variant, side by side.
 
 A reward is None where the sample must not be learned from: infrastructure failed while it was graded, or nothing graded
 it. Rewards are Python floats, float64, and never rounded.
@@ -7,8 +7,6 @@ it. Rewards are Python floats, float64, and never rounded.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
-
-import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.calls import Call
@@ -30,6 +28,9 @@ BROKEN_TEST = -0.5  # and for a suite that asserts nothing
 _COSTS_VALIDITY = frozenset({Mark.REJECTED, Mark.UNUSABLE, Mark.DUPLICATE, Mark.WRONG_ANSWER})
 
 
+Kill = bool | None  # whether a right test fails a mutant; None: the sandbox failed
+
+
 @dataclass(frozen=True)
 class SuiteOutcome:
     """What the rewards read of one suite on one program."""
@@ -41,9 +42,16 @@ class SuiteOutcome:
     right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
     num_asserts: int = 0  # that the reward looks at: not those dropped, nor under strict rules those beyond K
     num_rejected: int = 0  # of them: not read, or asserting nothing of the function under test
+    kills: tuple[Kill, ...] = ()  # of the question's paid mutants, where they are run
 
     @classmethod
-    def of(cls, parsed: ParsedSuite, marked: Sequence[MarkedAssert], verdicts: Sequence[Verdict]) -> "SuiteOutcome":
+    def of(
+        cls,
+        parsed: ParsedSuite,
+        marked: Sequence[MarkedAssert],
+        verdicts: Sequence[Verdict],
+        kills: Sequence[Kill] = (),
+    ) -> "SuiteOutcome":
         """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts."""
         marks = [item.mark for item in marked]
         invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
@@ -57,12 +65,20 @@ class SuiteOutcome:
             right,
             num_asserts=sum(mark not in (Mark.DROPPED, Mark.SURPLUS) for mark in marks),
             num_rejected=marks.count(Mark.REJECTED),
+            kills=tuple(kills),
         )
 
     @property
     def lost(self) -> bool:
         """Whether infrastructure failed while the suite was graded."""
-        return self.ground_truth_lost or Verdict.INFRA in self.verdicts
+        return self.ground_truth_lost or Verdict.INFRA in self.verdicts or None in self.kills
+
+    def adversarial(self, of_program: float, mutant_weight: float) -> float:
+        """Returns Adv with a share of `mutant_weight` for the mutants killed, the rest for the program's own part."""
+        if not self.kills or not mutant_weight:
+            return of_program
+        killed = sum(map(bool, self.kills)) / len(self.kills)
+        return (1 - mutant_weight) * of_program + mutant_weight * killed
 
 
 @dataclass(frozen=True)
@@ -88,6 +104,16 @@ class SuiteReward:
     adversarial: float  # Adv; 0 on an invalid program
     penalty: float = 0.0  # subtracted from the total
     masked: str = ""  # why total is None, one of MASK_REASONS
+    terms: tuple[float, float, float] = (0.0, 0.0, 0.0)  # what was paid for each part above, before their weights
+
+    @classmethod
+    def of(
+        cls, alpha: float, validity: float, adversarial: float, penalty: float = 0.0, *, pays: bool = True
+    ) -> "SuiteReward":
+        """Returns alpha Val + (1 - alpha) Adv - penalty, of which the penalty alone is left where it `pays` nothing."""
+        paid = alpha * validity + (1 - alpha) * adversarial if pays else 0.0
+        terms = (validity, adversarial, -penalty) if pays else (0.0, 0.0, -penalty)
+        return cls(paid - penalty, validity, adversarial, penalty, terms=terms)
 
 
 @dataclass(frozen=True)
@@ -100,6 +126,10 @@ class SolutionReward:
     history_pass_rate: float | None = None
     golden_pass_rate: float | None = None
     masked: str = ""  # why total is None, one of MASK_REASONS
+
+    @property
+    def terms(self) -> tuple[float | None]:
+        return (self.total,)
 
 
 Paid = TypeVar("Paid", SuiteReward, SolutionReward)
@@ -114,6 +144,7 @@ class Reward(Protocol):
 
     alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
     num_tests: int  # K: asserts asked for in a suite
+    mutant_weight: float  # of the mutants killed in the adversarial part, against the program shown
 
     def read_program(self, answer: str) -> ExtractedProgram:
         """Returns the program of a Code LLM's answer."""
@@ -144,6 +175,7 @@ class OfficialReward:
 
     alpha: float
     num_tests: int
+    mutant_weight: float = 0.0
 
     def read_program(self, answer: str) -> ExtractedProgram:
         return extract_python_block(answer)
@@ -172,9 +204,9 @@ class OfficialReward:
             if solution.history:
                 failed_history = sum(verdict is not Verdict.PASS for verdict in solution.history)
                 adversarial = (adversarial - failed_history / len(solution.history) + 1) / 2
-        paid = self.alpha * validity + (1 - self.alpha) * adversarial if solution.program_valid else 0.0
-        total = paid - suite.nonprintable_ratio
-        reward = SuiteReward(total, validity, adversarial, suite.nonprintable_ratio)
+        adversarial = suite.adversarial(adversarial, self.mutant_weight)
+        pays = bool(solution.program_valid)
+        reward = SuiteReward.of(self.alpha, validity, adversarial, suite.nonprintable_ratio, pays=pays)
         return _masked(reward, lost=solution.program_valid is None or suite.lost or solution.history_lost)
 
     def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
@@ -202,6 +234,7 @@ class StrictReward:
 
     alpha: float
     num_tests: int
+    mutant_weight: float = 0.0
 
     def read_program(self, answer: str) -> ExtractedProgram:
         return extract_program(answer)
@@ -220,8 +253,8 @@ class StrictReward:
         validity = len(suite.verdicts) / self.num_tests
         failed = sum(verdict in FAILED for verdict in suite.verdicts)
         adversarial = failed / self.num_tests if solution.program_valid else 0.0
-        total = self.alpha * validity + (1 - self.alpha) * adversarial
-        return _masked(SuiteReward(total, validity, adversarial), lost=solution.program_valid is None or suite.lost)
+        reward = SuiteReward.of(self.alpha, validity, suite.adversarial(adversarial, self.mutant_weight))
+        return _masked(reward, lost=solution.program_valid is None or suite.lost)
 
     def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C = mean over suites of the pass rate on right tests, each averaged with that on history, if any.
@@ -257,7 +290,7 @@ class StrictTestsReward(OfficialReward):
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
         # Infrastructure may have failed on a test that is not right, which `right` no longer shows.
-        return StrictReward(self.alpha, self.num_tests).test_reward(
+        return StrictReward(self.alpha, self.num_tests, self.mutant_weight).test_reward(
             solution, replace(suite, verdicts=right, ground_truth_lost=suite.lost)
         )
 
@@ -277,11 +310,11 @@ class SimpleReward(StrictReward):
         """
         lost = solution.program_valid is None or suite.lost
         if suite.num_asserts == suite.num_rejected:
-            return _masked(SuiteReward(BROKEN_TEST, 0.0, 0.0), lost=lost)
+            return _masked(SuiteReward.of(self.alpha, 0.0, 0.0, -BROKEN_TEST), lost=lost)
         right = len(suite.verdicts) / suite.num_asserts
-        fails = any(verdict in FAILED or not solution.program_valid for verdict in suite.verdicts)
-        total = self.alpha * right + (1 - self.alpha) * fails
-        return _masked(SuiteReward(total, right, float(fails)), lost=lost)
+        fails = float(any(verdict in FAILED or not solution.program_valid for verdict in suite.verdicts))
+        fails = suite.adversarial(fails, self.mutant_weight)
+        return _masked(SuiteReward.of(self.alpha, right, fails), lost=lost)
 
     def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C as by StrictReward; -1 for a program that does not parse, or whose definitions raise."""
@@ -307,27 +340,6 @@ def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> So
         return SolutionReward(None, masked=NO_TESTS)
     rate = _share_passed(verdicts) if program_valid else 0.0
     return SolutionReward(rate, golden_pass_rate=rate)
-
-
-def top_variance(rewards: Sequence[Sequence[float | None]], update_n: int) -> list[int]:
-    """Chooses the `update_n` solutions of one question whose suite rewards spread most.
-
-    VAR^m = std{R^{m,n}}_n, m_top = argmax_m (Code-A1, step 5-1), with the population standard deviation in float64.
-    Ties go to the lowest index. Masked rewards (None) do not count, and a solution whose rewards are all masked is
-    never chosen. Nothing is left out when `update_n` is at least the number of solutions M.
-
-    Args:
-      rewards: [M][N] rewards of the N suites of each of the M solutions of one question.
-      update_n: how many solutions to keep.
-
-    Returns:
-      Indices of the chosen solutions, ascending; fewer than `update_n` where fewer have a reward.
-    """
-    if update_n >= len(rewards):
-        return list(range(len(rewards)))
-    graded = [m for m, suites in enumerate(rewards) if any(reward is not None for reward in suites)]
-    ranked = sorted(graded, key=lambda m: -_spread(rewards[m]))
-    return sorted(ranked[:update_n])
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -367,8 +379,3 @@ def _code_reward(solution: SolutionOutcome, reward: SolutionReward) -> SolutionR
 
 def _masked(reward: Paid, *, lost: bool) -> Paid:
     return replace(reward, total=None, masked=INFRA) if lost else reward
-
-
-def _spread(rewards: Sequence[float | None]) -> float:
-    # Sorted, so that the same rewards in another order are a tie to the last bit.
-    return float(np.std(np.sort(np.array([reward for reward in rewards if reward is not None], np.float64))))

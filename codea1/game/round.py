@@ -4,7 +4,7 @@ Rewards are computed from it, the Mistake Book is updated from it, and what is w
 record is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
@@ -15,14 +15,15 @@ from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
+    Kill,
     Reward,
     SolutionOutcome,
     SolutionReward,
     SuiteOutcome,
     SuiteReward,
     golden_reward,
-    top_variance,
 )
+from codea1.game.selection import SuiteGroup, select
 from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.values.verdict import Verdict
 
@@ -56,6 +57,8 @@ class SuiteRecord:
     parsed: ParsedSuite
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
+    paid_kills: list[Kill] = field(default_factory=list)  # of the question's mutants that rewards may read, where run
+    hidden_kills: list[Kill] = field(default_factory=list)  # of those that no reward reads
     reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
@@ -70,6 +73,12 @@ class SuiteRecord:
     def tests(self) -> list[CallTest]:
         """The tests that run on the solution, in the order written."""
         return [item.test for item in self.marked if item.runs]
+
+    @property
+    def exposes(self) -> bool:
+        """Whether a right test of the suite fails the solution."""
+        tests = [item for item in self.marked if item.runs]
+        return any(item.is_right and verdict in FAILED for item, verdict in zip(tests, self.verdicts, strict=True))
 
     @property
     def graded(self) -> list[GradedTest]:
@@ -89,6 +98,7 @@ class SolutionRecord:
     golden: list[GradedTest] = field(default_factory=list)
     test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
     lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
+    passes_check: bool | None = None  # the question's check script, which no reward reads; None: not run, or lost
     reward: SolutionReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
@@ -101,11 +111,18 @@ class SolutionRecord:
 
     def assign_rewards(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
-        suites = tuple(SuiteOutcome.of(suite.parsed, suite.marked, suite.verdicts) for suite in self.suites)
+        suites = tuple(
+            SuiteOutcome.of(each.parsed, each.marked, each.verdicts, each.paid_kills) for each in self.suites
+        )
         outcome = SolutionOutcome(self.program_valid, suites, tuple(graded.verdict for graded in self.history))
         self.reward = reward.code_reward(outcome)
         for suite, suite_outcome in zip(self.suites, suites, strict=True):
             suite.reward = reward.test_reward(outcome, suite_outcome)
+
+    def suite_group(self, key: str) -> SuiteGroup:
+        """Returns its suites as a selection sees them."""
+        suites = [suite for suite in self.suites if not suite.masked]
+        return SuiteGroup(tuple(suite.reward.total for suite in suites), tuple(each.exposes for each in suites), key)
 
     def assign_golden_reward(self) -> None:
         """Gives the solution the golden-tests reward; all verdicts must be in."""
@@ -215,11 +232,12 @@ class Round:
         self.book_change += BookChange(evicted=book.evict(surplus))
         self.book_size = book.size
 
-    def select(self, update_n: int) -> None:
-        """Selects the suites that train: of each question's `update_n` solutions with the most variance (TOPVAR)."""
+    def select(self, count: int, score: Callable[[SuiteGroup], float], seed: int) -> None:
+        """Selects the suites that train: those of each question's `count` solutions that score highest."""
         for question in self.questions:
-            rewards = [[suite.reward.total for suite in solution.suites] for solution in question.solutions]
-            chosen = top_variance(rewards, update_n)
+            key = f"select/{seed}/{self.step}/{question.question.id}"
+            groups = [solution.suite_group(f"{key}/{solution.index}") for solution in question.solutions]
+            chosen = select(groups, count, score)
             for m, solution in enumerate(question.solutions):
                 for suite in solution.suites:
                     suite.selected = m in chosen

@@ -72,6 +72,7 @@ def _sample(sample: SampleRecord) -> Row:
 
 def _reward(record: SolutionRecord | SuiteRecord) -> Row:
     parts = asdict(record.reward) if record.reward else {"total": None, "masked": ""}
+    parts.pop("terms", None)
     return {
         "reward": parts.pop("total"),
         "masked": parts.pop("masked"),
@@ -121,6 +122,7 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/pass_rate_history": mean(reward.history_pass_rate for reward in paid),
         "code/pass_rate_golden": mean(reward.golden_pass_rate for reward in paid),
         "code/program_valid": mean(solution.program_valid for solution in solutions),
+        "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
         **_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
     if suites or any(not solution.test_prompt_fits for solution in solutions):
@@ -160,6 +162,7 @@ def _suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:
     return {
         "test/validity": mean(reward.validity for reward in paid),
         "test/adversarial": mean(reward.adversarial for reward in paid),
+        "test/hidden_kill_rate": mean(mean(suite.hidden_kills) for suite in suites),
         "test/kill_rate": _share(killed, killed + runs[Verdict.PASS]),
         "test/answer_mismatch_rate": _share(marks[Mark.WRONG_ANSWER], marks[Mark.WRONG_ANSWER] + marks[Mark.RIGHT]),
         "test/duplicate_rate": _share(marks[Mark.DUPLICATE], written),

@@ -97,6 +97,34 @@ def batch_advantages(
     return _standard_scores(_as_array(rewards_B), [int(count > 0) for count in tokens_B], eps)
 
 
+def gdpo_advantages(
+    terms_BK: np.ndarray,
+    weights_K: Sequence[float],
+    groups_B: Sequence[Hashable],
+    tokens_B: Sequence[int],
+    *,
+    ddof: int = 1,
+    eps: float = 1e-6,
+) -> np.ndarray:
+    """Returns decoupled advantages: each term of the reward is compared on its own (GDPO: arXiv 2601.05242).
+
+    S_i = sum over k of w_k (r_ik - mean_g(r_k)) / (std_g(r_k) + eps), and A_i = (S_i - mean(S)) / (std(S) + eps) over
+    the batch's samples that train. So a rare term keeps its weight beside one that differs in every group.
+
+    Args:
+      terms_BK: float64 terms of each sample's reward; a row of NaN marks a sample that must not be learned from.
+      weights_K: of the terms.
+
+    Otherwise as `grpo_advantages`.
+    """
+    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_BK.T]
+    sums_B = np.asarray(weights_K, np.float64) @ np.array(compared)
+    return _standard_scores(
+        np.where(np.isnan(terms_BK).any(axis=1), np.nan, sums_B), [int(n > 0) for n in tokens_B], eps
+    )
+
+
+GDPO = "gdpo"  # reads the terms of rewards, all others their totals
 ADVANTAGES = {
     "grpo": grpo_advantages,
     "rloo": rloo_advantages,

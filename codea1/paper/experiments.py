@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from codea1.data.worlds import world_of
+
 BASE = "base"  # no experiment: the models before training
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
 CODE_A1 = "code_a1"
@@ -80,7 +82,7 @@ def size_of(config: Mapping[str, Any]) -> str:
     for name in (player.get("shape", ""), PurePath(player.get("model", "")).name):
         if found := _SIZE.search(name):
             return found[1].lower()
-    if value(config, "data.test.source") == "procedural":
+    if world_of(value(config, "data.test.source")):
         return TINY
     return PurePath(player.get("model", "")).name or "unknown"
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
-from codea1.learn.advantages import ADVANTAGES, overlong_penalty
+from codea1.learn.advantages import ADVANTAGES, GDPO, gdpo_advantages, overlong_penalty
 from codea1.learn.batch import (
     TrainBatch,
     TrainSample,
@@ -123,11 +123,22 @@ class Player:
         return self._config.learn_truncated or finish_reason != "length"
 
     def advantages(
-        self, rewards: Sequence[float | None], groups: Sequence[Hashable], tokens: Sequence[int]
+        self,
+        rewards: Sequence[float | None],
+        groups: Sequence[Hashable],
+        tokens: Sequence[int],
+        terms: Sequence[Sequence[float]],
+        weights: Sequence[float],
     ) -> np.ndarray:
-        """Returns the samples' advantages [B], by the configured scheme; see `codea1.learn.advantages`."""
+        """Returns the samples' advantages [B], by the configured scheme; see `codea1.learn.advantages`.
+
+        `terms` [B, K] with `weights` [K] add up to the rewards; decoupled advantages alone read them. NaN where masked.
+        """
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
+        if self._config.advantage == GDPO:
+            options = {"ddof": self._config.advantage_ddof, "eps": self._config.advantage_eps}
+            return gdpo_advantages(np.array(terms, np.float64), weights, groups, tokens, **options)
         options = {}
         if self._config.advantage == "grpo":
             options = {

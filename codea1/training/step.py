@@ -7,7 +7,9 @@ suites are sampled once all solutions are there.
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -20,22 +22,31 @@ from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import INFRA, Reward
+from codea1.game.rewards import FAILED, INFRA, Kill
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import statistics
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.futures import Awaiting, start
+from codea1.runtime.futures import Awaiting, every, start
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
-from codea1.sandbox.host.grading import LOST, Grader, require_judged
+from codea1.sandbox.host.grading import LOST, Grader, Grading, require_judged
 from codea1.training.profile import Stopwatch
 from codea1.values.verdict import Verdict
 
 Solved = tuple[QuestionRecord, SolutionRecord]
-GradedSuite = tuple[list[MarkedAssert], list[Verdict]]  # the asserts, and in order the verdicts of those that ran
+
+
+@dataclass(frozen=True)
+class GradedSuite:
+    """What becomes of a suite: its asserts, in order the verdicts of those that ran, and the mutants killed."""
+
+    marked: list[MarkedAssert]
+    verdicts: list[Verdict]
+    paid_kills: list[Kill]
+    hidden_kills: list[Kill]
 
 
 class Step:
@@ -129,7 +140,8 @@ class Step:
                 solved.append((record, solution))
                 tests = golden_tests(record.question) if rules.golden else history[record.question.id]
                 self._gradings.append((solution, tests))
-                self._shares.add(record.question.id, partial(self._grader.grade, solution.program.source, tests))
+                grade = partial(start, _grade_solution(record.question, solution, tests, rules, self._grader))
+                self._shares.add(record.question.id, grade)
         for record in records:
             record.solutions.sort(key=lambda solution: solution.index)
         return solved
@@ -161,7 +173,7 @@ class Step:
                 if len(solution.suites) == rules.num_suites:
                     solution.suites.sort(key=lambda suite: suite.index)
                     self._gradings.append((solution, None))
-                    grade = partial(start, _grade_suites(record, solution, rules.reward, self._grader))
+                    grade = partial(start, _grade_suites(record, solution, rules, self._grader))
                     self._shares.add(record.question.id, grade)
 
     def collect_verdicts(self) -> None:
@@ -171,10 +183,12 @@ class Step:
         for (solution, tests), result in zip(self._gradings, results, strict=True):
             if tests is None:
                 for suite, graded in zip(solution.suites, result, strict=True):
-                    suite.marked, suite.verdicts = graded
+                    suite.marked, suite.verdicts = graded.marked, graded.verdicts
+                    suite.paid_kills, suite.hidden_kills = graded.paid_kills, graded.hidden_kills
             else:
-                solution.program_valid, solution.lost = result.program_valid, result.lost
-                runs = [GradedTest(test, verdict) for test, verdict in zip(tests, result.verdicts, strict=True)]
+                grading, solution.passes_check = result
+                solution.program_valid, solution.lost = grading.program_valid, grading.lost
+                runs = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
                 if self._rules.golden:
                     solution.golden = runs
                 else:
@@ -215,12 +229,13 @@ class Step:
     def assign_advantages(self) -> None:
         """Selects the suites that train (TOPVAR), and compares every sample with its group, role by role."""
         if "test" in self._players:
-            self.round.select(self._rules.trained_solutions)
+            self.round.select(self._rules.trained_solutions, self._rules.selection, self._rules.seed)
         if self._rules.max_rounds > 1:
             self.round.train_on_first(self._rules.questions_per_step)
-        _assign_advantages(self.round.code_groups(), self._players["code"])
+        _assign_advantages(self.round.code_groups(), self._players["code"], (1.0,))
         if "test" in self._players:
-            _assign_advantages(self.round.test_groups(), self._players["test"])
+            alpha = self._rules.reward.alpha
+            _assign_advantages(self.round.test_groups(), self._players["test"], (alpha, 1 - alpha, 1.0))
         self.metrics |= statistics(self.round)
 
     def learn(self, player: Player) -> None:
@@ -230,35 +245,74 @@ class Step:
         self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
 
 
+def _grade_solution(
+    question: Question, solution: SolutionRecord, tests: Sequence[CallTest], rules: Rules, grader: Grader
+) -> Awaiting[tuple[Grading, bool | None]]:
+    """Grades a solution on tests, and by the question's check script where that is the hidden reward."""
+    promised = grader.grade(solution.program.source, tests)
+    if not rules.hidden_reward or not question.check_script:
+        return (yield promised), None
+    run = yield grader.check(solution.program.source, question.check_script, question.entry_point)
+    return (yield promised), None if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
+
+
 def _grade_suites(
-    record: QuestionRecord, solution: SolutionRecord, reward: Reward, grader: Grader
+    record: QuestionRecord, solution: SolutionRecord, rules: Rules, grader: Grader
 ) -> Awaiting[list[GradedSuite]]:
     """Has the ground truth answer the calls of all suites, marks the asserts by its answers, and grades the solution.
 
-    One grading runs the tests of all suites on the solution. Which tests share a process depends on the samples alone
-    and never on when they finished, because a program that keeps state between calls could tell the difference.
+    The mutants that the rules read are graded on the right tests among the first K of each suite. One grading runs the
+    tests of all suites on a program. Which tests share a process depends on the samples alone and never on when they
+    finished, because a program that keeps state between calls could tell the difference.
     """
+    reward, question = rules.reward, record.question
+    paid = question.paid_mutants if reward.mutant_weight else ()
+    hidden = question.hidden_mutants if rules.hidden_reward else ()
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
-    answers = yield grader.ground_truth(record.question.ground_truth, calls)
+    answers = yield grader.ground_truth(question.ground_truth, calls)
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     tests = [item.test for items in marked for item in items if item.runs]
-    grading = yield grader.grade(solution.program.source, tests)
+    right = [[item.test for item in items[: rules.num_tests] if item.is_right] for items in marked]
+    of_all = [test for tests_of_suite in right for test in tests_of_suite]
+    runs = [grader.grade(solution.program.source, tests), *(grader.grade(each, of_all) for each in (*paid, *hidden))]
+    grading, *on_mutants = yield from every(runs)
     verdicts = iter(grading.verdicts)
-    return [(items, list(islice(verdicts, sum(item.runs for item in items)))) for items in marked]
+    by_mutant = [iter(each.verdicts) for each in on_mutants]
+    graded = []
+    for items, tests_of_suite in zip(marked, right, strict=True):
+        own = list(islice(verdicts, sum(item.runs for item in items)))
+        kills = [_killed(list(islice(each, len(tests_of_suite)))) for each in by_mutant]
+        graded.append(GradedSuite(items, own, kills[: len(paid)], kills[len(paid) :]))
+    return graded
 
 
-def _assign_advantages(groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player) -> None:
-    """Writes shaped rewards and advantages into the records, under the settings of their player."""
+def _killed(verdicts: Sequence[Verdict]) -> Kill:
+    return None if Verdict.INFRA in verdicts else any(verdict in FAILED for verdict in verdicts)
+
+
+def _assign_advantages(
+    groups: Sequence[Sequence[SolutionRecord | SuiteRecord]], player: Player, weights: Sequence[float]
+) -> None:
+    """Writes shaped rewards and advantages into the records, under the settings of their player.
+
+    `weights` are of their rewards' terms; what shaping takes is one more, of weight 1.
+    """
     records = [(index, record) for index, group in enumerate(groups) for record in group]
     for _, record in records:
         if not record.masked:
             record.shaped_reward = player.shaped_reward(record.reward.total, len(record.sample.token_ids))
+    masked = (math.nan,) * (len(weights) + 1)
     advantages = player.advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
         [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
+        [
+            masked if each.masked else (*each.reward.terms, each.shaped_reward - each.reward.total)
+            for _, each in records
+        ],
+        (*weights, 1.0),
     )
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)

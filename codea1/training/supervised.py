@@ -11,7 +11,6 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from codea1.data import procedural
 from codea1.data.corpus import (
     Document,
     Recipe,
@@ -22,6 +21,7 @@ from codea1.data.corpus import (
     worked_lessons,
 )
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
+from codea1.data.worlds import CLASSIC, WORLDS, world_of
 from codea1.game.methods import game_rules
 from codea1.learn.batch import abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
@@ -69,7 +69,8 @@ def prepare(config: ConfigDict) -> Start:
 
 def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
     """Returns a new model and tokenizer, and the corpus for both players."""
-    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS), config.sft.vocab_size)
+    world = world_of(config.data.train.source) or WORLDS[CLASSIC]
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), config.sft.vocab_size)
     shape = named_model(config.sft.shape, tokenizer.vocab_size)
 
     def documents(step: int) -> list[Document]:
@@ -78,6 +79,7 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
             expert_suites=config.sft.expert_suites if 2 * step > config.sft.steps else 0.0,
             black_box=config.sft.black_box,
             num_tests=config.game.num_tests,
+            world=world,
         )
         return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
 
@@ -90,8 +92,11 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
     tokenizer = load_tokenizer(config.sft.start)
     shape = model_config(config, checkpoint.config, mesh)
     questions = questions_of(config, "train")
-    if (config.data.train.source, config.game.prompts) == (procedural.NAME, "tiny"):
-        recipe = Recipe(config.sft.misconceptions, config.sft.expert_suites, num_tests=config.game.num_tests)
+    world = world_of(config.data.train.source)
+    if world and config.game.prompts == "tiny":
+        recipe = Recipe(
+            config.sft.misconceptions, config.sft.expert_suites, num_tests=config.game.num_tests, world=world
+        )
         lessons = worked_lessons(questions, recipe)
     else:
         lessons = golden_lessons(questions, game_rules(config).templates, config.game.num_tests)

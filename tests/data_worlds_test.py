@@ -1,0 +1,131 @@
+"""The ladder of worlds: how rare mistakes are in each, and that what is hidden finds them all."""
+
+import hashlib
+import json
+import random
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from codea1.data.compositions import SPLITS, Task, behaviour, compositions
+from codea1.data.corpus import Recipe, chats, corpus_texts, plant, usual_inputs
+from codea1.data.procedural import NUM_QUESTIONS, rows, tasks
+from codea1.data.tokenizer import make_tokenizer
+from codea1.data.worlds import CLASSIC, LIST, WORLDS, World, source_of, world_of
+from codea1.runtime.errors import BadInput
+
+RARE = [world for name, world in WORLDS.items() if name != CLASSIC]
+each_rare_world = pytest.mark.parametrize("world", RARE, ids=lambda world: world.name)
+
+
+def exposes(program: str, truth: str, inputs: list[tuple]) -> bool:
+    return behaviour(program, inputs) != behaviour(truth, inputs)
+
+
+def exposed(world: World, inputs_of) -> float:
+    """The share of near misses of validation questions that fail one of the inputs for their task and program."""
+    found = []
+    for task, row in islice(tasks("validation", world), 120):
+        found += [exposes(mutant, task.program(), inputs_of(task, mutant)) for mutant in row["mutants"]]
+    return float(np.mean(found))
+
+
+def test_four_bland_inputs_expose_less_from_world_to_world():
+    rng = random.Random(0)
+    shares = [exposed(world, lambda task, _: usual_inputs(task, 4, rng)) for world in WORLDS.values()]
+    np.testing.assert_allclose(shares, [0.78, 0.56, 0.32, 0.18, 0.07], atol=0.04)
+
+
+@each_rare_world
+def test_inputs_made_of_a_programs_constants_expose_nearly_all(world):
+    rng = random.Random(0)
+    assert exposed(world, lambda task, program: task.aimed_inputs(program, rng)) > 0.94
+
+
+@each_rare_world
+def test_a_left_over_special_case_is_seen_in_the_program_alone(world):
+    rng = random.Random(1)
+    for _ in range(60):
+        task = rng.choice([c for c in compositions("train", world) if c.family == "int"]).draw(rng)
+        (choices,) = [choices for choices in task.near_misses(1) if task.has_own_constant(choices)]
+        own = task.own_constant(rng)
+        program, truth = task.program(choices, own), task.program()
+        if behaviour(program, [(own,)]) != behaviour(truth, [(own,)]):
+            assert exposes(program, truth, task.hidden_inputs())
+            assert (own,) in task.aimed_inputs(program, rng)
+        assert not exposes(program, truth, [(x,) for x in world.integers if x != own])
+
+
+@each_rare_world
+def test_hidden_tests_find_every_mistake_that_the_corpus_makes(world):
+    rng = random.Random(2)
+    for _ in range(400):
+        task = rng.choice(compositions("train", world)).draw(rng)
+        choices = plant(task, rng, 1.0)
+        program = task.program(choices)
+        if exposes(program, task.program(), task.aimed_inputs(program, rng)):
+            assert exposes(program, task.program(), task.hidden_inputs()), program
+
+
+@each_rare_world
+def test_questions_are_balanced_unseen_and_their_truths_hold(world):
+    names = {split: {composition.names for composition in compositions(split, world)} for split in SPLITS}
+    assert not names["train"] & names["test"] | names["train"] & names["validation"]
+    for split, limit in (("train", 96), ("validation", 96), ("test", 256)):
+        families = [task.composition.family for task, _ in islice(tasks(split, world), limit)]
+        assert all(families.count(family) > limit / 10 for family in world.families)
+    for task, row in islice(tasks("test", world), 0, None, 4):
+        judge: dict = {}
+        exec(row["GT_code"] + "\n" + row["test"] + "\ncheck(f)\n" + "\n".join(row["GT_test"]), judge)
+        assert len(row["mutants"]) >= 2
+        assert all(exposes(mutant, task.program(), task.hidden_inputs()) for mutant in row["mutants"])
+        assert task.composition.family != LIST or not any("f([])" in test for test in row["GT_test"])
+
+
+def test_rows_are_those_of_the_version():
+    # If rows are meant to change, raise Procedural.VERSION, or folders that hold the old rows go on being used.
+    digests = {}
+    for world in RARE:
+        of_world = {split: list(rows(split, world)) for split in NUM_QUESTIONS}
+        digests[world.name] = hashlib.sha256(json.dumps(of_world, sort_keys=True).encode()).hexdigest()[:8]
+    assert digests == {"r8": "ac35c53e", "r16": "65b8ee04", "r32": "ba907059", "r100": "c60e6864"}
+
+
+@each_rare_world
+def test_token_budgets_of_the_tiny_game(world):
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=1500, world=world), 512)
+    for problem, program, request, _ in islice(chats("1", Recipe(expert_suites=0.5, world=world)), 300):
+        assert len(tokenizer.encode_chat([problem])) <= 20
+        assert len(tokenizer.encode(program["content"])) + 1 <= 24
+        assert len(tokenizer.encode_chat([problem, program, request])) <= 48
+
+
+def test_sources_name_worlds():
+    assert all(world_of(source_of(name)) is world for name, world in WORLDS.items())
+    assert source_of(CLASSIC) == "procedural"
+    assert world_of("data/rows.parquet") is None
+    with pytest.raises(BadInput, match="there is no world 'r7'; there are classic, r8, r16, r32, r100"):
+        world_of("procedural/r7")
+
+
+def test_experts_of_rare_worlds_expose_mistakes_and_state_right_answers():
+    world = WORLDS["r32"]
+    by_problem: dict[str, Task] = {}
+    for composition in compositions("train", world):
+        rng = random.Random(0)
+        by_problem |= {task.problem: task for task in (composition.draw(rng) for _ in range(200))}
+    shown = []
+    for problem, program, _, suite in islice(chats("0", Recipe(expert_suites=1.0, world=world)), 300):
+        task = by_problem.get(problem["content"])
+        if task is None:
+            continue
+        source = program["content"].removeprefix("```python\n").removesuffix("\n```")
+        judge: dict = {}
+        exec(task.program() + "\n" + suite["content"].removeprefix("```python\n").removesuffix("\n```"), judge)
+        if exposes(source, task.program(), task.hidden_inputs()):
+            asserted = [line for line in suite["content"].splitlines() if " = " in line]
+            inputs = [(eval(line.split(" = ")[1]),) for line in asserted]
+            shown.append(exposes(source, task.program(), inputs))
+    assert len(shown) > 100
+    assert np.mean(shown) > 0.9

@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
@@ -337,3 +338,34 @@ def test_a_suite_counts_its_asserts_and_those_that_are_rejected():
     answers = {call: Truth(encode_exact(2)) for call in policy.calls(parsed)}
     outcome = SuiteOutcome.of(parsed, policy.mark(parsed, answers, AS_WRITTEN), [Verdict.PASS])
     assert (outcome.num_asserts, outcome.num_rejected, len(outcome.verdicts)) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("policy", ["official", "strict", "strict_tests", "simple"])
+def test_mutants_pay_their_share_of_the_adversarial_part(policy):
+    killed = dataclasses.replace(suite("pf"), kills=(True, False, False, True), num_asserts=2)
+    plain = REWARDS[policy](0.25, 2).test_reward(solution("pf"), killed)
+    assert plain == REWARDS[policy](0.25, 2).test_reward(solution("pf"), dataclasses.replace(killed, kills=()))
+    paid = REWARDS[policy](0.25, 2, 0.4).test_reward(solution("pf"), killed)
+    own = 1.0 if policy == "simple" else 0.5
+    assert plain.adversarial == own
+    assert paid.adversarial == pytest.approx(0.6 * own + 0.4 * 0.5)
+    assert paid.total == pytest.approx(0.25 * 1.0 + 0.75 * paid.adversarial)
+    assert paid.terms == (1.0, paid.adversarial, 0.0)
+    # A question without mutants pays by the program alone, and mutants that the sandbox lost mask the suite.
+    assert REWARDS[policy](0.25, 2, 0.4).test_reward(solution("pf"), dataclasses.replace(killed, kills=())) == plain
+    lost = REWARDS[policy](0.25, 2, 0.4).test_reward(solution("pf"), dataclasses.replace(killed, kills=(True, None)))
+    assert (lost.total, lost.masked) == (None, "infra")
+
+
+def test_aiming_pays_where_the_program_shown_is_right():
+    right = REWARDS["strict_tests"](0.3, 4, 0.5)
+    blunt, sharp = (dataclasses.replace(suite("pppp"), kills=kills) for kills in ((False, False), (True, True)))
+    assert right.test_reward(solution("pppp"), sharp).total > right.test_reward(solution("pppp"), blunt).total
+
+
+def test_terms_are_what_was_paid():
+    for letters, valid in (("pf", True), ("pf", False), ("", True)):
+        for policy in REWARDS:
+            outcome = dataclasses.replace(suite(letters, nonprintable=0.25), num_asserts=2)
+            paid = REWARDS[policy](0.25, 2).test_reward(SolutionOutcome(valid, (outcome,)), outcome)
+            assert paid.total == pytest.approx(np.dot((0.25, 0.75, 1.0), paid.terms))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from codea1.learn.advantages import (
     batch_advantages,
+    gdpo_advantages,
     grpo_advantages,
     reinforce_plus_plus_baseline_advantages,
     rloo_advantages,
@@ -134,3 +135,44 @@ def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups
     assert not batch_advantages([0.1] * 3, range(3), [1, 2, 3]).any()
     with pytest.raises(ValueError, match="zip"):
         batch_advantages([0.1, 0.2], [0, 0], [1])
+
+
+def gdpo_by_definition(terms: np.ndarray, weights: list[float], groups: list[int], trains: list[bool]) -> np.ndarray:
+    """Decoupled advantages as their equations stand, sample by sample; None is masked."""
+    graded = ~np.isnan(terms).any(axis=1)
+    sums = np.zeros(len(terms))
+    for i in np.flatnonzero(graded):
+        group = [j for j in range(len(terms)) if groups[j] == groups[i] and graded[j]]
+        for k, weight in enumerate(weights):
+            values = terms[group, k]
+            if values.min() != values.max():
+                sums[i] += weight * (terms[i, k] - values.mean()) / (values.std(ddof=1) + 1e-6)
+    counted = [i for i in range(len(terms)) if graded[i] and trains[i]]
+    mean, std = sums[counted].mean(), sums[counted].std()
+    return np.where(graded, (sums - mean) / (std + 1e-6), 0.0)
+
+
+def test_decoupled_advantages_are_their_equations():
+    rng = np.random.default_rng(0)
+    terms = np.round(rng.random((24, 3)), 1)
+    terms[[3, 17]] = np.nan
+    terms[8:12, 1] = 0.25  # a term that does not differ in its group
+    groups = [i // 4 for i in range(24)]
+    trains = [i % 5 != 0 for i in range(24)]
+    weights = [0.3, 0.7, 1.0]
+    advantages = gdpo_advantages(terms, weights, groups, [7 * train for train in trains])
+    np.testing.assert_allclose(advantages, gdpo_by_definition(terms, weights, groups, trains), rtol=1e-12, atol=1e-12)
+    assert advantages[3] == advantages[17] == 0
+
+
+def test_a_rare_term_keeps_its_weight_beside_one_that_differs_everywhere():
+    # Validity differs by much in the group, the kill by little: coupled, the suite that kills is below the mean.
+    validity, kill = [1.0, 0.75, 0.25, 0.0], [0.0, 0.0, 0.0, 0.1]
+    coupled = grpo_advantages([0.5 * v + 0.5 * k for v, k in zip(validity, kill, strict=True)], [0] * 4)
+    decoupled = gdpo_advantages(np.array([validity, kill]).T, [0.5, 0.5], [0] * 4, [1] * 4)
+    assert coupled[3] < -0.9
+    assert decoupled[3] > 0
+    # Of weights only the ratio matters, and a lone term in a batch of one group is GRPO's, scaled.
+    np.testing.assert_allclose(gdpo_advantages(np.array([validity, kill]).T, [5, 5], [0] * 4, [1] * 4), decoupled, 1e-4)
+    lone = gdpo_advantages(np.array([validity]).T, [0.4], [0] * 4, [1] * 4)
+    np.testing.assert_allclose(lone / np.sqrt(4 / 3), grpo_advantages(validity, [0] * 4), rtol=1e-4)

@@ -109,7 +109,9 @@ def gdpo_advantages(
     """Returns decoupled advantages: each term of the reward is compared on its own (GDPO: arXiv 2601.05242).
 
     S_i = sum over k of w_k (r_ik - mean_g(r_k)) / (std_g(r_k) + eps), and A_i = (S_i - mean(S)) / (std(S) + eps) over
-    the batch's samples that train. So a rare term keeps its weight beside one that differs in every group.
+    the batch's samples that train. So a rare term keeps its weight beside one that differs in every group. In the
+    batch each sample counts once, as in TRL and NeMo-RL, with the population deviation; verl whitens over tokens, which
+    moves groups whose terms are equal off 0.
 
     Args:
       terms_BK: float64 terms of each sample's reward; a row of NaN marks a sample that must not be learned from.

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
-from codea1.paper.schedule import Schedule, reproduce
+from codea1.paper.schedule import OutOfTime, Schedule, reproduce
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
 
 
 def schedule(place: Workplace, stand_in: StandIn) -> Schedule:
-    return Schedule(place, stand_in.python, steps=2)
+    return Schedule(place.jobs(), place.workdir, stand_in.python)
 
 
 def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
@@ -104,18 +104,16 @@ def test_commands_are_those_of_the_programs():
 def test_what_is_done_is_not_done_again(place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture):
     assert schedule(place, stand_in).run()
     ran = stand_in.ran()
-    assert [words[1] for words in ran] == [
-        f"codea1.{name}" for name in ("sft", "train", "tools.dump_tests", "train", "report")
-    ]
+    assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "tools.dump_tests", "train")]
     said = capsys.readouterr().out
     assert "4 jobs, 0 of them done; about" in said
     assert "min left for all" in said
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.report"]
+    assert stand_in.ran() == []
     assert "4 jobs, 4 of them done; nothing left" in capsys.readouterr().out
 
 
-def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path):
     """Two jobs that each wait for the other to begin, and a third that needs both."""
     meet = (
         "import pathlib, sys, time\n"
@@ -133,11 +131,8 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path, monke
     first = Job("first", "suites", (script, "first", "second"))
     second = Job("second", "suites", (script, "second", "first"))
     third = Job("third", "suites", ("-c", "pass"), needs=("first", "second"))
-    place = Workplace(workdir=str(tmp_path / "runs"))
-    monkeypatch.setattr(Workplace, "jobs", lambda _: [first, second, third])
-    monkeypatch.setattr(Workplace, "report", lambda *_: Job("report", "report", ("-c", "pass")))
-    assert Schedule(place, sys.executable, steps=2, at_once=2).run()
-    assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third", "report"}
+    assert Schedule([first, second, third], str(tmp_path / "runs"), at_once=2).run()
+    assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third"}
 
 
 def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand_in: StandIn):
@@ -147,7 +142,7 @@ def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "command": "python other"}))
     (Path(place.workdir) / "done" / "suites_code_a1.json").write_text("{")
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests"]
 
 
 def test_a_failure_is_told_and_only_what_needs_it_waits(
@@ -156,13 +151,13 @@ def test_a_failure_is_told_and_only_what_needs_it_waits(
     stand_in.rules({"codea1.tools.dump_tests": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
     programs = [words[1] for words in stand_in.ran()]
-    assert programs == ["codea1.sft", "codea1.train", "codea1.tools.dump_tests", "codea1.report"]
+    assert programs == ["codea1.sft", "codea1.train", "codea1.tools.dump_tests"]
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
     assert told[0].startswith("failed: suites_code_a1: exit code 2: error: it has no Test LLM. (all in ")
     assert told[1] == "failed: static_a1_0: not begun, because it needs suites_code_a1"
     stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train", "codea1.report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train"]
 
 
 def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Workplace, stand_in: StandIn):
@@ -171,18 +166,48 @@ def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Workplace, s
     assert [words[1] for words in stand_in.ran()].count("codea1.tools.dump_tests") == 3
 
 
-def test_the_report_is_of_the_runs_that_are_there(place: Workplace, stand_in: StandIn):
+def test_the_report_is_of_the_runs_that_are_there(
+    place: Workplace, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
     run = Path(place.run("golden", 0))
     run.mkdir(parents=True)
     (run / "config.json").write_text("{}")
+    monkeypatch.setattr(sys, "executable", stand_in.python)
+    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=2", place.workdir)
+    ran = stand_in.ran()
+    assert ran[-1] == ["-m", "codea1.report", str(run), f"--output={place.workdir}/report"]
+    assert capsys.readouterr().out.endswith(f"report: {place.workdir}/report/report.md\n")
+    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=2", place.workdir)
+    assert stand_in.ran() == ran[-1:]  # the report is made anew
+
+
+def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Workplace, stand_in: StandIn):
+    stand_in.rules({"codea1.train": (0, "", 60)})
+    began = time.monotonic()
+    with pytest.raises(OutOfTime):
+        Schedule(place.jobs(), place.workdir, stand_in.python, hours=2 / 3600).run()
+    assert time.monotonic() - began < 30
+    assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]
+    stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert stand_in.ran()[-1] == ["-m", "codea1.report", str(run), f"--output={place.workdir}/report"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.train"]
+
+
+def test_a_job_counts_as_done_once_its_results_are_kept(place: Workplace, stand_in: StandIn):
+    def fail(job: Job) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        Schedule(place.jobs(), place.workdir, stand_in.python, done=fail).run()
+    kept: list[str] = []
+    assert Schedule(place.jobs(), place.workdir, stand_in.python, done=lambda job: kept.append(job.name)).run()
+    assert kept == ["start_0", "code_a1_0", "suites_code_a1", "static_a1_0"]
 
 
 def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: StandIn):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be used"):
-        Schedule(Workplace(workdir=str(tmp_path / "file")), stand_in.python, steps=2).run()
+        Schedule([], str(tmp_path / "file"), stand_in.python).run()
 
 
 def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):

@@ -165,6 +165,7 @@ class Job:
     arguments: tuple[str, ...]  # after `python`
     needs: tuple[str, ...] = ()  # names of jobs whose output it reads
     experiment: str = ""  # that it trains
+    seconds: float = 1.0  # that it may take, on two idle cores
 
     @property
     def command(self) -> str:

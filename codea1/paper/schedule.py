@@ -1,17 +1,19 @@
-"""Runs the paper's jobs, each after what it needs, and reports what is done, what is left, the time left, and failures.
+"""Runs jobs, each after what it needs, and tells what is done, what is left, the time left, and failures.
 
 A marker in the workdir remembers each job that is done, from the moment it is; the command given again runs the others.
 """
 
 import contextlib
+import dataclasses
 import json
+import math
 import runpy
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -49,8 +51,15 @@ def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False
         return True
     if is_remote(workdir):
         raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
-    with _handled(signal.default_int_handler, signal.SIGTERM):
-        return Schedule(place, sys.executable, own.steps, at_once).run()
+    jobs = [dataclasses.replace(job, seconds=_estimate(job, own.steps)) for job in place.jobs()]
+
+    def report() -> Job:
+        return place.report([each for each in place.runs() if (Path(each) / "config.json").exists()])
+
+    went_well = Schedule(jobs, workdir, at_once=at_once).run(last=report)
+    if went_well or (Path(workdir) / "report").exists():
+        print(f"report: {Path(workdir) / 'report' / 'report.md'}")
+    return went_well
 
 
 def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
@@ -73,34 +82,53 @@ def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
     return config, Workplace(path, arguments, workdir, size, "" if size == TINY else config.test.model)
 
 
-class Schedule:
-    """The jobs of a plan, with a folder for their markers and their output."""
+class OutOfTime(Exception):
+    """The hours of a schedule are over; the same jobs go on from there."""
 
-    def __init__(self, place: Workplace, python: str, steps: int, at_once: int = 1):
+
+class Schedule:
+    """Jobs, with a folder for their markers and their output."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        folder: str,
+        python: str = "",
+        at_once: int = 1,
+        hours: float = math.inf,
+        done: Callable[[Job], None] = lambda job: None,
+    ):
         """Plans the jobs; nothing is written yet.
 
         Args:
-          place: its workdir is on a disk.
-          python: the interpreter that runs the jobs.
-          steps: of each training run, for the estimated times.
+          jobs: each after what it needs.
+          folder: on a disk.
+          python: the interpreter that runs the jobs; this one where it is empty.
           at_once: how many jobs run at the same time.
+          hours: after which no job begins, and those that run save what they have and end.
+          done: called after each job that ended well, before it counts as done.
         """
-        self._place, self._python, self._at_once = place, python, at_once
-        self._folder = Path(place.workdir)
-        self._jobs = place.jobs()
-        self._estimates = {job: _estimate(job, steps) for job in self._jobs}
+        self._jobs, self._folder, self._python = list(jobs), Path(folder), python or sys.executable
+        self._at_once, self._done = at_once, done
+        self._deadline = time.monotonic() + 3600 * hours
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
         self._began: dict[Job, float] = {}  # when each job that runs was started first
         self._processes: dict[Job, subprocess.Popen] = {}
         self._lock = threading.Lock()  # of the processes, and whether they are being stopped
         self._is_stopping = False
 
-    def run(self) -> bool:
-        """Runs what is left, then the report; returns whether all ended well.
+    def run(self, last: Callable[[], Job] | None = None) -> bool:
+        """Runs what is left, then the `last` job, planned when all others have ended; returns whether all ended well.
 
         Raises:
           BadInput: the folder cannot be written.
+          OutOfTime: the hours are over.
+          KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
         """
+        with _handled(signal.default_int_handler, signal.SIGTERM):
+            return self._run(last)
+
+    def _run(self, last: Callable[[], Job] | None) -> bool:
         try:
             for name in (_DONE, _LOGS):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -109,10 +137,8 @@ class Schedule:
         left = [job for job in self._jobs if self._seconds_taken(job) is None]
         print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
         self._run_all(left)
-        report = self._place.report([each for each in self._place.runs() if (Path(each) / "config.json").exists()])
-        self._run_all([report])
-        if report.name not in self._failures:
-            print(f"report: {self._folder / 'report' / 'report.md'}")
+        if last:
+            self._run_all([last()])
         for name, reason in self._failures.items():
             print(f"failed: {name}: {reason}")
         return not self._failures
@@ -130,7 +156,11 @@ class Schedule:
             try:
                 while order.is_active():
                     running |= {workers.submit(self._run_one, by_name[name]): name for name in order.get_ready()}
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    left = min(max(self._deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+                    ended = wait(running, timeout=left, return_when=FIRST_COMPLETED).done
+                    if not ended:
+                        raise OutOfTime
+                    for future in ended:
                         order.done(running.pop(future))
                         future.result()
             except BaseException:
@@ -159,6 +189,7 @@ class Schedule:
                 break
         del self._began[job]
         if code == 0:
+            self._done(job)
             self._marker(job).write_text(
                 json.dumps({"command": job.command, "seconds": time.monotonic() - began}) + "\n"
             )
@@ -201,8 +232,8 @@ class Schedule:
         for job in self._jobs:
             if job not in taken and job.name not in self._failures:
                 same = [each for each in taken if each.kind == job.kind] or list(taken)
-                factor = sum(taken[each] for each in same) / sum(self._estimates[each] for each in same) if same else 1
-                left += max(0.0, self._estimates[job] * factor - spent.get(job, 0.0))
+                factor = sum(taken[each] for each in same) / sum(each.seconds for each in same) if same else 1
+                left += max(0.0, job.seconds * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
 
 

@@ -16,6 +16,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("players",),
     ("evaluation",),
     ("training", "paper", "aot"),
+    ("study",),
     ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 
 import jax
@@ -82,6 +83,7 @@ class Trainer:
         self._cursor: Checksum | None = None  # of the metrics when the step that the run resumes from was saved
         self._step: Step | None = None  # that is under way
         self._saved = -1  # step
+        self._cpu_seconds = 0.0  # of this process, when the step began
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
         window = config.profile
@@ -147,6 +149,7 @@ class Trainer:
         for player in self._policies.values():
             player.take_rollout_metrics()
         parts = self._parts
+        self._cpu_seconds = time.process_time()
         with doing(f"step {number}"):
             with self._profile.step(number):
                 self._step = step = Step(
@@ -194,7 +197,9 @@ class Trainer:
         for name, player in self._policies.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
         tokens = sum(len(each.sample.token_ids) for each in (*step.round.solutions, *step.round.suites))
+        metrics["perf/tokens"] = float(tokens)
         metrics["perf/tokens_per_second"] = tokens / seconds["round"]
+        metrics["perf/cpu_seconds"] = time.process_time() - self._cpu_seconds
         metrics |= {"perf/processes": float(jax.process_count()), "perf/devices": float(jax.device_count())}
         return metrics | memory_metrics(self._hosts)
 

@@ -1,0 +1,167 @@
+"""A study as a file declares it before it runs: arms, stages with their worlds and seeds, and comparisons.
+
+config = "configs/tiny.py"
+steps = 60                              # of an arm that names no other number
+
+[arms.frozen]
+title = "Code-A1, frozen Test LLM"
+fields = {frozen = "test"}              # of the config, dotted; `method` and `steps` besides
+
+[[stages]]
+name = "main"
+split = "test"                          # that is reported; "validation" where recipes are chosen
+worlds = ["r32"]
+arms = ["code_a1", "frozen"]
+seeds = [0, 1, 2]
+rungs = [1, 2]                          # seeds of each rung; after each, the better half of the arms goes on
+primary = [["code_a1", "frozen"]]       # is the first above the second?
+secondary = []
+
+[start]                                 # of the warm starts
+fields = {"sft.expert_suites" = 0.1}
+"""
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from codea1.data.worlds import WORLDS
+from codea1.game.methods import METHODS
+from codea1.paper.experiments import Job
+from codea1.runtime.errors import BadInput
+
+_SECONDS = {"warm start": 300.0, "train": 240.0}  # on two idle cores, for the first plan
+SPLITS = ("validation", "test")
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to train."""
+
+    name: str
+    title: str
+    method: str = "code_a1"
+    steps: int = 0  # 0: the study's
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Arms over worlds and seeds, on one split."""
+
+    name: str
+    split: str
+    worlds: tuple[str, ...]
+    arms: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rungs: tuple[int, ...] = ()  # empty: every arm has every seed
+    primary: tuple[Pair, ...] = ()
+    secondary: tuple[Pair, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of a study: what a row of results is of."""
+
+    stage: str
+    split: str
+    world: str
+    arm: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}_{self.world}_{self.seed}_{self.split}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a file declares."""
+
+    title: str
+    config: str
+    steps: int
+    arms: Mapping[str, Arm]
+    stages: tuple[Stage, ...]
+    start: Mapping[str, Any]  # config fields of the warm starts
+
+    def runs(self, stage: Stage, arms: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+        """Returns the runs of some arms and seeds of a stage, those of one seed together."""
+        return [
+            Run(stage.name, stage.split, world, arm, seed) for seed in seeds for world in stage.worlds for arm in arms
+        ]
+
+    def rungs(self, stage: Stage, score: Callable[[Run], float]) -> Iterator[list[Run]]:
+        """Yields the runs of a stage, rung by rung; of a stage without rungs all at once.
+
+        After a rung the better half of the arms is left, by the mean `score` of all runs so far (successive halving,
+        Jamieson and Talwalkar 2016); all runs that were yielded must be done then.
+        """
+        arms, seeds = list(stage.arms), list(stage.seeds)
+        first = 0
+        for count in stage.rungs or (len(seeds),):
+            yield self.runs(stage, arms, seeds[first : first + count])
+            first += count
+            if stage.rungs:
+                means = {arm: mean(map(score, self.runs(stage, [arm], seeds[:first]))) for arm in arms}
+                arms = sorted(arms, key=lambda arm: -means[arm])[: -(-len(arms) // 2)]
+
+    def jobs(self, runs: Sequence[Run], workdir: str) -> list[Job]:
+        """Returns the jobs of runs, each after its warm start; runs of one world and seed share that."""
+        jobs: dict[str, Job] = {}
+        for run in runs:
+            arm = self.arms[run.arm]
+            start = f"start_{run.world}_{run.seed}"
+            given = f"--config={self.config}:world={run.world},seed={run.seed}"
+            words = ["-m", "codea1.sft", given, f"--workdir={workdir}/{start}", *_flags(self.start)]
+            jobs.setdefault(start, Job(start, "warm start", tuple(words), seconds=_SECONDS["warm start"]))
+            given += f",sft={workdir}/{start},steps={arm.steps or self.steps},method={arm.method}"
+            words = ["-m", "codea1.train", given, f"--workdir={workdir}/{run.name}", *_flags(arm.fields)]
+            if run.split == "validation":  # the test split is not looked at
+                words += ["--config.data.test.split=validation", "--config.data.test.limit=96"]
+            jobs[run.name] = Job(run.name, "train", tuple(words), (start,), run.arm, _SECONDS["train"])
+        return list(jobs.values())
+
+
+def _flags(fields: Mapping[str, Any]) -> list[str]:
+    return [f"--config.{name}={value}" for name, value in fields.items()]
+
+
+def read_study(path: str) -> Study:
+    """Reads a declaration. Raises BadInput: names the key that is missing, unknown or of a name that nothing has."""
+    try:
+        declared = tomllib.loads(Path(path).read_text())
+        arms = {name: Arm(name, **given) for name, given in declared.pop("arms").items()}
+        given = declared.pop("stages")
+        stages = tuple(Stage(**{key: _frozen(value) for key, value in stage.items()}) for stage in given)
+        study = Study(arms=arms, stages=stages, start=declared.pop("start", {}).get("fields", {}), **declared)
+    except FileNotFoundError:
+        raise BadInput(f"study {path} does not exist.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+        raise BadInput(f"study {path}: {type(error).__name__}: {error}.") from None
+    for arm in arms.values():
+        _check(path, f"arms.{arm.name}.method", [arm.method], METHODS)
+    for stage in stages:
+        where = f"stage {stage.name}"
+        _check(path, f"{where}, split", [stage.split], SPLITS)
+        _check(path, f"{where}, worlds", stage.worlds, WORLDS)
+        _check(path, f"{where}, arms", stage.arms, arms)
+        for pair in (*stage.primary, *stage.secondary):
+            _check(path, f"{where}, comparisons", pair, stage.arms)
+        if sum(stage.rungs) > len(stage.seeds):
+            raise BadInput(f"study {path}: {where}: its rungs take {sum(stage.rungs)} seeds of {len(stage.seeds)}.")
+    return study
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _check(path: str, where: str, names: Sequence[str], known: Any) -> None:
+    for name in names:
+        if name not in known:
+            raise BadInput(f"study {path}: {where}: {name!r} is unknown; known are {', '.join(known)}.")

@@ -1,0 +1,190 @@
+"""The report of a study: worlds, recipes, power, comparisons and the figure, from the declaration and its results."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from codea1.data.worlds import WORLDS
+from codea1.evaluation import figures
+from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
+from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
+from codea1.storage.objects import write_atomically
+from codea1.study.declaration import Pair, Run, Stage, Study
+from codea1.study.results import METRICS, Results
+from codea1.study.worlds import world_facts
+
+POWER = 0.8
+PLANNED_SEEDS = (5, 10)
+PASS = "code_pass_at_1"
+
+
+def write(study: Study, results: Results, output: str) -> None:
+    """Writes report.md, and for a stage of several worlds NAME.png, to the folder `output`."""
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = [f"# {study.title}", worlds_table(study)]
+    for stage in study.stages:
+        parts.append(f"## {stage.name}: the {stage.split} split, {len(stage.seeds)} seeds")
+        if stage.primary and len(stage.worlds) > 1:
+            write_atomically(folder / f"{stage.name}.png", draw(study, stage, results))
+            parts.append(f"![gain by world]({stage.name}.png)")
+        for world in stage.worlds:
+            parts.append(f"### World {world}")
+            parts += _stage_parts(study, stage, world, results)
+    write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")
+
+
+def worlds_table(study: Study) -> str:
+    """Returns what each world of the study is, measured without training."""
+    named = {world for stage in study.stages for world in stage.worlds}
+    rows = []
+    for name in (name for name in WORLDS if name in named):
+        facts = world_facts(WORLDS[name])
+        shares = (facts.one, facts.four, facts.golden, facts.aimed, facts.all_aimed, facts.right_programs)
+        rows.append([name, str(facts.compositions), *percents(shares)])
+    heads = ("world", "compositions", "one bland input", "four", "golden tests", "four aimed", "all aimed", "right")
+    return "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + markdown_table(heads, rows)
+
+
+def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:
+    done = {arm: _done(stage, world, arm, results) for arm in stage.arms}
+    left = sum(len(stage.seeds) - len(runs) for runs in done.values())
+    heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
+    rows = [_arm_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
+    first = next((runs for arm, runs in done.items() if runs and "test_mul" in results[runs[0]].before), None)
+    if first:
+        rows.insert(0, ["before training", str(len(first)), *_cells(first, results, "before"), "", "", ""])
+    if rows:
+        yield markdown_table(heads, rows)
+    if left and not stage.rungs:
+        yield f"{left} runs of this world are not done."
+    for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
+        compared = {pair: _compared(done, pair, results) for pair in pairs}
+        found = {pair: each for pair, each in compared.items() if each is not None}
+        if found:
+            yield f"Pass@1 of the first less the second, in points, paired by seed and question; {name} comparisons:"
+            yield _comparison_table(study, stage, found)
+    planned = [_power_row(study, stage, pair, done, results) for pair in stage.primary if stage.split == "validation"]
+    if any(planned):
+        yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
+        heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
+        yield markdown_table(heads, filter(None, planned))
+    grown = [row for arm, runs in done.items() if (row := _growth_row(study.arms[arm].title, runs, results))]
+    if grown:
+        yield "Test LLM after less before training, in points, and Mul after over before:"
+        yield markdown_table(("arm", "validity", "mutation score", "Mul", "Mul, times the start's"), grown)
+
+
+def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Run]:
+    runs = [Run(stage.name, stage.split, world, arm, seed) for seed in stage.seeds]
+    return [run for run in runs if run in results]
+
+
+def _cells(runs: Sequence[Run], results: Results, moment: str) -> list[str]:
+    there = getattr(results[runs[0]], moment)
+    return [
+        with_bounds(interval([results.scores(runs, metric, moment)])) if metric in there else "-" for metric in METRICS
+    ]
+
+
+def _arm_row(title: str, runs: Sequence[Run], results: Results) -> list[str]:
+    rows = [results[run] for run in runs]
+    tokens, seconds = (np.mean([getattr(row, name) for row in rows]) for name in ("tokens", "cpu_seconds"))
+    cells = _cells(runs, results, "after")
+    return [title, str(len(runs)), *cells, str(rows[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
+
+
+def _common(done: dict[str, list[Run]], pair: Pair) -> tuple[list[Run], list[Run]]:
+    """Returns the runs of both arms, of the seeds that both have."""
+    seeds = {run.seed for run in done[pair[0]]} & {run.seed for run in done[pair[1]]}
+    first, second = ([run for run in done[arm] if run.seed in seeds] for arm in pair)
+    return first, second
+
+
+def _compared(done: dict[str, list[Run]], pair: Pair, results: Results) -> Difference | None:
+    first, second = _common(done, pair)
+    if not first:
+        return None
+    return difference([results.scores(second, PASS)], [results.scores(first, PASS)])
+
+
+def _comparison_table(study: Study, stage: Stage, found: dict[Pair, Difference]) -> str:
+    known = [pair for pair, each in found.items() if not math.isnan(each.p_value)]
+    adjusted = dict(zip(known, holm([found[pair].p_value for pair in known]), strict=True))
+    rows = []
+    for pair, each in found.items():
+        p_values = (each.p_value, adjusted.get(pair, math.nan))
+        names = " less ".join(study.arms[arm].title for arm in pair)
+        rows.append([names, with_bounds(each[:3], "+"), *("-" if math.isnan(p) else f"{p:.2g}" for p in p_values)])
+    return markdown_table(("comparison", "points", "p", "p, Holm"), rows)
+
+
+def _power_row(
+    study: Study, stage: Stage, pair: Pair, done: dict[str, list[Run]], results: Results
+) -> list[str] | None:
+    first, second = _common(done, pair)
+    if len(first) < 2:
+        return None
+    by_seed = [np.nanmean(results.scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
+    spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))
+    names = " less ".join(study.arms[arm].title for arm in pair)
+    points = percents(detectable(spread, seeds, len(stage.primary)) for seeds in PLANNED_SEEDS)
+    return [names, str(len(first)), *percents([spread]), *points]
+
+
+def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str] | None:
+    if not runs or "test_mul" not in results[runs[0]].after or "test_mul" not in results[runs[0]].before:
+        return None
+    cells = []
+    for metric in ("test_validity", "test_mutation_score", "test_mul"):
+        before, after = (results.scores(runs, metric, moment) for moment in ("before", "after"))
+        grown = difference([before], [after])
+        cells.append(with_bounds(grown[:3], "+"))
+    before, after = (interval([results.scores(runs, "test_mul", moment)]).mean for moment in ("before", "after"))
+    return [title, *cells, f"{after / before:.2f}"]
+
+
+def detectable(spread: float, seeds: int, tests: int) -> float:
+    """Returns the mean difference that a paired t test finds with a chance of `POWER`, in the units of `spread`.
+
+    Args:
+      spread: standard deviation of the differences between two arms, over seeds.
+      seeds: of each arm.
+      tests: comparisons after Holm; the first of them must pass at 0.05 / tests.
+    """
+    critical = stats.t.ppf(1 - (1 - CONFIDENCE) / tests / 2, seeds - 1)
+    low, high = 0.0, 100 * spread
+    for _ in range(60):
+        middle = (low + high) / 2
+        reached = stats.nct.sf(critical, seeds - 1, middle / spread * math.sqrt(seeds))
+        low, high = (low, middle) if reached >= POWER else (middle, high)
+    return high
+
+
+def draw(study: Study, stage: Stage, results: Results) -> bytes:
+    """Returns a PNG: worlds by how rare their mistakes are, and the difference of each primary pair in each."""
+    exposed = {world: world_facts(WORLDS[world]).four for world in stage.worlds}
+    figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
+    axes = figure.add_subplot()
+    figures.style(axes, "Pass@1, points", xlabel="near misses that four bland inputs expose")
+    for pair, color in zip(stage.primary, (figures.TEST, figures.CODE, figures.BOOK), strict=False):
+        points = []
+        for world in stage.worlds:
+            if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair, results):
+                points.append((100 * exposed[world], *(100 * bound for bound in found[:3])))
+        if points:
+            x, mean, low, high = np.array(sorted(points)).T
+            name = " less ".join(study.arms[arm].title for arm in pair)
+            axes.errorbar(x, mean, [mean - low, high - mean], color=color, marker="o", capsize=3, label=name)
+    axes.axhline(0.0, color=figures.FAINT, linewidth=0.8)
+    axes.set_xscale("log")
+    axes.invert_xaxis()
+    ticks = {100 * share: f"{100 * share:.0f} %\n{world}" for world, share in exposed.items()}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+    axes.minorticks_off()
+    axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
+    return figures.picture(figure, "png")

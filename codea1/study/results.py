@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class Results:
         """Reads what is there. Raises BadInput: the file is damaged."""
         self._path = Path(path)
         self._rows: dict[Run, Result] = {}
+        self._lock = threading.Lock()  # of the rows and the file
         try:
             lines = gzip.decompress(self._path.read_bytes()).decode().splitlines() if self._path.exists() else []
             for row in map(json.loads, lines):
@@ -95,13 +97,15 @@ class Results:
         return values if values.ndim == 3 else values[..., None]
 
     def keep(self, run: Run, command: str, folder: str) -> None:
-        """Adds the row of a run that ended, and removes its checkpoints and samples.
+        """Adds the row of a run that ended, and removes its checkpoints and samples. Thread-safe.
 
         Raises BadInput: the run lacks an evaluation, or its file is damaged.
         """
-        self._rows[run] = _result(run, command, RunFolder.existing(folder))
-        lines = [json.dumps(asdict(each)) for each in self._rows.values()]
-        write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
+        result = _result(run, command, RunFolder.existing(folder))
+        with self._lock:
+            self._rows[run] = result
+            lines = [json.dumps(asdict(each)) for each in self._rows.values()]
+            write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
         for name in ("checkpoints", "samples", "tensorboard"):
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 

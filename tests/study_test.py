@@ -1,0 +1,244 @@
+"""Declared studies: what runs, what is kept, and what the report says of it."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from codea1.evaluation.result_files import write_evaluation
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.study import worlds
+from codea1.study.declaration import Run, Study, read_study
+from codea1.study.report import detectable, write
+from codea1.study.results import Results
+
+DECLARED = """
+title = "Does it pay?"
+config = "configs/tiny.py"
+steps = 60
+start.fields = {"sft.steps" = 9}
+
+[arms.ours]
+title = "Ours"
+fields = {"game.mutant_weight" = 0.5, "test.advantage" = "gdpo"}
+[arms.frozen]
+title = "Frozen"
+fields = {frozen = "test"}
+[arms.golden]
+title = "Golden"
+method = "golden"
+steps = 70
+
+[[stages]]
+name = "recipes"
+split = "validation"
+worlds = ["r16", "r32"]
+arms = ["ours", "frozen", "golden"]
+seeds = [100, 101, 102]
+rungs = [1, 2]
+
+[[stages]]
+name = "main"
+split = "test"
+worlds = ["r16", "r32"]
+arms = ["ours", "frozen", "golden"]
+seeds = [0, 1, 2]
+primary = [["ours", "frozen"], ["ours", "golden"]]
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return read_study(declared(tmp_path))
+
+
+def declared(tmp_path: Path, text: str = DECLARED) -> str:
+    (tmp_path / "study.toml").write_text(text)
+    return str(tmp_path / "study.toml")
+
+
+def measured(folder: Path, passes: float, mul: float, steps: int = 2, questions: int = 40, seed: int = 0) -> None:
+    """Writes a run's folder: before training nothing passes, after it a share of `passes`."""
+    run = RunFolder.open(str(folder), {"steps": steps})
+    rng = np.random.default_rng(seed)
+    for name, share in (("before", 0.1), ("after", passes)):
+        values = (rng.random(questions) < share).astype(float).tolist()
+        pairs = [[0.8, 0.2 if name == "before" else mul]] * questions
+        found = {"code_pass_at_1": values, "test_validity": [0.8] * questions, "test_mul": pairs}
+        found |= {"test_mutation_score": [pair[1] for pair in pairs]}
+        metrics = {
+            metric: {"mean": 0.0, "low": 0.0, "high": 0.0, "per_question": each} for metric, each in found.items()
+        }
+        ids = [f"q{i}" for i in range(questions)]
+        about = {"step": 0, "split": "test", "questions": questions, "question_ids": ids}
+        write_evaluation(run, name, {**about, "metrics": metrics})
+    rows = [
+        {"step": step, "code/reward": 0.25 * step, "perf/tokens": 100.0, "perf/cpu_seconds": 1.5} for step in (0, 1, 2)
+    ]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_runs_of_a_seed_share_their_warm_start_and_validation_runs_leave_the_test_split_alone(study: Study):
+    stage = study.stages[0]
+    jobs = {job.name: job for job in study.jobs(study.runs(stage, ["ours", "golden"], [100]), "W")}
+    assert list(jobs) == [
+        "start_r16_100",
+        "ours_r16_100_validation",
+        "golden_r16_100_validation",
+        "start_r32_100",
+        "ours_r32_100_validation",
+        "golden_r32_100_validation",
+    ]
+    config = "--config=configs/tiny.py:world=r16,seed=100"
+    assert jobs["start_r16_100"].arguments[1:] == (
+        "codea1.sft",
+        config,
+        "--workdir=W/start_r16_100",
+        "--config.sft.steps=9",
+    )
+    ours, golden = jobs["ours_r16_100_validation"], jobs["golden_r16_100_validation"]
+    assert ours.needs == golden.needs == ("start_r16_100",)
+    assert ours.arguments[2] == f"{config},sft=W/start_r16_100,steps=60,method=code_a1"
+    assert golden.arguments[2] == f"{config},sft=W/start_r16_100,steps=70,method=golden"
+    assert {"--config.game.mutant_weight=0.5", "--config.data.test.split=validation"} < set(ours.arguments)
+    (of_test, *_) = [job for job in study.jobs(study.runs(study.stages[1], ["ours"], [0]), "W") if job.kind == "train"]
+    assert not any("data.test" in word for word in of_test.arguments)
+
+
+def test_the_better_half_goes_on(study: Study):
+    scores = {"ours": 0.5, "frozen": 0.7, "golden": 0.6}
+    asked: list[Run] = []
+
+    def score(run: Run) -> float:
+        asked.append(run)
+        return scores[run.arm]
+
+    first, second = study.rungs(study.stages[0], score)
+    assert {(run.arm, run.seed) for run in first} == {(arm, 100) for arm in scores}
+    assert {(run.arm, run.seed) for run in second} == {
+        (arm, seed) for arm in ("frozen", "golden") for seed in (101, 102)
+    }
+    assert {run.world for run in first} == {run.world for run in second} == {"r16", "r32"}
+    assert len(list(study.rungs(study.stages[1], score))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("r16", "r17"), "stage recipes, worlds: 'r17' is unknown; known are classic"),
+        (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
+        (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
+        (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
+        (('title = "Ours"', 'titel = "Ours"'), "titel"),
+        (("steps = 60", ""), "steps"),
+        (("[[stages]]", "[[stages"), "study.toml: TOMLDecodeError"),
+    ],
+)
+def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[str, str], said: str):
+    with pytest.raises(BadInput, match=said.replace("[", r"\[")):
+        read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
+
+
+def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
+    run = study.runs(study.stages[1], ["ours"], [0])[0]
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    (tmp_path / "run" / "checkpoints").mkdir()
+    path = str(tmp_path / "results.gz")
+    Results(path).keep(run, "python", str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    kept = Results(path)
+    other = replace(run, seed=1)
+    assert run in kept
+    assert other not in kept
+    row = kept[run]
+    assert (row.steps, row.tokens, row.cpu_seconds, row.curves["code/reward"]) == (2, 300.0, 4.5, [0.0, 0.25, 0.5])
+    passed = row.after["code_pass_at_1"]
+    assert kept.score(run) == pytest.approx(np.mean(passed) + 0.8 * 0.4)
+    measured(tmp_path / "other", 0.5, mul=0.4, seed=1)
+    kept.keep(other, "python", str(tmp_path / "other"))
+    assert Results(path).scores([run, other], "test_mul").shape == (2, 40, 2)
+    assert Results(path).scores([run, other], "code_pass_at_1")[0, :, 0].tolist() == passed
+    measured(tmp_path / "third", 0.5, mul=0.4, questions=39)
+    kept.keep(replace(run, seed=2), "python", str(tmp_path / "third"))
+    with pytest.raises(BadInput, match="measured on different questions"):
+        Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
+
+
+def test_damaged_results_are_refused(tmp_path: Path):
+    (tmp_path / "results.gz").write_bytes(b"not gzip")
+    with pytest.raises(BadInput, match=r"results .* are damaged"):
+        Results(str(tmp_path / "results.gz"))
+
+
+def test_the_report_says_who_is_above_whom_and_by_how_much(tmp_path: Path, study: Study, monkeypatch):
+    monkeypatch.setattr(worlds, "QUESTIONS", 8)
+    monkeypatch.setattr(worlds, "PROGRAMS", 50)
+    results = Results(str(tmp_path / "results.gz"))
+    shares = {"ours": 0.9, "frozen": 0.6, "golden": 0.58}
+    for run in study.runs(study.stages[1], list(shares), [0, 1, 2]):
+        folder = tmp_path / run.name
+        measured(folder, shares[run.arm], mul=0.4, questions=400, seed=10 * run.seed + len(run.arm))
+        results.keep(run, "python", str(folder))
+    write(study, results, str(tmp_path / "report"))
+    text = (tmp_path / "report" / "report.md").read_text()
+    of_world = text[text.index("## main") :].partition("### World r32")[0]
+    lines = {line.split(" | ")[0].strip("| "): line for line in reversed(of_world.splitlines())}
+    means = {arm: float(lines[arm.title()].split(" | ")[2].split()[0]) for arm in shares}
+    assert means == pytest.approx({arm: 100 * share for arm, share in shares.items()}, abs=4)
+    points, p_value, adjusted = lines["Ours less Frozen"].strip("| ").split(" | ")[1:]
+    assert float(points.split()[0]) == pytest.approx(means["ours"] - means["frozen"], abs=0.11)
+    assert float(p_value) < float(adjusted) < 0.05
+    assert (tmp_path / "report" / "main.png").stat().st_size > 10_000
+    assert "6 runs" not in text
+
+
+STAND_IN = """#!{python}
+import shutil, sys
+words = sys.argv[1:]
+workdir = next(word.partition("=")[2] for word in words if word.startswith("--workdir="))
+if "codea1.train" in words:
+    shutil.copytree({run!r}, workdir)
+with open({log!r}, "a") as file:
+    print(workdir.rpartition("/")[2], file=file)
+"""
+
+
+def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
+    from codea1.tools import study as tool
+
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    stand_in = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
+    (tmp_path / "python").write_text(stand_in)
+    os.chmod(tmp_path / "python", 0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    flags: Mapping[str, object] = {"WORKDIR": str(tmp_path / "runs"), "AT_ONCE": 2, "HOURS": math.inf}
+    for name, value in flags.items():
+        monkeypatch.setattr(tool, name, type("Flag", (), {"value": value}))
+    path = declared(tmp_path)
+    results = Results(str(tmp_path / "study.results.gz"))
+    assert tool._run(read_study(path), results)
+    ran = (tmp_path / "log").read_text().split()
+    starts = [name for name in ran if name.startswith("start_")]
+    assert len(starts) == len(set(starts)) == 2 * 6
+    assert len(ran) - len(starts) == 2 * 3 + 2 * 2 * 2 + 2 * 3 * 3
+    (tmp_path / "log").unlink()
+    for folder in (tmp_path / "runs").iterdir():
+        folder.rename(tmp_path / f"gone_{folder.name}")
+    assert tool._run(read_study(path), Results(str(tmp_path / "study.results.gz")))
+    assert not (tmp_path / "log").exists()
+
+
+def test_the_detectable_difference_is_found_with_its_chance():
+    rng = np.random.default_rng(0)
+    found = detectable(4.0, seeds=5, tests=2)
+    drawn = rng.normal(found, 4.0, size=(20_000, 5))
+    p_values = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
+    assert np.mean((p_values < 0.025) & (drawn.mean(axis=1) > 0)) == pytest.approx(0.8, abs=0.01)

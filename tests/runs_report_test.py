@@ -20,7 +20,7 @@ from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput
 from tests.made_up_runs import config, make_run
 
-ALL_METRICS = [series.metric for panel in figures.PANELS for series in panel.series]
+ALL_METRICS = [series.metric for panel in figures.PANELS if not panel.needs for series in panel.series]
 
 
 @pytest.fixture
@@ -83,6 +83,53 @@ def test_the_picture_shows_what_is_there_and_names_what_is_not(folder: RunFolder
     assert "`code/reward`" not in markdown
     picture = imread(io.BytesIO(folder.figure.read_bytes()))
     assert picture.std() > 0.05
+
+
+def write_sides(folder: RunFolder, hidden_pass_rate: np.ndarray) -> None:
+    """Writes 60 steps of a Code LLM that passes more and more generated tests."""
+    paid = np.repeat(np.linspace(0.80, 0.87, 10), 6)
+    with MetricsWriter(folder) as writer:
+        for step, (pays, measures) in enumerate(zip(paid, hidden_pass_rate, strict=True), start=1):
+            writer.write(step, {"code/pass_rate_new": pays, "code/hidden_pass_rate": measures})
+
+
+def test_a_rise_that_the_hidden_side_does_not_show_is_warned_of(folder: RunFolder, capsys: pytest.CaptureFixture):
+    write_sides(folder, np.full(60, 0.18))
+    report_run(str(folder.path))
+    markdown = folder.report.read_text()
+    assert cells(markdown.partition("## Paid and hidden")[2]) == [
+        ["player", "", "first → last tenth", "change"],
+        [":--", ":--", "--:", "--:"],
+        ["Code LLM", "pass rate on generated tests", "0.800 → 0.870", "+0.070 [+0.070, +0.070]"],
+        ["Code LLM", "hidden pass rate", "0.180 → 0.180", "+0.000 [+0.000, +0.000]"],
+        ["Code LLM", "gap", "0.620 → 0.690", "+0.070 [+0.070, +0.070]"],
+    ]
+    assert markdown.count("**Warning.** Code LLM: its pass rate on generated tests rises") == 1
+    assert "No warning" not in markdown
+    assert "`code/hidden_pass_rate`" not in markdown
+    assert capsys.readouterr().out.count("warning: Code LLM: its pass rate on generated tests rises") == 1
+
+
+def test_a_run_whose_hidden_side_rises_too_gets_no_warning(folder: RunFolder, capsys: pytest.CaptureFixture):
+    write_sides(folder, np.linspace(0.18, 0.3, 60))
+    report_run(str(folder.path))
+    assert "No warning: for no player" in folder.report.read_text()
+    assert "**Warning.**" not in folder.report.read_text()
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_a_run_without_a_hidden_reward_says_nothing_of_it(folder: RunFolder):
+    write_metrics(folder, 60, ALL_METRICS)
+    write_report(folder)
+    assert "idden" not in folder.report.read_text()
+
+
+def test_optional_panels_are_drawn_where_their_metric_is_there():
+    rows = [{"step": step, "code/pass_rate_new": 0.8, "test/reward": 0.1} for step in range(1, 5)]
+    optional = [panel for panel in figures.PANELS if panel.needs]
+    assert not any(panel.is_drawn(rows) for panel in optional)
+    rows[2]["test/hidden_kill_rate"] = 0.2
+    assert [panel.title for panel in optional if panel.is_drawn(rows)] == ["Test LLM: paid and hidden"]
 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1}], [{"step": 1, "code/reward": None}], [{"step": 5, "book/size": 3}]])

@@ -31,12 +31,21 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes. A share is drawn from 0 to 1; a measured panel has a few points and is not smoothed."""
+    """One set of axes. A share is drawn from 0 to 1; a measured panel has a few points and is not smoothed.
+
+    A panel that needs a metric is optional: without it the panel is left out, and nothing is said to be missing.
+    """
 
     title: str
     series: tuple[Series, ...]
     share: bool = False
     measured: bool = False
+    needs: str = ""  # a metric
+
+    def is_drawn(self, rows: Rows) -> bool:
+        """Returns whether `rows` hold a number for what it needs, or, where it needs nothing, for any of its series."""
+        metrics = [self.needs] if self.needs else [series.metric for series in self.series]
+        return any(len(points(rows, metric)[0]) for metric in metrics)
 
 
 def _of_both(metric: str) -> tuple[Series, Series]:
@@ -57,6 +66,21 @@ PANELS = (
         "Validity and kill rate of tests",
         (Series("test/validity", "validity", TEST), Series("test/kill_rate", "kill rate", TEST_2)),
         share=True,
+    ),
+    Panel(
+        "Code LLM: paid and hidden",
+        (
+            Series("code/pass_rate_new", "paid: generated tests", CODE),
+            Series("code/pass_rate_golden", "paid: fixed tests", CODE),
+            Series("code/hidden_pass_rate", "hidden: check scripts", CODE_2),
+        ),
+        share=True,
+        needs="code/hidden_pass_rate",
+    ),
+    Panel(
+        "Test LLM: paid and hidden",
+        (Series("test/reward", "paid: reward", TEST), Series("test/hidden_kill_rate", "hidden: kill rate", TEST_2)),
+        needs="test/hidden_kill_rate",
     ),
     Panel(
         "Mistake Book: tests per step",
@@ -89,14 +113,15 @@ PANELS = (
 
 
 def missing_series(rows: Rows) -> list[str]:
-    """Returns the metrics of `PANELS` that no row holds a number for."""
-    return [series.metric for panel in PANELS for series in panel.series if not len(points(rows, series.metric)[0])]
+    """Returns the metrics of `PANELS` that no row holds a number for, but for those of optional panels."""
+    metrics = [series.metric for panel in PANELS if not panel.needs for series in panel.series]
+    return [metric for metric in metrics if not len(points(rows, metric)[0])]
 
 
 def draw(rows: Rows, title: str) -> bytes:
     """Returns a PNG with a panel for each part of `PANELS` that `rows` hold; what they lack is named below."""
     missing = missing_series(rows)
-    panels = [panel for panel in PANELS if any(series.metric not in missing for series in panel.series)]
+    panels = [panel for panel in PANELS if panel.is_drawn(rows)]
     counts = [len(points(rows, s.metric)[0]) for panel in panels if not panel.measured for s in panel.series]
     width = smoothing_width(max(counts, default=0))
     notes = [f"Thin: each step. Thick: mean over {width} steps." if width > 1 else "Each step, not smoothed."]

@@ -1,7 +1,7 @@
-"""The report of a run: its metrics before and after, and its curves, as report.md and report.png."""
+"""The report of a run: its metrics before and after, its warnings and curves, as report.md and report.png."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from codea1.evaluation import figures
+from codea1.evaluation import audit, figures
 from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.statistics import Interval, paired_difference
 from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
@@ -121,17 +121,27 @@ def _bold(text: str, is_bold: bool) -> str:
 
 
 def report_run(path: str) -> None:
-    """Writes the report of a run folder and prints its table.
+    """Writes the report of a run folder and prints its table and warnings.
 
     Raises:
       BadInput: the folder is no run, or a file in it is damaged.
       StorageFailed: a file cannot be read or written.
     """
     folder = RunFolder.existing(path)
-    comparisons = write_report(folder)
-    title = table_title(folder)
-    Console().print(terminal_table(comparisons, title) if comparisons else title)
+    show_report(folder, Console().print)
     print(f"wrote {folder.report}")
+
+
+def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None:
+    """Writes the report, and shows its table and its warnings.
+
+    Raises:
+      BadInput: as `write_report` does.
+    """
+    comparisons, title = write_report(folder), table_title(folder)
+    show(terminal_table(comparisons, title) if comparisons else Text(title))
+    for warning in audit.warnings(audit.audits(read_metrics(folder.metrics))):
+        show(Text(f"\nwarning: {warning}"))
 
 
 def write_report(folder: RunFolder) -> list[BeforeAfter]:
@@ -144,6 +154,10 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     comparisons = compare(folder)
     parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
     parts.append(comparison_table(comparisons) if comparisons else "")
+    if audits := audit.audits(rows):
+        warnings = [f"**Warning.** {warning}" for warning in audit.warnings(audits)]
+        table = markdown_table(audit.HEADS, [row for each in audits for row in each.cells()], left=2)
+        parts += ["## Paid and hidden", audit.EXPLANATION, table, *(warnings or [audit.NO_WARNING])]
     if rows:
         parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
         if missing := figures.missing_series(rows):

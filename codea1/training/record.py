@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from codea1.evaluation.result_files import write_evaluation
-from codea1.evaluation.run_report import table_title, terminal_table, write_report
+from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples
@@ -87,6 +87,6 @@ class Record(contextlib.ExitStack):
             write_evaluation(self._folder, name, evaluation)
 
     def write_report(self) -> None:
-        """Writes the report and prints its table."""
+        """Writes the report and prints its table and warnings."""
         if self._is_main:
-            self.progress.print(terminal_table(write_report(self._folder), table_title(self._folder)))
+            show_report(self._folder, self.progress.print)

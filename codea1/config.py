@@ -172,7 +172,8 @@ def _sft() -> ConfigDict:
     c.adam_b2 = 0.98
     c.weight_decay = 0.05
     c.misconceptions = 1.0  # scale of the planted misconception rates
-    c.expert_suites = 0.35  # share of suites in the second half whose inputs expose the program's mistake
+    c.expert_suites = 0.35  # share of suites whose inputs expose the program's mistake, where they can,
+    c.expert_span = (0.5, 1.0)  # from this share of the steps to that; all other suites have bland inputs
     c.black_box = 0.25  # share of suites that are written without a program in sight, for methods that ask so
     return c
 
@@ -370,6 +371,8 @@ def validate(config: ConfigDict) -> None:
     for pattern, choices in CHOICES.items():
         for key in _keys(pattern):
             check(key, _value(config, key) in choices, f"be one of {', '.join(map(str, sorted(choices)))}")
+    first, last = config.sft.expert_span
+    check("sft.expert_span", 0 <= first <= last <= 1, "be two shares of the steps, the first no greater")
     check("mesh.fsdp", config.mesh.fsdp == -1 or config.mesh.fsdp > 0, "be greater than 0, or -1 for the devices left")
     for key in _keys("{player}.dual_clip"):
         check(key, _value(config, key) > 1, "be greater than 1")

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
-from codea1.game.rewards import REWARDS
+from codea1.game.rewards import REWARDS, Others
 from codea1.game.selection import SELECTIONS
 from codea1.runs.folder import RunFolder, leaves
 from codea1.runtime.errors import BadInput
@@ -108,7 +108,7 @@ def _game() -> ConfigDict:
     c.num_suites = 8  # N: suites per solution
     c.num_tests = 8  # K: tests asked for in a suite
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
-    c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
+    c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure
     c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
     c.hidden_reward = False  # also measure solutions by check scripts, and suites by mutants that no reward reads
     c.mistake_book = True  # replay each question's old failures
@@ -378,6 +378,9 @@ def validate(config: ConfigDict) -> None:
         config.game.trained_solutions <= config.game.num_solutions,
         f"not exceed config.game.num_solutions, which is {config.game.num_solutions}",
     )
+    reward = REWARDS[config.game.reward](config.game.alpha, config.game.num_tests, config.game.mutant_weight)
+    pays_mutants = reward.others is Others.MUTANTS or not config.game.mutant_weight
+    check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
     method = METHODS[config.method]

@@ -168,7 +168,7 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
     book = MistakeBook()
     Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update_book(book)
     right, replaced = make(1, 2), make(2, 3)
-    assert book.retrieve("q", 9) == ([right] if policy in ("strict", "simple") else [right, replaced])
+    assert book.retrieve("q", 9) == ([right, replaced] if policy in ("official", "strict_tests") else [right])
 
 
 def test_rows_are_json_and_tell_the_whole_story():
@@ -244,6 +244,16 @@ def test_statistics_by_hand():
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
     assert sum(value for name, value in metrics.items() if name.startswith("verdict/")) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "valid", "passes"),
+    [([PASS, PASS], True, True), ([PASS, NOT_RUN], True, False), ([PASS, INFRA], True, None), ([PASS], None, None)],
+)
+def test_a_solution_passes_golden_tests_when_it_passes_all(verdicts, valid, passes):
+    record = solution(0, [], [], valid)
+    record.golden = [GradedTest(make(n, n + 1), verdict) for n, verdict in enumerate(verdicts)]
+    assert record.passes_golden is passes
 
 
 def test_golden_tests_alone_give_no_metrics_of_the_test_llm():

@@ -1,6 +1,7 @@
 """Every method as a run of two steps: it is resumed bit for bit, and does what makes it this method."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
+from codea1.training import setup
 from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
@@ -111,12 +113,24 @@ def check_simple(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
         np.testing.assert_allclose([row["advantage"] for row in found], expected, 1e-6)
 
 
+def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+    # Golden tests pay the Code LLM and nothing is replayed; suites of two tests are paid on the question's solutions.
+    assert trainer._book.size == 0
+    for row in of_role(workdir, "code"):
+        assert row["golden"]
+        assert not row["history"]
+        assert row["reward"] == sum(run["verdict"] == "pass" for run in row["golden"]) / len(row["golden"])
+    assert {row["reward"] for row in of_role(workdir, "test")} <= {number / 4 for number in range(-4, 5)}
+    assert len({row["reward"] for row in of_role(workdir, "test")}) > 1
+
+
 CASES = {
     "black_box": ({"method": "black_box"}, check_black_box),
     "self_play": ({"method": "self_play"}, check_self_play),
     "frozen code": ({"frozen": "code"}, check_frozen),
     "frozen test": ({"frozen": "test"}, check_frozen),
     "simple": ({"game": {"book_total_cap": 3}}, check_simple),
+    "cure": ({"method": "self_play", "game": {"reward": "cure"}}, check_cure),
 }
 
 
@@ -185,12 +199,24 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
         ({"data": {"static_tests": "x.jsonl"}}, "be empty with others"),
         ({"method": "self_play", "code": {"mini_batches": 3}}, "divide the 8 sequences"),
         ({"method": "nothing"}, "config.method is 'nothing'"),
+        ({"game": {"reward": "utrl", "mutant_weight": 0.5}}, "the reward utrl reads no mutants"),
     ],
 )
 def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence):
     micro_config.update(changes)
     with pytest.raises(BadInput, match=sentence):
         validate(micro_config)
+
+
+def test_a_reward_that_reads_golden_tests_refuses_a_question_without_any(micro_config, monkeypatch):
+    questions = setup.questions_of(micro_config, "train")
+    bare = [*questions[:-1], replace(questions[-1], golden_tests=("assert g(1)",))]
+    monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare)
+    micro_config.game.reward = "cure"
+    with pytest.raises(BadInput, match=f"question {bare[-1].id} has no golden tests .* which reward cure needs"):
+        assemble(micro_config)
+    micro_config.game.reward = "utrl"
+    assemble(micro_config)
 
 
 def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config, tmp_path):

@@ -86,8 +86,13 @@ class Rules:
 
     @property
     def golden(self) -> bool:
-        """Whether fixed tests pay the Code LLM."""
+        """Whether fixed tests pay the Code LLM, and there is no Test LLM."""
         return self.method.code_reward is not CodeRewardSource.GENERATED_TESTS
+
+    @property
+    def runs_golden(self) -> bool:
+        """Whether solutions run on fixed tests, in the place of replayed ones."""
+        return self.golden or self.reward.reads_golden
 
 
 def game_rules(config: ConfigDict) -> Rules:
@@ -96,14 +101,16 @@ def game_rules(config: ConfigDict) -> Rules:
     templates = _templates(game.prompts)
     if "test" in method.roles and not method.sees_solution and not templates.black_box:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
+    reward = REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight)
+    has_book = game.mistake_book and method.mistake_book and reward.reads_history
     return Rules(
         method=method,
-        reward=REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight),
+        reward=reward,
         templates=templates,
         num_solutions=game.num_solutions,
         num_suites=game.num_suites,
         num_tests=game.num_tests,
-        history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
+        history_size=game.history_size if has_book else 0,
         trained_solutions=game.trained_solutions,
         selection=SELECTIONS[game.selection],
         seed=config.seed,

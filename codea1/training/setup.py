@@ -91,9 +91,10 @@ def assemble(config: ConfigDict) -> Components:
         for question in questions:
             if not question.check_script:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-    for question in train if rules.golden else ():
+    needed_by = "method golden" if rules.golden else f"reward {config.game.reward}"
+    for question in train if rules.runs_golden else ():
         if not golden_tests(question):
-            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")
+            raise BadInput(f"question {question.id} has no golden tests that are asserts, which {needed_by} needs.")
     policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)

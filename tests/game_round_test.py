@@ -266,5 +266,24 @@ def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
     assert not [name for name in metrics if name.startswith("test/")]
 
 
+def test_own_kills_and_those_of_hidden_mutants_by_hand():
+    """Of three hidden mutants f(5) == 6 kills one, f(6) == 7 none, and of f(7) == 8 it is not known."""
+    hidden = [[FAIL, PASS, FAIL], [PASS, PASS, INFRA], [NOT_RUN, PASS, PASS]]
+    three = [f"assert f({n}) == {n + 1}" for n in (5, 6, 7)]
+    solutions = [
+        solution(0, [suite(0, [PASS, FAIL], *three[:2]), suite(1, [PASS], three[0])], [], passes_check=False),
+        solution(1, [suite(0, [INFRA], three[0])], [], passes_check=False),
+        solution(2, [suite(0, [FAIL], three[0])], [], passes_check=True),  # its check script does not see the mistake
+        solution(3, [suite(0, [FAIL], three[0])], [], valid=False, passes_check=False),
+    ]
+    solutions[0].suites[0].on_hidden = hidden
+    solutions[0].suites[1].on_hidden = [[], [], []]
+    metrics = statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))
+    assert metrics["test/own_kill_rate"] == 1 / 2
+    assert metrics["test/trivial_rate"] == 1 / 2
+    assert metrics["test/hidden_kill_rate"] == ((1 + 0) / 2 + 0) / 2
+    assert not {"test/own_kill_rate", "test/trivial_rate"} & statistics(played()).keys()
+
+
 def test_an_empty_round_has_metrics():
     assert statistics(Round(0))["book/size"] == 0

@@ -1,6 +1,8 @@
 """Every method as a run of two steps: it is resumed bit for bit, and does what makes it this method."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,6 +75,19 @@ def check_black_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None
 
 def check_self_play(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     shows_no_solution(config, workdir)
+    check_one_policy(config, workdir, trainer)
+
+
+def check_white_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+    programs = {(row["step"], row["question_id"], row["solution"]): row["program"] for row in of_role(workdir, "code")}
+    for row in of_role(workdir, "test"):
+        assert programs[row["step"], row["question_id"], row["solution"]] in row["prompt"]
+    check_one_policy(config, workdir, trainer)
+    for row in promised(workdir)[1:]:
+        assert {"test/trivial_rate", "test/own_kill_rate", "test/hidden_kill_rate"} <= row.keys()
+
+
+def check_one_policy(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     assert trainer._parts.players["code"] is trainer._parts.players["test"]
     states = {name for player in trainer._policies.values() for name in player.states}
     assert states == {"code"}
@@ -127,6 +142,7 @@ def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
 CASES = {
     "black_box": ({"method": "black_box"}, check_black_box),
     "self_play": ({"method": "self_play"}, check_self_play),
+    "self_play_white_box": ({"method": "self_play_white_box", "game": {"hidden_reward": True}}, check_white_box),
     "frozen code": ({"frozen": "code"}, check_frozen),
     "frozen test": ({"frozen": "test"}, check_frozen),
     "simple": ({"game": {"book_total_cap": 3}}, check_simple),
@@ -186,6 +202,25 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     assert "3 more left out: there are no static tests" in capsys.readouterr().out
     code, _, errors = dump(f"--run={tmp_path / 'static'}", f"--output={file}")
     assert (code, "has no Test LLM" in errors) == (2, True)
+
+
+def test_another_test_llm_is_shown_what_the_runs_own_was(micro_config, tmp_path):
+    methods = {
+        "self_play": "black_box",
+        "self_play_white_box": "code_a1",
+        "golden": "code_a1",
+        "black_box": "black_box",
+    }
+    for method in methods:
+        micro_config.method = method
+        RunFolder.open(str(tmp_path / method), micro_config.to_dict())
+    script = (  # in a process of its own: the flags of two programs are one set
+        "import sys; from codea1.runs.folder import RunFolder; from codea1.tools.dump_tests import _config; "
+        "print(*(_config(RunFolder.existing(path), 'elsewhere').method for path in sys.argv[1:]))"
+    )
+    paths = [str(tmp_path / method) for method in methods]
+    ran = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == list(methods.values())
 
 
 @pytest.mark.parametrize(
@@ -273,6 +308,8 @@ def test_shipped_configs_take_every_method():
             assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
+    lengths = [tiny.get_config(f"method={name}").code.max_prompt_length for name in METHODS if "self_play" in name]
+    assert lengths == [tiny.get_config().test.max_prompt_length] * 2
     simple = code_a1.get_config("method=simple")
     assert (simple.test.learning_rate, simple.code.decay, simple.game.book_total_cap) == (1e-5, "constant", 2000)
 

@@ -45,6 +45,7 @@ class Method:
 
 _GENERATED = CodeRewardSource.GENERATED_TESTS
 _TWO = {"code": "code", "test": "test"}
+_ONE = {"code": "code", "test": "code"}
 
 METHODS = {
     "code_a1": Method(_TWO, _GENERATED, sees_solution=True, mistake_book=True),
@@ -62,7 +63,10 @@ METHODS = {
     # role, are dealt at random into the same mini-batches: one loss, the mean over the response tokens of both roles,
     # one KL term to one reference, one optimizer. So the policy makes as many optimizer steps as either player of
     # Code-A1, on the samples of both. The paper leaves its mixing, reward, N and book open.
-    "self_play": Method({"code": "code", "test": "code"}, _GENERATED, mistake_book=True),
+    "self_play": Method(_ONE, _GENERATED, mistake_book=True),
+    # The same policy is shown its own solution when it writes suites for it. It can be paid in both roles by tests that
+    # it passes: the paper says that it comes to write such tests, which is why its Self-Play is a black box.
+    "self_play_white_box": Method(_ONE, _GENERATED, sees_solution=True, mistake_book=True),
 }
 
 

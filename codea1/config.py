@@ -1,8 +1,8 @@
 """The config of a run: every field with its unit and default, and the rules that it must keep.
 
 Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
-sample and learn, how often a run is validated and saved. Ours are `data`, `sandbox`, `model`, `rollout`, `mesh`,
-`watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
+sample and learn, how often a run is validated and saved. Ours are `data`, `noise`, `sandbox`, `model`, `rollout`,
+`mesh`, `watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
 `checkpoint`. docs/differences.md has what differs from the paper all the same.
 
 A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
@@ -123,6 +123,17 @@ def _game() -> ConfigDict:
     return c
 
 
+def _noise() -> ConfigDict:
+    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true.
+
+    A question without mutants keeps its ground truth, and one whose golden tests state no other answer its answers.
+    """
+    c = ConfigDict()
+    c.wrong_truths = 0.0  # share of the questions whose ground truth is one of their paid mutants
+    c.wrong_answers = 0.0  # share of a question's calls that are answered with the answer of a golden test
+    return c
+
+
 def _sandbox() -> ConfigDict:
     """Returns what untrusted programs may use.
 
@@ -189,6 +200,8 @@ def default_config() -> ConfigDict:
     c.data = _data()
 
     c.game = _game()
+
+    c.noise = _noise()
 
     c.code = player(max_prompt_length=4096)
     c.test = player(max_prompt_length=8192)
@@ -309,7 +322,8 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha game.mutant_weight sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers "
+    "sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,

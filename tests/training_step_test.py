@@ -15,7 +15,7 @@ from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
-from codea1.game.signature import AS_WRITTEN
+from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
@@ -167,7 +167,9 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
     for n, lines in enumerate(texts):
         text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
         solutions[1].suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
-    rules = SimpleNamespace(reward=REWARDS[reward](0.5, 3, **options), num_tests=3, hidden_reward=hidden_reward)
+    rules = SimpleNamespace(
+        reward=REWARDS[reward](0.5, 3, **options), num_tests=3, hidden_reward=hidden_reward, wrong_answers=0.0
+    )
     grader = RunsHere({})
     graded = start(_grade_suites(QuestionRecord(question, solutions), solutions[1], rules, grader)).result()
     for suite, each in zip(solutions[1].suites, graded, strict=True):
@@ -217,3 +219,30 @@ def test_cure_runs_wrong_answers_as_they_are_stated():
     # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
     # both pass f(3) == 3.
     assert [suite.reward.total for suite in solution.suites] == pytest.approx([(1 / 2 - 1 / 2) / 3, (2 - 1) / 3])
+
+
+def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_later_step():
+    golden = tuple(f"assert f({n}) == {n + 1}" for n in (70, 80))
+    question = Question("q", None, "", "", TRUTH, "f", golden_tests=golden)
+    lines = [f"assert f({n}) == {n + 1}" for n in range(40)]
+
+    def answers(lines: list[str], wrong_answers: float) -> dict[str, int]:
+        text = "\n".join(["```python", *lines, "```"])
+        solution = SolutionRecord(0, sample(""), extract_program(SAME), True)
+        solution.suites.append(SuiteRecord(0, sample(text), parse_suite(text, "f")))
+        reward = REWARDS["official"](0.5, 40)
+        rules = SimpleNamespace(reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0)
+        record = QuestionRecord(question, [solution], read_signature(TRUTH, "f"))
+        (graded,) = start(_grade_suites(record, solution, rules, RunsHere({}))).result()
+        return {item.parsed.call.text: decode_exact(item.test.expected) for item in graded.marked}
+
+    told = answers(lines, 0.3)
+    changed = {call for call, answer in told.items() if answer in (71, 81)}
+    assert 6 <= len(changed) <= 18
+    assert all(answer == int(call[2:-1]) + 1 for call, answer in told.items() if call not in changed)
+    assert answers(lines[::-1], 0.3) == told  # whatever else is asked, and in whichever order
+    assert answers([line.replace("f(", "f(n=") for line in lines[:9]], 0.3) == {
+        call.replace("f(", "f(n="): told[call] for call in list(told)[:9]
+    }
+    assert answers(lines, 1.0).keys() == {call for call, answer in answers(lines, 1.0).items() if answer in (71, 81)}
+    assert answers(lines, 0.0) == {f"f({n})": n + 1 for n in range(40)}

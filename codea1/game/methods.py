@@ -86,6 +86,7 @@ class Rules:
     seed: int  # of what the game draws itself
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
+    wrong_answers: float  # share of the ground truth's answers that are replaced by wrong ones
     hidden_reward: bool  # check scripts and hidden mutants run, and nobody is paid by them
 
     @property
@@ -120,6 +121,7 @@ def game_rules(config: ConfigDict) -> Rules:
         seed=config.seed,
         questions_per_step=config.questions_per_step,
         max_rounds=game.max_rounds,
+        wrong_answers=config.noise.wrong_answers,
         hidden_reward=game.hidden_reward,
     )
 

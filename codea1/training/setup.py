@@ -12,6 +12,7 @@ from codea1.data.tokenizer import load_tokenizer
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
+from codea1.game.noise import with_wrong_truth
 from codea1.game.prompts import code_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
@@ -91,10 +92,16 @@ def assemble(config: ConfigDict) -> Components:
         for question in questions:
             if not question.check_script:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-    needed_by = "method golden" if rules.golden else f"reward {config.game.reward}"
-    for question in train if rules.runs_golden else ():
+    needing_golden = {
+        f"method {config.method}": rules.golden,
+        f"reward {config.game.reward}": rules.reward.reads_golden,
+        "config.noise.wrong_answers": rules.wrong_answers > 0,
+    }
+    needed_by = " and ".join(what for what, needs in needing_golden.items() if needs)
+    for question in train if needed_by else ():
         if not golden_tests(question):
             raise BadInput(f"question {question.id} has no golden tests that are asserts, which {needed_by} needs.")
+    train = [with_wrong_truth(question, config.noise.wrong_truths, config.seed) for question in train]
     policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)

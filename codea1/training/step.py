@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 
@@ -20,6 +20,7 @@ from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
+from codea1.game.noise import noisy_answer
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA, Others
@@ -277,6 +278,13 @@ def _grade_suites(
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(question.ground_truth, calls)
+    if rules.wrong_answers:
+        keys = [record.signature.key(call) for call in calls]
+        noise = rules.wrong_answers, rules.seed
+        answers = [
+            replace(answer, value=noisy_answer(question, key, answer.value, *noise)) if answer.usable else answer
+            for key, answer in zip(keys, answers, strict=True)
+        ]
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     own = [[item.test for item in items if item.runs] for items in marked]

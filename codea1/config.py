@@ -110,6 +110,7 @@ def _game() -> ConfigDict:
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
     c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure
     c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
+    c.made_mutants = 0  # made of the ground truth for a training question that has none; may be equivalent to it
     c.hidden_reward = False  # also measure solutions by check scripts, and suites by mutants that no reward reads
     c.mistake_book = True  # replay each question's old failures
     c.history_size = 8  # tests replayed per question
@@ -313,7 +314,8 @@ POSITIVE = (
     "{player}.critic.learning_rate"
 )
 NOT_NEGATIVE = (
-    "seed game.history_size game.book_cap game.book_total_cap data.train.limit data.validation.limit data.test.limit "
+    "seed game.made_mutants game.history_size game.book_cap game.book_total_cap "
+    "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "
     "sft.warmup_steps sft.weight_decay sft.misconceptions "

@@ -1,9 +1,11 @@
-"""Labels that are wrong on purpose: how many, which, and which never."""
+"""What is changed of training questions: labels that are wrong on purpose, and mutants that are made."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from codea1.game.mutants import drawn_mutants
 from codea1.game.noise import noisy_answer, with_wrong_truth
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -68,3 +70,26 @@ def test_wrong_answers_need_golden_tests(micro_config, monkeypatch):
     monkeypatch.setattr(setup, "golden_tests", lambda _: [])
     with pytest.raises(BadInput, match=r"no golden tests .* which config\.noise\.wrong_answers needs"):
         setup.assemble(micro_config)
+
+
+def test_training_questions_without_mutants_get_made_ones(micro_config, monkeypatch):
+    load = setup.load_questions
+
+    def without_mutants(source: str, split: str, *others: object, **named: object) -> list[Question]:
+        """The second question of each split alone keeps its mutants."""
+        return [
+            replace(q, mutants=q.mutants if n == 1 else ()) for n, q in enumerate(load(source, split, *others, **named))
+        ]
+
+    monkeypatch.setattr(setup, "load_questions", without_mutants)
+    bare = setup.assemble(micro_config)
+    micro_config.game.made_mutants = 3
+    made = setup.assemble(micro_config)
+    for n, (question, before) in enumerate(zip(made.train, bare.train, strict=True)):
+        drawn = drawn_mutants(question.ground_truth, 3, question.id)
+        assert question == replace(before, mutants=before.mutants if n == 1 else drawn)
+        assert n == 1 or (len(question.paid_mutants), len(question.hidden_mutants)) == (2, 1)
+    assert (made.validation, made.test) == (bare.validation, bare.test)
+    micro_config.noise.wrong_truths = 1.0
+    noisy = setup.assemble(micro_config)
+    assert all(q.ground_truth in before.paid_mutants for q, before in zip(noisy.train, made.train, strict=True))

@@ -15,7 +15,7 @@ from codea1.values import answers_equal
 def with_wrong_truth(question: Question, share: float, seed: int) -> Question:
     """Returns the question, with probability `share` with one of its paid mutants as its ground truth.
 
-    A question without paid mutants keeps its own.
+    A question without paid mutants keeps its own. The mutant stays among the paid ones, where no right test kills it.
     """
     draw = random.Random(f"wrong truth/{seed}/{question.id}")
     if draw.random() >= share or not question.paid_mutants:

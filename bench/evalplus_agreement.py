@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codea1.evaluation.evalplus import DATASETS, EvalPlus, Problem, load_problems
-from codea1.evaluation.mutants import flip_one_operator
+from codea1.game.mutants import flip_one_operator
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO

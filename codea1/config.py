@@ -1,8 +1,8 @@
 """The config of a run: every field with its unit and default, and the rules that it must keep.
 
 Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
-sample and learn, how often a run is validated and saved. Ours are `data`, `sandbox`, `model`, `rollout`, `mesh`,
-`watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
+sample and learn, how often a run is validated and saved. Ours are `data`, `noise`, `sandbox`, `model`, `rollout`,
+`mesh`, `watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
 `checkpoint`. docs/differences.md has what differs from the paper all the same.
 
 A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
-from codea1.game.rewards import REWARDS
+from codea1.game.rewards import REWARDS, Others
 from codea1.game.selection import SELECTIONS
 from codea1.runs.folder import RunFolder, leaves
 from codea1.runtime.errors import BadInput
@@ -108,8 +108,9 @@ def _game() -> ConfigDict:
     c.num_suites = 8  # N: suites per solution
     c.num_tests = 8  # K: tests asked for in a suite
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
-    c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part
+    c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure
     c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
+    c.made_mutants = 0  # made of the ground truth for a training question that has none; may be equivalent to it
     c.hidden_reward = False  # also measure solutions by check scripts, and suites by mutants that no reward reads
     c.mistake_book = True  # replay each question's old failures
     c.history_size = 8  # tests replayed per question
@@ -120,6 +121,17 @@ def _game() -> ConfigDict:
     c.selection = "variance"  # of codea1.game.selection: which: those of most "variance" (TOPVAR), "learnability", ...
     c.max_rounds = 1  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
+    return c
+
+
+def _noise() -> ConfigDict:
+    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true.
+
+    A question without mutants keeps its ground truth, and one whose golden tests state no other answer its answers.
+    """
+    c = ConfigDict()
+    c.wrong_truths = 0.0  # share of the questions whose ground truth is one of their paid mutants
+    c.wrong_answers = 0.0  # share of a question's calls that are answered with the answer of a golden test
     return c
 
 
@@ -190,6 +202,8 @@ def default_config() -> ConfigDict:
     c.data = _data()
 
     c.game = _game()
+
+    c.noise = _noise()
 
     c.code = player(max_prompt_length=4096)
     c.test = player(max_prompt_length=8192)
@@ -301,7 +315,8 @@ POSITIVE = (
     "{player}.critic.learning_rate"
 )
 NOT_NEGATIVE = (
-    "seed game.history_size game.book_cap game.book_total_cap data.train.limit data.validation.limit data.test.limit "
+    "seed game.made_mutants game.history_size game.book_cap game.book_total_cap "
+    "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "
     "sft.warmup_steps sft.weight_decay sft.misconceptions "
@@ -310,7 +325,8 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha game.mutant_weight sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers "
+    "sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
@@ -381,6 +397,9 @@ def validate(config: ConfigDict) -> None:
         config.game.trained_solutions <= config.game.num_solutions,
         f"not exceed config.game.num_solutions, which is {config.game.num_solutions}",
     )
+    reward = REWARDS[config.game.reward](config.game.alpha, config.game.num_tests, config.game.mutant_weight)
+    pays_mutants = reward.others is Others.MUTANTS or not config.game.mutant_weight
+    check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
     method = METHODS[config.method]

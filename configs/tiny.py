@@ -16,8 +16,8 @@ method= is one of codea1/game/methods.py, or
   sft     for codea1.sft: the SFT Test LLM. It goes on from the warm start for 150 steps on 64 expert suites each, about
           planted misconceptions in programs for the training questions: 9,600 suites, as many as train Code-A1's
 
-The warm start teaches both prompts of the Test LLM, with the solution in sight and without. With self_play one policy
-has the code player's settings and room for both roles' answers.
+The warm start teaches both prompts of the Test LLM, with the solution in sight and without. With self_play, or
+self_play_white_box, one policy has the code player's settings and room for both roles' answers.
 docs/methods.md has the commands.
 """
 
@@ -86,7 +86,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.sft.learning_rate = 5e-4
         c.sft.warmup_steps = 5
         c.sft.expert_suites = 1.0
-    if arg.method == "self_play":
+    if arg.method in ("self_play", "self_play_white_box"):
         c.code.max_prompt_length, c.code.max_response_length = c.test.max_prompt_length, c.test.max_response_length
         c.code.row_lengths = (32, *c.test.row_lengths)
     return c

@@ -15,6 +15,7 @@ GENERATED, GOLDEN, STATIC = CodeRewardSource
         ("static_tests", ("code",), STATIC, False, False),
         ("black_box", ("code", "test"), GENERATED, False, True),
         ("self_play", ("code",), GENERATED, False, True),
+        ("self_play_white_box", ("code",), GENERATED, True, True),
     ],
 )
 def test_methods(name, policies, code_reward, sees_solution, mistake_book):

@@ -168,7 +168,7 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
     book = MistakeBook()
     Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update_book(book)
     right, replaced = make(1, 2), make(2, 3)
-    assert book.retrieve("q", 9) == ([right] if policy in ("strict", "simple") else [right, replaced])
+    assert book.retrieve("q", 9) == ([right, replaced] if policy in ("official", "strict_tests") else [right])
 
 
 def test_rows_are_json_and_tell_the_whole_story():
@@ -246,6 +246,16 @@ def test_statistics_by_hand():
     assert sum(value for name, value in metrics.items() if name.startswith("verdict/")) == pytest.approx(1)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "valid", "passes"),
+    [([PASS, PASS], True, True), ([PASS, NOT_RUN], True, False), ([PASS, INFRA], True, None), ([PASS], None, None)],
+)
+def test_a_solution_passes_golden_tests_when_it_passes_all(verdicts, valid, passes):
+    record = solution(0, [], [], valid)
+    record.golden = [GradedTest(make(n, n + 1), verdict) for n, verdict in enumerate(verdicts)]
+    assert record.passes_golden is passes
+
+
 def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
     record = solution(0, [], [])
     record.golden = [GradedTest(make(0, 1), PASS), GradedTest(make(1, 2), FAIL)]
@@ -254,6 +264,25 @@ def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
     assert (metrics["code/reward"], metrics["code/pass_rate_golden"]) == (0.5, 0.5)
     assert (metrics["code/group_zero_std_frac"], metrics["code/prompt_too_long"]) == (1.0, 1.0)
     assert not [name for name in metrics if name.startswith("test/")]
+
+
+def test_own_kills_and_those_of_hidden_mutants_by_hand():
+    """Of three hidden mutants f(5) == 6 kills one, f(6) == 7 none, and of f(7) == 8 it is not known."""
+    hidden = [[FAIL, PASS, FAIL], [PASS, PASS, INFRA], [NOT_RUN, PASS, PASS]]
+    three = [f"assert f({n}) == {n + 1}" for n in (5, 6, 7)]
+    solutions = [
+        solution(0, [suite(0, [PASS, FAIL], *three[:2]), suite(1, [PASS], three[0])], [], passes_check=False),
+        solution(1, [suite(0, [INFRA], three[0])], [], passes_check=False),
+        solution(2, [suite(0, [FAIL], three[0])], [], passes_check=True),  # its check script does not see the mistake
+        solution(3, [suite(0, [FAIL], three[0])], [], valid=False, passes_check=False),
+    ]
+    solutions[0].suites[0].on_hidden = hidden
+    solutions[0].suites[1].on_hidden = [[], [], []]
+    metrics = statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))
+    assert metrics["test/own_kill_rate"] == 1 / 2
+    assert metrics["test/trivial_rate"] == 1 / 2
+    assert metrics["test/hidden_kill_rate"] == ((1 + 0) / 2 + 0) / 2
+    assert not {"test/own_kill_rate", "test/trivial_rate"} & statistics(played()).keys()
 
 
 def test_an_empty_round_has_metrics():

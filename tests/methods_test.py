@@ -1,6 +1,9 @@
 """Every method as a run of two steps: it is resumed bit for bit, and does what makes it this method."""
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -17,6 +20,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
+from codea1.training import setup
 from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
@@ -71,6 +75,19 @@ def check_black_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None
 
 def check_self_play(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     shows_no_solution(config, workdir)
+    check_one_policy(config, workdir, trainer)
+
+
+def check_white_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+    programs = {(row["step"], row["question_id"], row["solution"]): row["program"] for row in of_role(workdir, "code")}
+    for row in of_role(workdir, "test"):
+        assert programs[row["step"], row["question_id"], row["solution"]] in row["prompt"]
+    check_one_policy(config, workdir, trainer)
+    for row in promised(workdir)[1:]:
+        assert {"test/trivial_rate", "test/own_kill_rate", "test/hidden_kill_rate"} <= row.keys()
+
+
+def check_one_policy(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     assert trainer._parts.players["code"] is trainer._parts.players["test"]
     states = {name for player in trainer._policies.values() for name in player.states}
     assert states == {"code"}
@@ -111,12 +128,25 @@ def check_simple(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
         np.testing.assert_allclose([row["advantage"] for row in found], expected, 1e-6)
 
 
+def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+    # Golden tests pay the Code LLM and nothing is replayed; suites of two tests are paid on the question's solutions.
+    assert trainer._book.size == 0
+    for row in of_role(workdir, "code"):
+        assert row["golden"]
+        assert not row["history"]
+        assert row["reward"] == sum(run["verdict"] == "pass" for run in row["golden"]) / len(row["golden"])
+    assert {row["reward"] for row in of_role(workdir, "test")} <= {number / 4 for number in range(-4, 5)}
+    assert len({row["reward"] for row in of_role(workdir, "test")}) > 1
+
+
 CASES = {
     "black_box": ({"method": "black_box"}, check_black_box),
     "self_play": ({"method": "self_play"}, check_self_play),
+    "self_play_white_box": ({"method": "self_play_white_box", "game": {"hidden_reward": True}}, check_white_box),
     "frozen code": ({"frozen": "code"}, check_frozen),
     "frozen test": ({"frozen": "test"}, check_frozen),
     "simple": ({"game": {"book_total_cap": 3}}, check_simple),
+    "cure": ({"method": "self_play", "game": {"reward": "cure"}}, check_cure),
 }
 
 
@@ -174,6 +204,25 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     assert (code, "has no Test LLM" in errors) == (2, True)
 
 
+def test_another_test_llm_is_shown_what_the_runs_own_was(micro_config, tmp_path):
+    methods = {
+        "self_play": "black_box",
+        "self_play_white_box": "code_a1",
+        "golden": "code_a1",
+        "black_box": "black_box",
+    }
+    for method in methods:
+        micro_config.method = method
+        RunFolder.open(str(tmp_path / method), micro_config.to_dict())
+    script = (  # in a process of its own: the flags of two programs are one set
+        "import sys; from codea1.runs.folder import RunFolder; from codea1.tools.dump_tests import _config; "
+        "print(*(_config(RunFolder.existing(path), 'elsewhere').method for path in sys.argv[1:]))"
+    )
+    paths = [str(tmp_path / method) for method in methods]
+    ran = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == list(methods.values())
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -185,12 +234,24 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
         ({"data": {"static_tests": "x.jsonl"}}, "be empty with others"),
         ({"method": "self_play", "code": {"mini_batches": 3}}, "divide the 8 sequences"),
         ({"method": "nothing"}, "config.method is 'nothing'"),
+        ({"game": {"reward": "utrl", "mutant_weight": 0.5}}, "the reward utrl reads no mutants"),
     ],
 )
 def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence):
     micro_config.update(changes)
     with pytest.raises(BadInput, match=sentence):
         validate(micro_config)
+
+
+def test_a_reward_that_reads_golden_tests_refuses_a_question_without_any(micro_config, monkeypatch):
+    questions = setup.questions_of(micro_config, "train")
+    bare = [*questions[:-1], replace(questions[-1], golden_tests=("assert g(1)",))]
+    monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare)
+    micro_config.game.reward = "cure"
+    with pytest.raises(BadInput, match=f"question {bare[-1].id} has no golden tests .* which reward cure needs"):
+        assemble(micro_config)
+    micro_config.game.reward = "utrl"
+    assemble(micro_config)
 
 
 def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config, tmp_path):
@@ -247,6 +308,8 @@ def test_shipped_configs_take_every_method():
             assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
+    lengths = [tiny.get_config(f"method={name}").code.max_prompt_length for name in METHODS if "self_play" in name]
+    assert lengths == [tiny.get_config().test.max_prompt_length] * 2
     simple = code_a1.get_config("method=simple")
     assert (simple.test.learning_rate, simple.code.decay, simple.game.book_total_cap) == (1e-5, "constant", 2000)
 

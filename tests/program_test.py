@@ -137,6 +137,8 @@ def test_the_default_config_is_possible():
     ("key", "value"),
     [
         ("game.alpha", 1.5),
+        ("noise.wrong_truths", -0.1),
+        ("noise.wrong_answers", 1.5),
         ("game.reward", "generous"),
         ("game.book_cap", -1),
         ("game.book_policy", "oldest"),

@@ -1,21 +1,27 @@
 """A round: how programs are read; what hosts, here threads, replay and learn from the Mistake Book."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
+from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
-from codea1.game.signature import AS_WRITTEN
+from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.rollout.engine import Sample
+from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
-from codea1.training.step import Step
+from codea1.sandbox.host.grading import GroundTruthAnswer
+from codea1.training.step import Step, _grade_suites
+from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
 from tests.mistake_books import joined, make
@@ -83,7 +89,14 @@ def test_without_a_book_nothing_is_told():
 
 @pytest.mark.parametrize(
     ("reward", "program"),
-    [("official", "```\nx = 1\n```"), ("strict", "x = 1"), ("strict_tests", "x = 1"), ("simple", "x = 1")],
+    [
+        ("official", "```\nx = 1\n```"),
+        ("strict", "x = 1"),
+        ("strict_tests", "x = 1"),
+        ("simple", "x = 1"),
+        ("utrl", "x = 1"),
+        ("cure", "x = 1"),
+    ],
 )
 def test_a_program_is_read_as_the_reward_reads_it(reward, program):
     player = SimpleNamespace(
@@ -96,7 +109,7 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         reward=REWARDS[reward](0.5, 8),
         templates=DEFAULT,
         num_solutions=1,
-        golden=False,
+        runs_golden=False,
         max_rounds=1,
         hidden_reward=False,
     )
@@ -105,3 +118,131 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
     question = Question("q0", None, "", "", "", "f")
     ((_, solution),) = step.sample_solutions([question], {"q0": []})
     assert solution.program.source == program
+
+
+@dataclass
+class RunsHere:
+    """A grader that runs programs in this process, and remembers on which tests."""
+
+    ran: dict[str, list[str]]
+
+    def ground_truth(self, program: str, calls: Sequence[Call]) -> Future:
+        answers = [encode_exact(value(program, call)) for call in calls]
+        return done([GroundTruthAnswer(True, answer, "", 0.0) for answer in answers])
+
+    def grade(self, program: str, tests: Sequence[CallTest]) -> Future:
+        self.ran[program] = [test.text for test in tests]
+        passed = [answers_equal(encode_exact(value(program, test.call)), test.expected) for test in tests]
+        return done(SimpleNamespace(verdicts=[Verdict.PASS if each else Verdict.FAIL for each in passed]))
+
+
+def value(program: str, call: Call) -> object:
+    names: dict = {}
+    exec(program, names)
+    positional, named = decode_exact(call.arguments)
+    return names[call.entry_point](*positional, **named)
+
+
+def done(result: object) -> Future:
+    future: Future = Future()
+    future.set_result(result)
+    return future
+
+
+def program(expression: str) -> str:
+    return f"def f(n):\n    return {expression}"
+
+
+TRUTH, SAME, ZERO, FLAT = (program(each) for each in ("n + 1", "n", "0", "min(n, 2) + 1"))
+
+
+def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[SolutionRecord, dict[str, list[str]]]:
+    """Two suites on the second of three solutions, graded as a step does it, and the tests that each program ran."""
+    mutants = (FLAT, ZERO, program("-n"), SAME)
+    question = Question("q", None, "", "", TRUTH, "f", mutants=mutants)
+    solutions = [
+        SolutionRecord(m, sample(""), extract_program(each), True) for m, each in enumerate((TRUTH, SAME, FLAT))
+    ]
+    texts = [("f(1) == 2", "f(2) == 2", "f(1) == 2"), ("f(5) == 6", "f(3) == 3", "f(4) == 5", "f(2) == 3")]
+    for n, lines in enumerate(texts):
+        text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
+        solutions[1].suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
+    rules = SimpleNamespace(
+        reward=REWARDS[reward](0.5, 3, **options), num_tests=3, hidden_reward=hidden_reward, wrong_answers=0.0
+    )
+    grader = RunsHere({})
+    graded = start(_grade_suites(QuestionRecord(question, solutions), solutions[1], rules, grader)).result()
+    for suite, each in zip(solutions[1].suites, graded, strict=True):
+        suite.marked, suite.verdicts = each.marked, each.verdicts
+        suite.on_others, suite.on_hidden = each.on_others, each.on_hidden
+    return solutions[1], grader.ran
+
+
+PASS, FAIL = Verdict.PASS, Verdict.FAIL
+
+
+def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too():
+    solution, ran = graded_suites("strict_tests", hidden_reward=True, mutant_weight=0.5)
+    right = [f"assert f({n}) == {n + 1}" for n in (1, 5, 4)]
+    assert all(ran[mutant] == right for mutant in (FLAT, ZERO, program("-n")))
+    first, second = solution.suites
+    assert first.on_others == [[PASS], [FAIL]]
+    assert second.on_others == [[FAIL, FAIL], [FAIL, FAIL]]
+    assert first.hidden_kills == second.hidden_kills == [True, True]
+    assert first.verdicts == [FAIL, FAIL]  # on its own solution f(2) runs too, with the ground truth's answer
+    solution.assign_rewards(REWARDS["strict_tests"](0.5, 3, mutant_weight=0.5))
+    assert [suite.reward.adversarial for suite in solution.suites] == [
+        (1 / 3) / 2 + (1 / 2) / 2,
+        (2 / 3) / 2 + (2 / 2) / 2,
+    ]
+
+
+def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():
+    solution, ran = graded_suites("strict", hidden_reward=False)
+    assert set(ran) == {SAME}
+    assert all(suite.on_others == suite.on_hidden == [] for suite in solution.suites)
+
+
+def test_utrl_runs_all_right_tests_on_every_solution_of_the_question():
+    solution, ran = graded_suites("utrl", hidden_reward=False)
+    assert ran[TRUTH] == ran[FLAT] == [f"assert f({n}) == {n + 1}" for n in (1, 5, 4, 2)]
+    solution.assign_rewards(REWARDS["utrl"](0.5, 3))
+    # One right test of two different ones, then three of four; the first fails one solution of three, those two.
+    assert [suite.reward.terms for suite in solution.suites] == [(1 / 3, 1 / 3, 1.0), (3 / 4, 2 / 3, 1.0)]
+
+
+def test_cure_runs_wrong_answers_as_they_are_stated():
+    solution, ran = graded_suites("cure", hidden_reward=False)
+    stated = ["f(1) == 2", "f(2) == 2", "f(5) == 6", "f(3) == 3", "f(4) == 5"]
+    assert ran[TRUTH] == ran[FLAT] == [f"assert {each}" for each in stated]
+    solution.assign_rewards(REWARDS["cure"](0.5, 3), peers=(True, False, False))
+    # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
+    # both pass f(3) == 3.
+    assert [suite.reward.total for suite in solution.suites] == pytest.approx([(1 / 2 - 1 / 2) / 3, (2 - 1) / 3])
+
+
+def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_later_step():
+    golden = tuple(f"assert f({n}) == {n + 1}" for n in (70, 80))
+    question = Question("q", None, "", "", TRUTH, "f", golden_tests=golden)
+    lines = [f"assert f({n}) == {n + 1}" for n in range(40)]
+
+    def answers(lines: list[str], wrong_answers: float) -> dict[str, int]:
+        text = "\n".join(["```python", *lines, "```"])
+        solution = SolutionRecord(0, sample(""), extract_program(SAME), True)
+        solution.suites.append(SuiteRecord(0, sample(text), parse_suite(text, "f")))
+        reward = REWARDS["official"](0.5, 40)
+        rules = SimpleNamespace(reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0)
+        record = QuestionRecord(question, [solution], read_signature(TRUTH, "f"))
+        (graded,) = start(_grade_suites(record, solution, rules, RunsHere({}))).result()
+        return {item.parsed.call.text: decode_exact(item.test.expected) for item in graded.marked}
+
+    told = answers(lines, 0.3)
+    changed = {call for call, answer in told.items() if answer in (71, 81)}
+    assert 6 <= len(changed) <= 18
+    assert all(answer == int(call[2:-1]) + 1 for call, answer in told.items() if call not in changed)
+    assert answers(lines[::-1], 0.3) == told  # whatever else is asked, and in whichever order
+    assert answers([line.replace("f(", "f(n=") for line in lines[:9]], 0.3) == {
+        call.replace("f(", "f(n="): told[call] for call in list(told)[:9]
+    }
+    assert answers(lines, 1.0).keys() == {call for call, answer in answers(lines, 1.0).items() if answer in (71, 81)}
+    assert answers(lines, 0.0) == {f"f({n})": n + 1 for n in range(40)}

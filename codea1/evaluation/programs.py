@@ -15,8 +15,8 @@ from codea1.evaluation.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBench
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
 from codea1.evaluation.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
-from codea1.evaluation.mutants import flip_one_operator
 from codea1.evaluation.statistics import pass_at_k_of
+from codea1.game.mutants import flip_one_operator
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
 from codea1.players.policy import Policy

@@ -53,6 +53,11 @@ class MarkedAssert:
         """What runs on the solution: the call with the ground truth's answer; None where the call does not run."""
         return CallTest(self.parsed.call, self.truth) if self.runs else None
 
+    @property
+    def stated(self) -> CallTest | None:
+        """The test with the answer that it states; None for what is rejected."""
+        return self.test if self.is_right else self.parsed.test
+
 
 def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
     """Marks every assert as the Code-A1 reference implementation does.

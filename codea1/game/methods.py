@@ -45,6 +45,7 @@ class Method:
 
 _GENERATED = CodeRewardSource.GENERATED_TESTS
 _TWO = {"code": "code", "test": "test"}
+_ONE = {"code": "code", "test": "code"}
 
 METHODS = {
     "code_a1": Method(_TWO, _GENERATED, sees_solution=True, mistake_book=True),
@@ -62,7 +63,10 @@ METHODS = {
     # role, are dealt at random into the same mini-batches: one loss, the mean over the response tokens of both roles,
     # one KL term to one reference, one optimizer. So the policy makes as many optimizer steps as either player of
     # Code-A1, on the samples of both. The paper leaves its mixing, reward, N and book open.
-    "self_play": Method({"code": "code", "test": "code"}, _GENERATED, mistake_book=True),
+    "self_play": Method(_ONE, _GENERATED, mistake_book=True),
+    # The same policy is shown its own solution when it writes suites for it. It can be paid in both roles by tests that
+    # it passes: the paper says that it comes to write such tests, which is why its Self-Play is a black box.
+    "self_play_white_box": Method(_ONE, _GENERATED, sees_solution=True, mistake_book=True),
 }
 
 
@@ -82,12 +86,18 @@ class Rules:
     seed: int  # of what the game draws itself
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
+    wrong_answers: float  # share of the ground truth's answers that are replaced by wrong ones
     hidden_reward: bool  # check scripts and hidden mutants run, and nobody is paid by them
 
     @property
     def golden(self) -> bool:
-        """Whether fixed tests pay the Code LLM."""
+        """Whether fixed tests pay the Code LLM, and there is no Test LLM."""
         return self.method.code_reward is not CodeRewardSource.GENERATED_TESTS
+
+    @property
+    def runs_golden(self) -> bool:
+        """Whether solutions run on fixed tests, in the place of replayed ones."""
+        return self.golden or self.reward.reads_golden
 
 
 def game_rules(config: ConfigDict) -> Rules:
@@ -96,19 +106,22 @@ def game_rules(config: ConfigDict) -> Rules:
     templates = _templates(game.prompts)
     if "test" in method.roles and not method.sees_solution and not templates.black_box:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
+    reward = REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight)
+    has_book = game.mistake_book and method.mistake_book and reward.reads_history
     return Rules(
         method=method,
-        reward=REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight),
+        reward=reward,
         templates=templates,
         num_solutions=game.num_solutions,
         num_suites=game.num_suites,
         num_tests=game.num_tests,
-        history_size=game.history_size if game.mistake_book and method.mistake_book else 0,
+        history_size=game.history_size if has_book else 0,
         trained_solutions=game.trained_solutions,
         selection=SELECTIONS[game.selection],
         seed=config.seed,
         questions_per_step=config.questions_per_step,
         max_rounds=game.max_rounds,
+        wrong_answers=config.noise.wrong_answers,
         hidden_reward=game.hidden_reward,
     )
 

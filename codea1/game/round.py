@@ -22,6 +22,7 @@ from codea1.game.rewards import (
     SuiteOutcome,
     SuiteReward,
     golden_reward,
+    killed,
 )
 from codea1.game.selection import SuiteGroup, select
 from codea1.game.signature import AS_WRITTEN, Signature
@@ -57,8 +58,10 @@ class SuiteRecord:
     parsed: ParsedSuite
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
-    paid_kills: list[Kill] = field(default_factory=list)  # of the question's mutants that rewards may read, where run
-    hidden_kills: list[Kill] = field(default_factory=list)  # of those that no reward reads
+    on_others: list[list[Verdict]] = field(default_factory=list)  # by program of the reward's `others`, of its tests
+    on_hidden: list[list[Verdict]] = field(
+        default_factory=list
+    )  # by hidden mutant, of the right tests among the first K
     reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
@@ -68,6 +71,11 @@ class SuiteRecord:
     def masked(self) -> bool:
         """Whether the sample has no reward to learn from."""
         return self.reward is None or self.reward.total is None
+
+    @property
+    def hidden_kills(self) -> list[Kill]:
+        """Which of the mutants that no reward reads fail a right test, where they were run."""
+        return [killed(verdicts) for verdicts in self.on_hidden]
 
     @property
     def tests(self) -> list[CallTest]:
@@ -109,12 +117,31 @@ class SolutionRecord:
         """Whether the sample has no reward to learn from."""
         return self.reward is None or self.reward.total is None
 
-    def assign_rewards(self, reward: Reward) -> None:
-        """Gives the solution and its suites their rewards; all verdicts must be in."""
+    @property
+    def passes_golden(self) -> bool | None:
+        """Whether it passes all golden tests; None: the sandbox failed, or has not run it yet."""
+        verdicts = [graded.verdict for graded in self.golden]
+        if self.program_valid is None or Verdict.INFRA in verdicts:
+            return None
+        return self.program_valid and all(verdict is Verdict.PASS for verdict in verdicts)
+
+    def assign_rewards(self, reward: Reward, peers: tuple[bool | None, ...] = ()) -> None:
+        """Gives the solution and its suites their rewards; all verdicts must be in.
+
+        `peers` are the `passes_golden` of all solutions of the question.
+        """
         suites = tuple(
-            SuiteOutcome.of(each.parsed, each.marked, each.verdicts, each.paid_kills) for each in self.suites
+            SuiteOutcome.of(each.parsed, each.marked, each.verdicts, reward.for_others(each.marked), each.on_others)
+            for each in self.suites
         )
-        outcome = SolutionOutcome(self.program_valid, suites, tuple(graded.verdict for graded in self.history))
+        outcome = SolutionOutcome(
+            self.program_valid,
+            suites,
+            history=tuple(graded.verdict for graded in self.history),
+            golden=tuple(graded.verdict for graded in self.golden),
+            peers=peers,
+            fenced=self.program.fenced,
+        )
         self.reward = reward.code_reward(outcome)
         for suite, suite_outcome in zip(self.suites, suites, strict=True):
             suite.reward = reward.test_reward(outcome, suite_outcome)

@@ -9,7 +9,7 @@ import numpy as np
 
 from codea1.game.calls import Call, source_of
 from codea1.game.marks import Mark, MarkedAssert
-from codea1.game.rewards import FAILED, MASK_REASONS, mean
+from codea1.game.rewards import FAILED, MASK_REASONS, killed, mean
 from codea1.game.round import GradedTest, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.values import decode_exact
 from codea1.values.verdict import Verdict
@@ -155,15 +155,20 @@ def _suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:
     paid = [suite.reward for suite in suites if not suite.masked]
     marks = Counter(item.mark for suite in suites for item in suite.marked)
     # On a program that cannot be loaded every test fails, which says nothing about the tests.
-    judged = [suite for solution in solutions if solution.program_valid for suite in solution.suites]
+    valid = [solution for solution in solutions if solution.program_valid]
+    judged = [suite for solution in valid for suite in solution.suites]
+    of_wrong = [suite for solution in valid if solution.passes_check is False for suite in solution.suites]
+    kills_of_right_tests = [killed(ran) for suite in suites for ran in zip(*suite.on_hidden, strict=True)]
     runs = Counter(verdict for suite in judged for verdict in suite.verdicts)
     written = marks.total() - marks[Mark.DROPPED] - marks[Mark.SURPLUS]
-    killed = sum(runs[verdict] for verdict in FAILED)
+    num_killed = sum(runs[verdict] for verdict in FAILED)
     return {
         "test/validity": mean(reward.validity for reward in paid),
         "test/adversarial": mean(reward.adversarial for reward in paid),
         "test/hidden_kill_rate": mean(mean(suite.hidden_kills) for suite in suites),
-        "test/kill_rate": _share(killed, killed + runs[Verdict.PASS]),
+        "test/own_kill_rate": mean(None if Verdict.INFRA in suite.verdicts else suite.exposes for suite in of_wrong),
+        "test/trivial_rate": mean(None if kills is None else not kills for kills in kills_of_right_tests),
+        "test/kill_rate": _share(num_killed, num_killed + runs[Verdict.PASS]),
         "test/answer_mismatch_rate": _share(marks[Mark.WRONG_ANSWER], marks[Mark.WRONG_ANSWER] + marks[Mark.RIGHT]),
         "test/duplicate_rate": _share(marks[Mark.DUPLICATE], written),
         "test/rejected_rate": _share(marks[Mark.REJECTED], written),

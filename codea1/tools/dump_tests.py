@@ -73,7 +73,8 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
     if config.frozen == "code":
         raise BadInput(f"{folder.path} has no Code LLM in its checkpoints, which --test_model needs: it is frozen.")
     if len(method.policies) == 1:
-        config.method = "black_box" if "test" in method.roles else "code_a1"
+        is_black_box = "test" in method.roles and not method.sees_solution
+        config.method = "black_box" if is_black_box else "code_a1"
     config.test.model, config.test.shape, config.frozen = test_model, "", "test"
     return config
 

@@ -1,7 +1,7 @@
 """The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ml_collections import ConfigDict
 
@@ -12,6 +12,8 @@ from codea1.data.tokenizer import load_tokenizer
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
+from codea1.game.mutants import drawn_mutants
+from codea1.game.noise import with_wrong_truth
 from codea1.game.prompts import code_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
@@ -91,9 +93,18 @@ def assemble(config: ConfigDict) -> Components:
         for question in questions:
             if not question.check_script:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-    for question in train if rules.golden else ():
+    needing_golden = {
+        f"method {config.method}": rules.golden,
+        f"reward {config.game.reward}": rules.reward.reads_golden,
+        "config.noise.wrong_answers": rules.wrong_answers > 0,
+    }
+    needed_by = " and ".join(what for what, needs in needing_golden.items() if needs)
+    for question in train if needed_by else ():
         if not golden_tests(question):
-            raise BadInput(f"question {question.id} has no golden tests that are asserts, which method golden needs.")
+            raise BadInput(f"question {question.id} has no golden tests that are asserts, which {needed_by} needs.")
+    if config.game.made_mutants:
+        train = [_with_made_mutants(question, config.game.made_mutants) for question in train]
+    train = [with_wrong_truth(question, config.noise.wrong_truths, config.seed) for question in train]
     policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
@@ -105,6 +116,13 @@ def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
+
+
+def _with_made_mutants(question: Question, count: int) -> Question:
+    """Returns a question without stored mutants with so many made of its ground truth, the same in every run."""
+    if question.mutants:
+        return question
+    return replace(question, mutants=drawn_mutants(question.ground_truth, count, question.id))
 
 
 def questions_of(config: ConfigDict, name: str) -> list[Question]:

@@ -9,9 +9,9 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from codea1.data.feed import QuestionFeed
 from codea1.game.answers import parse_suite
@@ -20,9 +20,10 @@ from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
+from codea1.game.noise import noisy_answer
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, INFRA, Kill
+from codea1.game.rewards import INFRA, Others
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import statistics
 from codea1.learn.batch import TrainSample
@@ -41,12 +42,12 @@ Solved = tuple[QuestionRecord, SolutionRecord]
 
 @dataclass(frozen=True)
 class GradedSuite:
-    """What becomes of a suite: its asserts, in order the verdicts of those that ran, and the mutants killed."""
+    """What becomes of a suite: its asserts, in order the verdicts of those that ran, and those on other programs."""
 
     marked: list[MarkedAssert]
     verdicts: list[Verdict]
-    paid_kills: list[Kill]
-    hidden_kills: list[Kill]
+    on_others: list[list[Verdict]]
+    on_hidden: list[list[Verdict]]
 
 
 class Step:
@@ -138,7 +139,7 @@ class Step:
                 solution = SolutionRecord(sample.index, answer, rules.reward.read_program(answer.text))
                 record.solutions.append(solution)
                 solved.append((record, solution))
-                tests = golden_tests(record.question) if rules.golden else history[record.question.id]
+                tests = golden_tests(record.question) if rules.runs_golden else history[record.question.id]
                 self._gradings.append((solution, tests))
                 grade = partial(start, _grade_solution(record.question, solution, tests, rules, self._grader))
                 self._shares.add(record.question.id, grade)
@@ -184,12 +185,12 @@ class Step:
             if tests is None:
                 for suite, graded in zip(solution.suites, result, strict=True):
                     suite.marked, suite.verdicts = graded.marked, graded.verdicts
-                    suite.paid_kills, suite.hidden_kills = graded.paid_kills, graded.hidden_kills
+                    suite.on_others, suite.on_hidden = graded.on_others, graded.on_hidden
             else:
                 grading, solution.passes_check = result
                 solution.program_valid, solution.lost = grading.program_valid, grading.lost
                 runs = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
-                if self._rules.golden:
+                if self._rules.runs_golden:
                     solution.golden = runs
                 else:
                     solution.history = runs
@@ -200,11 +201,13 @@ class Step:
         Raises BadInput as `require_judged` does where the sandbox masks every program's reward, and where a host
         sampled or judged something else than the others.
         """
-        for solution in self._batch.solutions:
-            if self._rules.golden:
-                solution.assign_golden_reward()
-            else:
-                solution.assign_rewards(self._rules.reward)
+        for record in self._batch.questions:
+            peers = tuple(solution.passes_golden for solution in record.solutions)
+            for solution in record.solutions:
+                if self._rules.golden:
+                    solution.assign_golden_reward()
+                else:
+                    solution.assign_rewards(self._rules.reward, peers)
         with self._hosts.agreed():
             reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in self._batch.solutions]
             require_judged(reasons, f"programs of step {self.number}")
@@ -234,8 +237,7 @@ class Step:
             self.round.train_on_first(self._rules.questions_per_step)
         _assign_advantages(self.round.code_groups(), self._players["code"], (1.0,))
         if "test" in self._players:
-            alpha = self._rules.reward.alpha
-            _assign_advantages(self.round.test_groups(), self._players["test"], (alpha, 1 - alpha, 1.0))
+            _assign_advantages(self.round.test_groups(), self._players["test"], self._rules.reward.weights)
         self.metrics |= statistics(self.round)
 
     def learn(self, player: Player) -> None:
@@ -261,35 +263,45 @@ def _grade_suites(
 ) -> Awaiting[list[GradedSuite]]:
     """Has the ground truth answer the calls of all suites, marks the asserts by its answers, and grades the solution.
 
-    The mutants that the rules read are graded on the right tests among the first K of each suite. One grading runs the
-    tests of all suites on a program. Which tests share a process depends on the samples alone and never on when they
-    finished, because a program that keeps state between calls could tell the difference.
+    The programs that the reward reads besides are graded on what it has `for_others`, hidden mutants on the right tests
+    among the first K of each suite. One grading runs the tests of all suites on a program. Which tests share a process
+    depends on the samples alone and never on when they finished, because a program that keeps state between calls could
+    tell the difference.
     """
     reward, question = rules.reward, record.question
-    paid = question.paid_mutants if reward.mutant_weight else ()
+    others = {
+        Others.NOTHING: (),
+        Others.MUTANTS: question.paid_mutants,
+        Others.SOLUTIONS: [each.program.source for each in record.solutions],  # all are there before any suite
+    }[reward.others]
     hidden = question.hidden_mutants if rules.hidden_reward else ()
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(question.ground_truth, calls)
+    if rules.wrong_answers:
+        keys = [record.signature.key(call) for call in calls]
+        noise = rules.wrong_answers, rules.seed
+        answers = [
+            replace(answer, value=noisy_answer(question, key, answer.value, *noise)) if answer.usable else answer
+            for key, answer in zip(keys, answers, strict=True)
+        ]
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
-    tests = [item.test for items in marked for item in items if item.runs]
-    right = [[item.test for item in items[: rules.num_tests] if item.is_right] for items in marked]
-    of_all = [test for tests_of_suite in right for test in tests_of_suite]
-    runs = [grader.grade(solution.program.source, tests), *(grader.grade(each, of_all) for each in (*paid, *hidden))]
-    grading, *on_mutants = yield from every(runs)
-    verdicts = iter(grading.verdicts)
-    by_mutant = [iter(each.verdicts) for each in on_mutants]
-    graded = []
-    for items, tests_of_suite in zip(marked, right, strict=True):
-        own = list(islice(verdicts, sum(item.runs for item in items)))
-        kills = [_killed(list(islice(each, len(tests_of_suite)))) for each in by_mutant]
-        graded.append(GradedSuite(items, own, kills[: len(paid)], kills[len(paid) :]))
-    return graded
-
-
-def _killed(verdicts: Sequence[Verdict]) -> Kill:
-    return None if Verdict.INFRA in verdicts else any(verdict in FAILED for verdict in verdicts)
+    own = [[item.test for item in items if item.runs] for items in marked]
+    for_others = [[item.stated for item in reward.for_others(items)] for items in marked]
+    for_hidden = [[item.test for item in items[: rules.num_tests] if item.is_right] for items in marked]
+    programs = [(solution.program.source, own)]
+    programs += [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
+    gradings = yield from every([grader.grade(program, list(chain(*suites))) for program, suites in programs])
+    ran: list[list[list[Verdict]]] = []  # by program, suite and test
+    for (_, suites), grading in zip(programs, gradings, strict=True):
+        verdicts = iter(grading.verdicts)
+        ran.append([list(islice(verdicts, len(tests))) for tests in suites])
+    end = 1 + len(others)
+    return [
+        GradedSuite(items, by_program[0], list(by_program[1:end]), list(by_program[end:]))
+        for items, by_program in zip(marked, zip(*ran, strict=True), strict=True)
+    ]
 
 
 def _assign_advantages(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.mutants import FLIPS, flip_one_operator, mutants
+from codea1.game.mutants import FLIPS, drawn_mutants, flip_one_operator, mutants
 
 GOLDEN = Path(__file__).parent / "golden" / "cosmic_ray_mutants.json"
 
@@ -221,3 +221,15 @@ def test_exactly_one_operator_is_flipped_and_the_key_chooses_it():
 
 def test_a_program_without_operators_has_no_near_miss():
     assert flip_one_operator("def f(a):\n    return sorted(a)\n", "x") is None
+
+
+def test_drawn_mutants_parse_differ_and_depend_on_their_key_alone():
+    programs = "def f(a, *, b=1):\n    return a * b < 3\n", PROGRAM
+    assert any(not _parses(mutant.source) for mutant in mutants(programs[0]))
+    for program in programs:
+        possible = {mutant.source for mutant in mutants(program) if _parses(mutant.source)}
+        drawn = [drawn_mutants(program, 4, str(key)) for key in range(50)]
+        assert all(len(set(each)) == 4 and set(each) <= possible for each in drawn)
+        assert len(set(drawn)) > 40
+        assert drawn == [drawn_mutants(program, 4, str(key)) for key in range(50)]
+        assert set(drawn_mutants(program, 1000, "x")) == possible

@@ -14,6 +14,7 @@ import tokenize
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 BINARY = {
     "+": "Add",
@@ -85,6 +86,24 @@ def mutants(source: str) -> list[Mutant]:
     program = _Program(source)
     edits = sorted(_edits(program), key=lambda edit: edit.start)
     return [program.edited(edit) for edit in edits]
+
+
+def drawn_mutants(program: str, count: int, key: str) -> tuple[str, ...]:
+    """Returns `count` different mutants of a program that parse, drawn by `key` alone; all where they are fewer.
+
+    A mutant may be equivalent to the program: no test can tell. Raises SyntaxError where the program does not parse.
+    """
+    sources = list(dict.fromkeys(mutant.source for mutant in mutants(program)))
+    random.Random(key).shuffle(sources)
+    return tuple(islice(filter(_parses, sources), count))
+
+
+def _parses(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
 
 
 class _Program:

@@ -1,0 +1,39 @@
+"""Wrong labels on purpose, to measure what they do to training: ground truths, and single answers of theirs.
+
+Which labels are wrong depends on the seed and on what they label alone: they are the same in every step and on every
+host. Check scripts and golden tests stay true.
+"""
+
+import random
+from dataclasses import replace
+
+from codea1.game.asserts import golden_tests
+from codea1.game.question import Question
+from codea1.values import answers_equal
+
+
+def with_wrong_truth(question: Question, share: float, seed: int) -> Question:
+    """Returns the question, with probability `share` with one of its paid mutants as its ground truth.
+
+    A question without paid mutants keeps its own. The mutant stays among the paid ones, where no right test kills it.
+    """
+    draw = random.Random(f"wrong truth/{seed}/{question.id}")
+    if draw.random() >= share or not question.paid_mutants:
+        return question
+    return replace(question, ground_truth=draw.choice(question.paid_mutants))
+
+
+def noisy_answer(question: Question, key: bytes, answer: bytes, share: float, seed: int) -> bytes:
+    """Returns the ground truth's answer to a call, with probability `share` another one, that of a golden test.
+
+    An answer that all golden tests of the question share stays as it is.
+
+    Args:
+      key: of the call, by the question's signature.
+      answer: exact encoding; so is what is returned.
+    """
+    draw = random.Random(f"wrong answer/{seed}/{question.id}/{key.hex()}")
+    if draw.random() >= share:
+        return answer
+    others = sorted({t.expected for t in golden_tests(question) if not answers_equal(t.expected, answer)})
+    return draw.choice(others) if others else answer

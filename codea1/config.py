@@ -433,6 +433,13 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
+# Fields and sections that older runs lack, whose defaults change nothing of what is learned.
+_ADDED = (
+    *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "noise"),
+    *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
+)
+
+
 def config_of(folder: RunFolder) -> ConfigDict:
     """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version.
 
@@ -440,9 +447,12 @@ def config_of(folder: RunFolder) -> ConfigDict:
     """
     default = default_config()
     config = ConfigDict(folder.config)
-    for section, field in (("sandbox", "memo_mb"), ("sft", "black_box")):
+    for name in _ADDED:
+        section, _, field = name.rpartition(".")
         if section in config and field not in config[section]:
             config[section][field] = default[section][field]
+        elif name not in config and not section:
+            config[name] = default[name]
     there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default))
     if there != here:
         others = ", ".join(sorted(there ^ here)[:3])

@@ -56,6 +56,10 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     older = RunFolder.open(str(tmp_path / "older"), before)
     assert config_of(folder).sandbox == config_of(older).sandbox == config.sandbox
     assert config_of(older).sft.black_box == config.sft.black_box
+    for name in ("mutant_weight", "hidden_reward", "selection", "made_mutants"):
+        del before["game"][name]
+    del before["noise"], before["sft"]["expert_span"]
+    assert config_of(RunFolder.open(str(tmp_path / "oldest"), before)).to_dict() == config.to_dict()
     RunFolder.open(str(tmp_path), config.to_dict())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich import box
 from rich.table import Table
 
 from codea1.evaluation.figures import CODE, INK, TEST, picture, style
@@ -61,14 +62,15 @@ class League:
         """Returns the table and what follows from it, with the picture league.png."""
         heads, *rows = self._rows()
         parts = ["# League", self._title, markdown_table(heads, rows), self._remarks, "![League](league.png)"]
-        return "\n\n".join(parts) + "\n"
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def table(self) -> Table:
         """Returns the same for a terminal."""
         heads, *rows = self._rows()
-        table = Table(title=self._title, title_justify="left", caption=self._remarks, caption_justify="left")
+        table = Table(title=self._title, caption=self._remarks or None, box=box.SIMPLE_HEAD, pad_edge=False)
+        table.title_justify = table.caption_justify = "left"
         for place, head in enumerate(heads):
-            table.add_column(head, justify="right" if place else "left")
+            table.add_column(head, justify="right" if place else "left", overflow="fold")
         for row in rows:
             table.add_row(*row)
         return table
@@ -98,7 +100,7 @@ class League:
             row += len(own)
         ratings.set_yticks(range(row), [*self.codes, *self.tests])
         ratings.invert_yaxis()
-        ratings.legend(fontsize=9, frameon=False, labelcolor=INK)
+        ratings.legend(fontsize=9, frameon=False, labelcolor=INK, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.12))
         return picture(figure, "png")
 
     @property
@@ -111,11 +113,17 @@ class League:
     @property
     def _remarks(self) -> str:
         found = self.standings
-        return (
-            f"Not explained by ratings: {_percent(found.interaction)} of the variance of the log odds. Pairs of Code "
-            f"LLMs whose order depends on the Test LLM: {len(found.reversals)}. Of what runs with both players have "
-            f"over each other, {_percent(found.cyclic)} is cyclic."
-        )
+        remarks = []
+        if not np.isnan(found.interaction):
+            remarks.append(
+                f"Ratings leave {100 * found.interaction:.0f} % of the variance of the log odds unexplained; the order "
+                f"of {len(found.reversals)} pairs of Code LLMs depends on the Test LLM."
+            )
+        if not np.isnan(found.cyclic):
+            remarks.append(
+                f"Of what runs with both players have over each other, {100 * found.cyclic:.0f} % is cyclic."
+            )
+        return " ".join(remarks)
 
     def _rows(self) -> list[list[str]]:
         """Returns the table's heads and rows: the payoffs, with what each player does by itself beside them."""
@@ -137,10 +145,6 @@ def _means(values: np.ndarray) -> np.ndarray:
 
 def _number(share: float) -> str:
     return "-" if np.isnan(share) else f"{100 * share:.1f}"
-
-
-def _percent(share: float) -> str:
-    return "an unknown part" if np.isnan(share) else f"{100 * share:.0f} %"
 
 
 def _rating(rating: Interval) -> str:

@@ -17,6 +17,7 @@ the same Test LLM the programs. Writes league.json, with a value for each questi
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -74,7 +75,7 @@ def main(*runs: str) -> None:
 
     hosts.of_main(write)
     if hosts.is_main:
-        Console().print(league.table())
+        Console(width=None if sys.stdout.isatty() else 120).print(league.table())
         print(f"wrote {output}")
 
 

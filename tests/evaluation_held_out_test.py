@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.evaluation.held_out import HeldOut, cross_play, evaluate, evaluate_tests, kill_matrix
+from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests, one_program_each, pass_rates
 from codea1.evaluation.result_files import summary
 from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY
@@ -174,25 +174,28 @@ def test_suites_none_of_which_is_judged_stop_the_run(grader, suite):
         evaluate_tests(asked, _Player(*[suite] * 2), _Failing(grader, LOST), Hosts())
 
 
-def test_programs_against_suites_none_of_which_is_judged_stop_the_run(grader):
+def test_programs_none_of_which_is_judged_stop_the_run(grader):
     asked = held_out(*[question(name) for name in "qrst"])
-    players = {"code": _Player(TRUTH), "test": _Player("assert f(1) == 2")}
     with pytest.raises(BadInput, match=r"all 4 programs for the test questions failed .*: no namespaces"):
-        cross_play(asked, [1], lambda _: players, _Failing(grader, LOST), Hosts())
+        pass_rates(asked, one_program_each(asked, _Player(TRUTH)), _Failing(grader, LOST), Hosts())
 
 
-def test_every_code_llm_meets_every_test_llm(grader):
-    wrong, right = "```python\ndef f(x):\n    return 2 * x\n```", f"```python\n{TRUTH}\n```"
-    mistaken, strong = "```python\nassert f(5) == 10\n```", "```python\nassert f(5) == 6\n```"
-    players = {
-        10: {"code": _Player(wrong), "test": _Player(mistaken)},
-        20: {"code": _Player(right), "test": _Player(strong)},
-    }
-    asked = HeldOut([question("q")], TINY, True, num_tests=1, samples=4, shown_mutants=2, purpose="cross")
-    measured = cross_play(asked, [10, 20], players.__getitem__, grader, Hosts())
-    metrics = summary(measured, 20, "test", ["q"])["metrics"]
-    assert kill_matrix(metrics, [10, 20]).tolist() == [[0, 1], [0, 0]]
-    validity = [measured[f"validity_code_{code}_test_{test}"] for code in (10, 20) for test in (10, 20)]
-    assert validity == [[0], [1], [0], [1]]
-    assert measured["code_pass_at_1_step_10"] + measured["code_pass_at_1_step_20"] == [0, 1]
-    assert list(metrics) == list(measured)
+def test_suites_are_written_for_the_programs_that_are_given(grader):
+    wrong, right = "def f(x):\n    return 2 * x", TRUTH
+    asked = held_out(*[question(name, mutants=()) for name in ("q", "none", "r")])
+    programs = [(wrong, right), (), (right,)]
+    assert pass_rates(asked, programs, grader, Hosts()) == [0.5, pytest.approx(np.nan, nan_ok=True), 1.0]
+    # The first suite of a question has one right test, which kills the wrong program; the second has none.
+    player = _Player("assert f(5) == 6\nassert f(5) == 10", "assert f(5) == 10")
+    measured = evaluate_tests(asked, player, grader, Hosts(), programs)
+    assert measured["test_strict_kill"] == [0.5, pytest.approx(np.nan, nan_ok=True), 0.0]
+    assert measured["test_validity"] == [0.25, pytest.approx(np.nan, nan_ok=True), 0.5]
+    assert np.isnan(measured["test_mutation_score"]).all()
+
+
+def test_a_question_that_does_not_fit_gets_an_empty_program(grader):
+    asked = held_out(question("q"), question("too long"))
+    programs = one_program_each(asked, _Player(f"```python\n{TRUTH}\n```", longest=5))
+    assert [len(own) for own in programs] == [1, 1]
+    assert programs[1] == ("",)
+    assert pass_rates(asked, programs, grader, Hosts()) == [1.0, 0.0]

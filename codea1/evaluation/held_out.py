@@ -6,10 +6,9 @@ training has come, so two evaluations of one run differ by what was learned and 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -33,6 +32,7 @@ from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudg
 from codea1.values.verdict import Verdict
 
 SuiteScores = dict[str, float]  # of one suite, by metric
+Programs = Sequence[Sequence[str]]  # of each question, in their order
 SampleKey = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
@@ -91,19 +91,25 @@ def _evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     return result
 
 
-def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
+def evaluate_tests(
+    held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, programs: Programs | None = None
+) -> PerQuestion:
     """Returns what suites written against mutants are worth, per question, on average over the mutants shown.
+
+    With `programs`, these are shown in place of the first mutants.
 
     `test_validity`: right tests among the K asked for, over K. `test_mutation_score`: share of all the question's
     mutants that fail a usable test of the suite, its answers replaced by the ground truth's; `_at_1` looks at the first
-    usable test alone. `test_strict_kill`: whether the mutant shown fails a right test. `test_mul`: validity times
+    usable test alone. `test_strict_kill`: whether the program shown fails a right test. `test_mul`: validity times
     mutation score, as a pair, because it is the product of the two means over questions. A prompt that does not fit
-    counts as an empty suite. NaN where the sandbox failed on the question, or it has no mutants. Raises BadInput as
-    `require_judged` does.
+    counts as an empty suite. NaN where the sandbox failed on the question, nothing was shown, or there is no mutant to
+    score. Raises BadInput as `require_judged` does.
     """
     scores: dict[str, list[SuiteScores]] = {question.id: [] for question in held_out.questions}
     shares = Shares(hosts, list(scores))
-    suites = _suites(held_out, player)
+    if programs is None:
+        programs = [question.mutants[: held_out.shown_mutants] for question in held_out.questions]
+    suites = _suites(held_out, player, programs)
     for question, shown, parsed in suites:
         shares.add(question.id, partial(start, _score_suite(held_out.num_tests, grader, question, shown, parsed)))
     scored = shares.collect()
@@ -112,8 +118,7 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     for (question, _, _), (score, _) in zip(suites, scored, strict=True):
         scores[question.id].append(score)
     result: PerQuestion = {
-        name: [float(np.mean([score[name] for score in rows])) if rows else math.nan for rows in scores.values()]
-        for name in TEST_METRICS
+        name: [_mean([score[name] for score in rows]) for rows in scores.values()] for name in TEST_METRICS
     }
     factors = zip(result["test_validity"], result["test_mutation_score"], strict=True)
     return {**result, "test_mul": [list(pair) for pair in factors]}
@@ -146,6 +151,27 @@ def _programs(held_out: HeldOut, player: Player, samples: int, temperature: floa
         yield (row_of[sample.question_id], sample.index), program
 
 
+def one_program_each(held_out: HeldOut, player: Player) -> Programs:
+    """Returns what the Code LLM writes at temperature 1, one program for each question.
+
+    It is empty, which fails every test, for a question that does not fit into the prompt.
+    """
+    written = {row: program for (row, _), program in _programs(held_out, player, 1, temperature=1.0)}
+    return [(written.get(row, ""),) for row in range(len(held_out.questions))]
+
+
+def pass_rates(held_out: HeldOut, programs: Programs, grader: Grader, hosts: Hosts) -> list[float]:
+    """Returns, per question, the share of `programs` that pass its check script; NaN where there is none or as above.
+
+    Raises BadInput as `require_judged` does.
+    """
+    placed = [((row, index), program) for row, own in enumerate(programs) for index, program in enumerate(own)]
+    passed: list[list[float]] = [[] for _ in programs]
+    for (row, _), passes in check_programs(held_out, placed, grader, hosts):
+        passed[row].append(passes)
+    return [_mean(own) for own in passed]
+
+
 def check_programs(
     held_out: HeldOut, programs: Iterable[tuple[SampleKey, str]], grader: Grader, hosts: Hosts
 ) -> list[tuple[SampleKey, float]]:
@@ -166,20 +192,20 @@ def check_programs(
     return list(zip(keys, passed, strict=True))
 
 
-def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
-    """Returns one suite for each of the first mutants of each question, with the mutant it was asked to break."""
+def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple[Question, str, ParsedSuite]]:
+    """Returns one suite for each program of each question, with the program that it was asked to break."""
     requests, suites = [], {}
-    for question in held_out.questions:
-        for index, mutant in enumerate(question.mutants[: held_out.shown_mutants]):
-            program = mutant if held_out.sees_solution else None
-            prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, program, held_out.num_tests))
-            suites[question.id, index] = (question, mutant, parse_suite("", question.entry_point))
+    for question, own in zip(held_out.questions, programs, strict=True):
+        for index, program in enumerate(own):
+            shown = program if held_out.sees_solution else None
+            prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, shown, held_out.num_tests))
+            suites[question.id, index] = (question, program, parse_suite("", question.entry_point))
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
     for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
-        question, mutant, _ = suites[sample.question_id, sample.index]
+        question, program, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
-        suites[sample.question_id, sample.index] = (question, mutant, parse_suite(text, question.entry_point))
+        suites[sample.question_id, sample.index] = (question, program, parse_suite(text, question.entry_point))
     return list(suites.values())
 
 
@@ -205,8 +231,8 @@ def _score_suite(
         return dict.fromkeys(TEST_METRICS, math.nan), reason
     scores = {
         "test_validity": len(right) / num_tests,
-        "test_mutation_score": float(np.mean([_killed(row) for row in verdicts])),
-        "test_mutation_score_at_1": float(np.mean([_killed(row[:1]) for row in verdicts])),
+        "test_mutation_score": _mean([_killed(row) for row in verdicts]),
+        "test_mutation_score_at_1": _mean([_killed(row[:1]) for row in verdicts]),
         "test_strict_kill": float(_killed(of_shown)),
     }
     return scores, reason
@@ -220,52 +246,6 @@ def _killed(verdicts: Sequence[Verdict]) -> bool:
     return any(verdict in FAILED for verdict in verdicts)
 
 
-def cross_play(
-    held_out: HeldOut,
-    steps: Sequence[int],
-    players_of: Callable[[int], Mapping[str, Player]],
-    grader: Grader,
-    hosts: Hosts,
-) -> PerQuestion:
-    """Has each Code LLM write one program per question, and each Test LLM one suite for each of those programs.
-
-    Code LLMs of one time meet Test LLMs of another: who is ahead of whom, and who has only followed the other.
-
-    Args:
-      held_out: the questions; their mutants play no part.
-      steps: at which the players are taken.
-      players_of: returns the players of a step, by role, which stay so until it is called again.
-      grader: judges.
-      hosts: which share the judging; every host makes the same calls and returns the same.
-
-    Returns:
-      Per question: `code_pass_at_1_step_I`, whether the program of step I passes the question's check script;
-      `kill_code_I_test_J`, whether it fails a right test of step J, and `validity_code_I_test_J`, right tests over
-      those asked for. A question that does not fit into the Code LLM's prompt has an empty program, which fails its
-      check and every right test. NaN where the sandbox failed.
-
-    Raises BadInput as `require_judged` does.
-    """
-    measured: PerQuestion = {}
-    programs: dict[int, list[str]] = {}  # by step, in the order of the questions
-    for step in steps:
-        written = {row: program for (row, _), program in _programs(held_out, players_of(step)["code"], 1, 1.0)}
-        programs[step] = [written.get(row, "") for row in range(len(held_out.questions))]
-        placed = [((row, 0), program) for row, program in enumerate(programs[step])]
-        checked = check_programs(held_out, placed, grader, hosts)
-        measured[f"code_pass_at_1_step_{step}"] = [passed for _, passed in checked]
-    for test_step in steps:
-        test = players_of(test_step)["test"]
-        for code_step in steps:
-            pairs = zip(held_out.questions, programs[code_step], strict=True)
-            questions = [replace(question, mutants=(program,)) for question, program in pairs]
-            against = replace(held_out, questions=questions, shown_mutants=1)
-            scores = evaluate_tests(against, test, grader, hosts)
-            measured[f"kill_code_{code_step}_test_{test_step}"] = scores["test_strict_kill"]
-            measured[f"validity_code_{code_step}_test_{test_step}"] = scores["test_validity"]
-    return measured
-
-
-def kill_matrix(metrics: Mapping[str, Mapping[str, Any]], steps: Sequence[int]) -> np.ndarray:
-    """Returns the shares of programs that a right test fails, as [steps of the Code LLM, steps of the Test LLM]."""
-    return np.array([[metrics[f"kill_code_{code}_test_{test}"]["mean"] for test in steps] for code in steps], float)
+def _mean(values: Sequence[float]) -> float:
+    """Returns the mean; NaN of nothing."""
+    return float(np.mean(values)) if values else math.nan

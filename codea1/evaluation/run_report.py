@@ -97,12 +97,12 @@ def runs_table(folders: Iterable[RunFolder]) -> str:
     """
     by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
     metrics = dict.fromkeys(metric for rows in by_path.values() for metric in rows)
-    heads = ["metric", *(_short(path, by_path) for path in by_path)]
+    heads = ["metric", *(short_name(path, by_path) for path in by_path)]
     rows = [[label(name), *(_change(row.get(name)) for row in by_path.values())] for name in metrics]
     return markdown_table(heads, rows)
 
 
-def _short(path: epath.Path, paths: Collection[epath.Path]) -> str:
+def short_name(path: epath.Path, paths: Collection[epath.Path]) -> str:
     """Returns the shortest end of a path that ends no other of `paths`."""
     ends = (path.parts[-length:] for length in range(1, len(path.parts)))
     alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)

@@ -32,8 +32,9 @@ class OpenedRun:
     checkpoints: Checkpoints
 
     def restore(self, step: int) -> None:
-        """Gives the players their states of a step."""
-        self.parts.restore(self.checkpoints, step)
+        """Gives the players their states of a step; step 0, how they started, is there until another is restored."""
+        if step:
+            self.parts.restore(self.checkpoints, step)
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def opened_run(
     """Opens a run; every host calls it, and each has a sandbox of its own until the end of the block.
 
     Args:
-      steps: of checkpoints, each "last", "best" or a number; all that there are where none is named.
+      steps: of checkpoints, each "last", "best", a number or "0"; all checkpoints where none is named.
       config_for: returns the config to play with; by default the run's own. It may raise BadInput.
 
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
@@ -65,7 +66,8 @@ def opened_run(
 
 
 def _steps(checkpoints: Checkpoints, folder: RunFolder, names: Sequence[str]) -> list[int]:
-    found = {checkpoints.named(name, files="arrays/") for name in names or map(str, checkpoints.steps())}
+    names = names or [str(step) for step in checkpoints.steps()]
+    found = {0 if name == "0" else checkpoints.named(name, files="arrays/") for name in names}
     if not found:
         raise BadInput(f"{folder.checkpoints} has no complete step.")
     return sorted(found)

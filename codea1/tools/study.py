@@ -13,6 +13,7 @@ import math
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -20,8 +21,9 @@ from codea1.paper.experiments import Job
 from codea1.paper.schedule import OutOfTime, Schedule
 from codea1.runtime import command
 from codea1.study.declaration import Run, Study, read_study
-from codea1.study.report import write
-from codea1.study.results import Results
+
+if TYPE_CHECKING:
+    from codea1.study.results import Results
 
 WORKDIR = flags.DEFINE_string("workdir", "runs/study", "folder that gets the runs")
 OUTPUT = flags.DEFINE_string("output", "docs/study", "folder that gets the report and the figure")
@@ -32,13 +34,16 @@ REPORT_ONLY = flags.DEFINE_bool("report_only", False, "run nothing")
 
 def main(path: str) -> None:
     study = read_study(path)
+    from codea1.study.report import write  # imports SciPy and matplotlib, once the declaration is checked
+    from codea1.study.results import Results
+
     results = Results(str(Path(path).with_suffix(".results.gz")))
     went_well = REPORT_ONLY.value or _run(study, results)
     write(study, results, OUTPUT.value)
     sys.exit(0 if went_well else 1)
 
 
-def _run(study: Study, results: Results) -> bool:
+def _run(study: Study, results: "Results") -> bool:
     """Runs what is left, stage by stage and rung by rung; returns whether all of it ended well."""
     deadline = time.monotonic() + 3600 * HOURS.value
     for stage in study.stages:

@@ -1,9 +1,9 @@
 """The config of a run: every field with its unit and default, and the rules that it must keep.
 
 Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
-sample and learn, how often a run is validated and saved. Ours are `data`, `noise`, `sandbox`, `model`, `rollout`,
-`mesh`, `watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
-`checkpoint`. docs/differences.md has what differs from the paper all the same.
+sample and learn, how often a run is validated and saved. Ours are `data`, `noise`, `opponents`, `sandbox`, `model`,
+`rollout`, `mesh`, `watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of
+`validation` and `checkpoint`. docs/differences.md has what differs from the paper all the same.
 
 A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
+from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.rewards import REWARDS, Others
 from codea1.game.selection import SELECTIONS
 from codea1.runs.folder import RunFolder, leaves
@@ -135,6 +136,16 @@ def _noise() -> ConfigDict:
     return c
 
 
+def _opponents() -> ConfigDict:
+    """Returns which players of the run's own checkpoints play besides; see `codea1.game.opponents`."""
+    c = ConfigDict()
+    c.side = ""  # past selves of "code", "test" or "both" play; nobody's where it is empty
+    c.share = 0.5  # of a step's questions, on each side, and with "both" each side has others
+    c.every = 50  # training steps between the checkpoints that may play, all of which are kept
+    c.draw = UNIFORM  # which of them plays in a step; "prioritised": rather one that the learner loses against
+    return c
+
+
 def _sandbox() -> ConfigDict:
     """Returns what untrusted programs may use.
 
@@ -204,6 +215,8 @@ def default_config() -> ConfigDict:
     c.game = _game()
 
     c.noise = _noise()
+
+    c.opponents = _opponents()
 
     c.code = player(max_prompt_length=4096)
     c.test = player(max_prompt_length=8192)
@@ -305,7 +318,7 @@ def _use_simple(config: ConfigDict) -> None:
 POSITIVE = (
     "steps questions_per_step game.num_solutions game.num_suites game.num_tests game.trained_solutions game.max_rounds "
     "rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
-    "checkpoint.every checkpoint.keep_last profile.steps "
+    "checkpoint.every checkpoint.keep_last opponents.every profile.steps "
     "sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate sft.vocab_size "
     "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "
     "sandbox.memo_mb "
@@ -325,7 +338,7 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers "
+    "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
     "sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
@@ -336,6 +349,8 @@ CHOICES = {
     "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,
     "game.selection": SELECTIONS,
+    "opponents.side": SIDES,
+    "opponents.draw": (UNIFORM, PRIORITISED),
     "sandbox.isolation": ISOLATIONS,
     "model.remat": ("none", "dots", "full"),
     "model.dtype": ("float32", "bfloat16"),
@@ -406,6 +421,11 @@ def validate(config: ConfigDict) -> None:
     learners = [name for name in method.policies if name != config.frozen]
     rule = f"be empty, or one of two players, and {config.method} has {' and '.join(method.policies)}"
     check("frozen", not config.frozen or 0 < len(learners) < len(method.policies), rule)
+    if config.opponents.side:
+        saved, most = config.checkpoint.every, 1 / len(SIDES[config.opponents.side])
+        check("opponents.side", len(learners) == 2, "be empty: past players need two players that learn")
+        check("opponents.every", config.opponents.every % saved == 0, f"be a multiple of checkpoint.every, {saved}")
+        check("opponents.share", config.opponents.share <= most, f"not exceed {most} on each side")
     needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
     rule = "name a file with method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)

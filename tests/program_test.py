@@ -140,6 +140,10 @@ def test_the_default_config_is_possible():
         ("game.alpha", 1.5),
         ("noise.wrong_truths", -0.1),
         ("noise.wrong_answers", 1.5),
+        ("opponents.side", "everybody"),
+        ("opponents.share", 1.5),
+        ("opponents.every", 0),
+        ("opponents.draw", "linear"),
         ("game.reward", "generous"),
         ("game.book_cap", -1),
         ("game.book_policy", "oldest"),
@@ -193,6 +197,35 @@ def test_a_penalty_in_the_reward_needs_a_coefficient():
     config.code.kl_coefficient = 0.0
     with pytest.raises(BadInput, match=r"code\.kl_in_reward"):
         validate(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("side", {"frozen": "code"}),
+        ("side", {"frozen": "test", "opponents.side": "code"}),
+        ("side", {"method": "golden", "opponents.side": "code"}),
+        ("side", {"method": "self_play"}),
+        ("every", {"opponents.every": 75}),
+        ("every", {"checkpoint.every": 40}),
+        ("share", {"opponents.share": 0.75}),
+    ],
+)
+def test_past_players_need_two_learners_saved_steps_and_questions_of_their_own(key, changes):
+    config = default_config()
+    config.opponents.side = "both"
+    validate(config)
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(BadInput, match=rf"opponents\.{key}"):
+        validate(config)
+    config.opponents.side = ""
+    validate(config)
+
+
+def test_one_side_may_have_more_than_half_of_the_questions():
+    config = default_config()
+    config.opponents.side, config.opponents.share = "test", 0.75
+    validate(config)
 
 
 @pytest.mark.parametrize("flags", [["--process_id=2"], ["--process_id=0", "--coordinator_address=host"], []])

@@ -27,14 +27,14 @@ class Learner(SimpleNamespace):
         return ADVANTAGES[self.scheme](rewards, groups, tokens)
 
 
-def compared(scheme: str, trained_solutions: int) -> tuple[Round, dict[str, Learner]]:
+def compared(scheme: str, trained_solutions: int, round_: Round | None = None) -> tuple[Round, dict[str, Learner]]:
     """A played round with the advantages that its step gives it, and the players."""
     players = {name: Learner(scheme=scheme, roles=(name,)) for name in ("code", "test")}
     rules = SimpleNamespace(
         max_rounds=1, trained_solutions=trained_solutions, reward=STRICT, selection=variance, seed=0
     )
     step = Step(1, players, rules, None, None, None, Hosts())
-    step.round = played()
+    step.round = round_ or played()
     step.assign_advantages()
     return step.round, players
 

@@ -87,6 +87,7 @@ class Rules:
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
     wrong_answers: float  # share of the ground truth's answers that are replaced by wrong ones
+    past_share: float  # of the questions, on each side on which a past player plays too
     hidden_reward: bool  # check scripts and hidden mutants run, and nobody is paid by them
 
     @property
@@ -122,6 +123,7 @@ def game_rules(config: ConfigDict) -> Rules:
         questions_per_step=config.questions_per_step,
         max_rounds=game.max_rounds,
         wrong_answers=config.noise.wrong_answers,
+        past_share=config.opponents.share,
         hidden_reward=game.hidden_reward,
     )
 

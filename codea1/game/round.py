@@ -39,6 +39,7 @@ class SampleRecord:
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]  # of token_ids, as sampled
     finish_reason: str  # "stop" or "length"
+    checkpoint: int | None = None  # step of the past player that sampled it and does not learn; None: current
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,13 @@ class QuestionRecord:
     signature: Signature = AS_WRITTEN  # by which its calls are compared
 
     @property
+    def is_current(self) -> bool:
+        """Whether the current Code LLM answered it, and not a past one."""
+        return all(solution.sample.checkpoint is None for solution in self.solutions)
+
+    @property
     def rewards_differ(self) -> bool:
-        """Whether the Code LLM can learn from it: not all of its solutions have the same reward."""
+        """Whether its solutions can be learned from: not all of them have the same reward."""
         return len({solution.reward.total for solution in self.solutions if not solution.masked}) > 1
 
     def update_book(self, book: MistakeBook, step: int) -> BookChange:
@@ -225,11 +231,12 @@ class Round:
 
     def code_groups(self) -> list[list[SolutionRecord]]:
         """Returns the groups in which the Code LLM's samples are compared: the solutions of one question."""
-        return [question.solutions for question in self.questions]
+        return [question.solutions for question in self.questions if question.is_current]
 
     def test_groups(self) -> list[list[SuiteRecord]]:
         """Returns the groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
-        return [solution.suites for solution in self.solutions if solution.suites]
+        groups = [solution.suites for solution in self.solutions if solution.suites]
+        return [group for group in groups if all(suite.sample.checkpoint is None for suite in group)]
 
     def add(self, other: "Round") -> None:
         """Adds a later round of the same step, of other questions."""
@@ -267,7 +274,7 @@ class Round:
             chosen = select(groups, count, score)
             for m, solution in enumerate(question.solutions):
                 for suite in solution.suites:
-                    suite.selected = m in chosen
+                    suite.selected = m in chosen and suite.sample.checkpoint is None
 
 
 def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[CallTest]:

@@ -23,9 +23,9 @@ def rows(round_: Round) -> Iterator[Row]:
     """Yields JSON-serialisable rows, each solution followed by its suites.
 
     Common fields: step, player ("code" or "test"), question_id, solution (m), prompt, prompt_ids, text, token_ids,
-    log_probs, finish_reason, reward (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected.
-    Code rows add program, fenced, program_valid, test_prompt_fits, history and golden; test rows add suite (n), fenced
-    and asserts.
+    log_probs, finish_reason, checkpoint (the step of the past player that sampled it; None for the current one), reward
+    (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected. Code rows add program, fenced,
+    program_valid, test_prompt_fits, history and golden; test rows add suite (n), fenced and asserts.
     """
     for question in round_.questions:
         for solution in question.solutions:
@@ -67,6 +67,7 @@ def _sample(sample: SampleRecord) -> Row:
         "token_ids": [int(token) for token in sample.token_ids],
         "log_probs": [float(value) for value in sample.log_probs],
         "finish_reason": sample.finish_reason,
+        "checkpoint": sample.checkpoint,
     }
 
 
@@ -113,9 +114,12 @@ def statistics(round_: Round) -> dict[str, float]:
     """Returns the metrics of a Round whose rewards are in, by name.
 
     A mean or share over nothing is left out; counts are always there. Shares and rates lie in [0, 1]. Masked rewards
-    count in no mean.
+    count in no mean, and a past player's samples in none of its role.
     """
-    solutions, suites = list(round_.solutions), list(round_.suites)
+    solutions = [solution for group in round_.code_groups() for solution in group]
+    pairs = [(s, suite) for s in round_.solutions for suite in s.suites if suite.sample.checkpoint is None]
+    suites = [suite for _, suite in pairs]
+    num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
     paid = [solution.reward for solution in solutions if not solution.masked]
     metrics = {
         "code/pass_rate_new": mean(reward.generated_pass_rate for reward in paid),
@@ -125,18 +129,18 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
         **_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
-    if suites or any(not solution.test_prompt_fits for solution in solutions):
-        metrics |= {**_suites(solutions), **_samples("test", suites, [s.parsed.fenced for s in suites])}
-        metrics["test/prompt_too_long"] = float(sum(not solution.test_prompt_fits for solution in solutions))
+    if suites or num_too_long:
+        metrics |= {**_suites(pairs), **_samples("test", suites, [s.parsed.fenced for s in suites])}
+        metrics["test/prompt_too_long"] = float(num_too_long)
     selected = [[suite for suite in group if suite.selected] for group in round_.test_groups()]
     verdicts = Counter(
         run.verdict
-        for solution in solutions
+        for solution in round_.solutions
         for run in [*solution.history, *solution.golden, *(run for suite in solution.suites for run in suite.graded)]
     )
     metrics |= {
         "code/questions": float(len(round_.questions)),
-        "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions)),
+        "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions if q.is_current)),
         "code/prompt_too_long": float(sum(not question.solutions for question in round_.questions)),
         "code/group_zero_std_frac": _zero_std_share(round_.code_groups()),
         "test/group_zero_std_frac": _zero_std_share(selected),
@@ -149,15 +153,14 @@ def statistics(round_: Round) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def _suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:
-    """Returns the metrics of suites alone."""
-    suites = [suite for solution in solutions for suite in solution.suites]
+def _suites(pairs: Sequence[tuple[SolutionRecord, SuiteRecord]]) -> dict[str, float | None]:
+    """Returns the metrics of suites alone, each with its solution."""
+    suites = [suite for _, suite in pairs]
     paid = [suite.reward for suite in suites if not suite.masked]
     marks = Counter(item.mark for suite in suites for item in suite.marked)
     # On a program that cannot be loaded every test fails, which says nothing about the tests.
-    valid = [solution for solution in solutions if solution.program_valid]
-    judged = [suite for solution in valid for suite in solution.suites]
-    of_wrong = [suite for solution in valid if solution.passes_check is False for suite in solution.suites]
+    judged = [suite for solution, suite in pairs if solution.program_valid]
+    of_wrong = [suite for solution, suite in pairs if solution.program_valid and solution.passes_check is False]
     kills_of_right_tests = [killed(ran) for suite in suites for ran in zip(*suite.on_hidden, strict=True)]
     runs = Counter(verdict for suite in judged for verdict in suite.verdicts)
     written = marks.total() - marks[Mark.DROPPED] - marks[Mark.SURPLUS]

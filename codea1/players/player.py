@@ -29,6 +29,7 @@ from codea1.models.qwen2 import Params
 from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
 from codea1.rollout.engine import Request, Sample
+from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput
 from codea1.runtime.shares import stable_hash
@@ -113,6 +114,11 @@ class Player:
         if self._critic:
             self._critic.state = states[f"{self.name}_critic"]
 
+    def params_at(self, checkpoints: Checkpoints, step: int) -> Params:
+        """Reads the weights that it had at a checkpoint, laid out as those that it has."""
+        wanted = {self.name: {"params": self.functions.abstract_params}}
+        return checkpoints.restore_part(step, wanted)[self.name]["params"]
+
     def shaped_reward(self, reward: float, response_length: int) -> float:
         """Returns what the player learns from: the reward, less what the length of its response costs."""
         c = self._config
@@ -164,16 +170,18 @@ class Player:
         temperature: float | None = None,
         purpose: str = "train",
         role: str = "",
+        params: Params | None = None,
     ) -> Iterator[Sample]:
         """Returns an iterator over samples as they finish; keys are (seed, role, purpose, step, question, index).
 
         `temperature` is the training temperature when None, and 0 for greedy answers. `role` is the one that it answers
-        in, by default the one that it is called by.
+        in, by default the one that it is called by. `params`, of `params_at`, take the place of its own.
         """
         temperature = self._config.temperature if temperature is None else temperature
         stream = f"{role or self.name}/{purpose}"
+        params = self.params if params is None else params
         return self.functions.engine.generate(
-            self.params, requests, seed=self._seed, stream=stream, step=step, temperature=temperature
+            params, requests, seed=self._seed, stream=stream, step=step, temperature=temperature
         )
 
     def call_between_chunks(self, function: Callable[[], None]) -> None:

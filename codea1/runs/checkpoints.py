@@ -36,13 +36,16 @@ logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orb
 class Checkpoints:
     """The checkpoints of one run. In a multi-process run every process makes the same calls in the same order."""
 
-    def __init__(self, directory: epath.Path, keep_last: int, keep_best: int, *, read_only: bool = False):
+    def __init__(
+        self, directory: epath.Path, keep_last: int, keep_best: int, *, keep_every: int = 0, read_only: bool = False
+    ):
         """Opens `directory`, made where it is missing.
 
         Args:
           directory: holds one folder per step.
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
+          keep_every: steps divisible by it are kept besides; 0 for none.
           read_only: for a reader beside a live run: nothing is made, cleaned up or saved.
         """
         if keep_last < 1 or keep_best < 0:
@@ -50,6 +53,7 @@ class Checkpoints:
         self._directory = epath.Path(directory)
         self._keep_last = keep_last
         self._keep_best = keep_best
+        self._keep_every = keep_every
         self._read_only = read_only
         if not read_only:
             self._remove_incomplete()
@@ -259,7 +263,8 @@ class Checkpoints:
     def _delete_superseded(self) -> None:
         steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already
         best = self._by_score(steps)[: self._keep_best] if self._keep_best else []
-        kept = {*steps[-self._keep_last :], *best}
+        pool = [step for step in steps if self._keep_every and step % self._keep_every == 0]
+        kept = {*steps[-self._keep_last :], *best, *pool}
         for step in steps:
             if step not in kept:
                 self._delete(step)

@@ -21,12 +21,14 @@ from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.noise import noisy_answer
+from codea1.game.opponents import deal
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA, Others
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.game.round_views import statistics
 from codea1.learn.batch import TrainSample
+from codea1.models.qwen2 import Params
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import Awaiting, every, start
@@ -48,6 +50,14 @@ class GradedSuite:
     verdicts: list[Verdict]
     on_others: list[list[Verdict]]
     on_hidden: list[list[Verdict]]
+
+
+@dataclass(frozen=True)
+class PastPlayer:
+    """What a player was at a checkpoint of the run: it answers some questions in its place, and does not learn."""
+
+    checkpoint: int  # step
+    params: Params
 
 
 class Step:
@@ -77,9 +87,11 @@ class Step:
         self.metrics: dict[str, float] = {}
         self.watch = Stopwatch()
         self.has_changed_state = False  # of the book or a player
+        self.past: dict[str, PastPlayer] = {}  # by role
         self._players, self._rules, self._feed = players, rules, feed
         self._grader, self._book, self._hosts = grader, book, hosts
         self._batch = Round(number)  # of the questions asked last
+        self._of_past: dict[str, set[str]] = {}  # ids of its questions that past players answer, by role
         self._rounds_left = rules.max_rounds
 
     @contextlib.contextmanager
@@ -87,6 +99,7 @@ class Step:
         """Times what happens inside as the step's round."""
         with self.watch.phase("round"), doing("rollout"):
             yield
+        self.past = {}  # frees the memory of their weights before others learn
 
     def next_questions(self) -> list[Question]:
         """Returns the questions to ask next: a batch of them, and none once the step has enough.
@@ -121,6 +134,8 @@ class Step:
         records = [QuestionRecord(each, signature=rules.reward.signature(each)) for each in questions]
         by_id = {record.question.id: record for record in records}
         self._batch = Round(self.number, records)
+        if self.past:
+            self._of_past = deal(list(by_id), list(self.past), rules.past_share, f"{rules.seed}/{self.number}")
         self._shares = Shares(self._hosts, list(by_id))
         # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites. The
         # first, even of no tests, tells whether the program is valid.
@@ -133,10 +148,10 @@ class Step:
                 for id, prompt in prompts.items()
                 if player.fits(prompt)
             ]
-            for sample in player.generate(requests, step=self.number, role="code"):
+            for sample, answer in self._answers("code", requests):
                 record = by_id[sample.question_id]
-                answer = _sample_record(player, sample)
-                solution = SolutionRecord(sample.index, answer, rules.reward.read_program(answer.text))
+                program = rules.reward.read_program(answer.text)
+                solution = SolutionRecord(sample.index, answer, program, selected=answer.checkpoint is None)
                 record.solutions.append(solution)
                 solved.append((record, solution))
                 tests = golden_tests(record.question) if rules.runs_golden else history[record.question.id]
@@ -166,16 +181,25 @@ class Step:
                     asked[record.question.id, solution.index] = record, solution
                     first = solution.index * rules.num_suites
                     requests.append(Request(record.question.id, prompt, first, num_samples=rules.num_suites))
-            for sample in player.generate(requests, step=self.number, role="test"):
+            for sample, answer in self._answers("test", requests):
                 m, n = divmod(sample.index, rules.num_suites)
                 record, solution = asked[sample.question_id, m]
-                answer = _sample_record(player, sample)
                 solution.suites.append(SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point)))
                 if len(solution.suites) == rules.num_suites:
                     solution.suites.sort(key=lambda suite: suite.index)
                     self._gradings.append((solution, None))
                     grade = partial(start, _grade_suites(record, solution, rules, self._grader))
                     self._shares.add(record.question.id, grade)
+
+    def _answers(self, role: str, requests: Sequence[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
+        """Yields all samples of a role as they finish, those of its past player after the others."""
+        player, past, of_past = self._players[role], self.past.get(role), self._of_past.get(role, set())
+        who = [(None, None, [each for each in requests if each.question_id not in of_past])]
+        if past:
+            who += [(past.checkpoint, past.params, [each for each in requests if each.question_id in of_past])]
+        for checkpoint, params, asked in who:
+            for sample in player.generate(asked, step=self.number, role=role, params=params):
+                yield sample, _sample_record(player, sample, checkpoint)
 
     def collect_verdicts(self) -> None:
         """Waits for every grading of all hosts, and writes verdicts into the records of solutions and suites."""
@@ -356,7 +380,7 @@ def _trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
     return record.selected and not record.masked and player.learns_from(record.sample.finish_reason)
 
 
-def _sample_record(player: Player, sample: Sample) -> SampleRecord:
+def _sample_record(player: Player, sample: Sample, checkpoint: int | None) -> SampleRecord:
     return SampleRecord(
         prompt=player.tokenizer.transcript(sample.prompt_ids),
         prompt_ids=sample.prompt_ids,
@@ -364,4 +388,5 @@ def _sample_record(player: Player, sample: Sample) -> SampleRecord:
         token_ids=sample.token_ids,
         log_probs=tuple(float(value) for value in sample.log_probs),
         finish_reason=sample.finish_reason,
+        checkpoint=checkpoint,
     )

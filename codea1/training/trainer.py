@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ from ml_collections import ConfigDict
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
+from codea1.game.opponents import Opponents
 from codea1.game.round_views import rows
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
@@ -28,7 +30,7 @@ from codea1.training.profile import ProfilerWindow, memory_metrics
 from codea1.training.record import Record
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components, mistake_book
-from codea1.training.step import Step
+from codea1.training.step import PastPlayer, Step
 
 Metrics = dict[str, float]
 
@@ -89,8 +91,13 @@ class Trainer:
         window = config.profile
         self._profile = ProfilerWindow(folder, window.first_step, window.steps, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
-            folder.checkpoints, keep_last=config.checkpoint.keep_last, keep_best=config.checkpoint.keep_best
+            folder.checkpoints,
+            keep_last=config.checkpoint.keep_last,
+            keep_best=config.checkpoint.keep_best,
+            keep_every=config.opponents.every if config.opponents.side else 0,
         )
+        self._opponents = Opponents(config)
+        self._undamaged: set[int] = set()  # steps of past players that were examined
 
     def __enter__(self) -> "Trainer":
         """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
@@ -163,12 +170,30 @@ class Trainer:
                     self._position.batches,
                 )
                 with step.watch.phase("total"):
+                    step.past = self._past_players(step)
                     yield step
+                    step.metrics |= self._opponents.update(step.round)
                     with doing("storage"):
                         self._record.write_samples(number, rows(step.round))
                 self._position = Position(number, step.batches, self._row(step))
                 self._step = None
             self._finish_step()
+
+    def _past_players(self, step: Step) -> dict[str, PastPlayer]:
+        """Reads the past players of a step, by role. A collective. Raises BadInput: a checkpoint is damaged or gone."""
+        drawn = self._opponents.draw(step.number)
+        if not drawn:
+            return {}
+        with step.watch.phase("past_players"), doing("storage"):
+            self._checkpoints.wait()  # the newest may still be being written
+            for checkpoint in sorted({*drawn.values()} - self._undamaged):
+                self._hosts.of_main(partial(self._checkpoints.named, str(checkpoint), files="arrays/"))
+                self._undamaged.add(checkpoint)
+            players = self._parts.players
+            return {
+                role: PastPlayer(checkpoint, players[role].params_at(self._checkpoints, checkpoint))
+                for role, checkpoint in drawn.items()
+            }
 
     def conclude(self) -> None:
         """Evaluates after the last step and writes the report, whose table is shown."""
@@ -273,6 +298,7 @@ class Trainer:
         state = {
             "best": dataclasses.asdict(self._best),
             "batches": self._position.batches,
+            "opponents": self._opponents.state(),
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
             "metrics": self._record.cursor(),
         }
@@ -299,6 +325,7 @@ class Trainer:
         self._book.load(pages)
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
+        self._opponents.load(state["opponents"])
         self._position = Position(step, state["batches"], state["row"])
         self._saved = step
         self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None

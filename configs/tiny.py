@@ -25,10 +25,17 @@ from ml_collections import ConfigDict
 
 from codea1.config import SFT, SIMPLE, default_config, parse_arg, use_method
 from codea1.data.worlds import CLASSIC, source_of
+from codea1.runtime.errors import BadInput
+
+PAPER, AIMED = RECIPES = ("paper", "aimed")  # rewards and updates of the paper, or those by which tests learn to aim
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    arg = parse_arg(arg, seed=0, method="code_a1", sft="runs/tiny/sft", steps=100, static_tests="", world=CLASSIC)
+    arg = parse_arg(
+        arg, seed=0, method="code_a1", sft="runs/tiny/sft", steps=100, static_tests="", world=CLASSIC, recipe=PAPER
+    )
+    if arg.recipe not in RECIPES:
+        raise BadInput(f"recipe={arg.recipe} is unknown; known are {', '.join(RECIPES)}.")
     c = default_config()
     c.seed = arg.seed
     c.steps = arg.steps
@@ -69,6 +76,21 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.model.dtype = "float32"
     c.model.remat = "none"
     c.rollout.slots = 96
+
+    if arg.world != CLASSIC:
+        c.data.train.limit = 240  # more, for fewer visits: what a suite misses once, the next visit's need not find
+        c.game.hidden_reward = True
+        c.code.learning_rate = 2e-4
+        c.code.kl_coefficient = 0.03  # without it programs that leave a condition out pass bland tests, and stay
+        # The warm start's Test LLM answers well, and knows how to aim but does not: experts write early suites alone.
+        c.sft.steps = 1080
+        c.sft.expert_suites = 0.4
+        c.sft.expert_span = (0.0, 0.75)
+    if arg.recipe == AIMED:
+        c.game.mutant_weight = 0.5
+        c.test.advantage = "gdpo"
+        c.test.kl_coefficient = 0.01
+        c.test.learning_rate = 3e-4
 
     c.sft.length = 112
     c.sft.micro_batch_size = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from codea1.data.worlds import world_of
+from codea1.data.worlds import CLASSIC, world_of
 
 BASE = "base"  # no experiment: the models before training
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
@@ -82,8 +82,8 @@ def size_of(config: Mapping[str, Any]) -> str:
     for name in (player.get("shape", ""), PurePath(player.get("model", "")).name):
         if found := _SIZE.search(name):
             return found[1].lower()
-    if world_of(value(config, "data.test.source")):
-        return TINY
+    if world := world_of(value(config, "data.test.source", "")):
+        return TINY if world.name == CLASSIC else f"{TINY} {world.name}"
     return PurePath(player.get("model", "")).name or "unknown"
 
 

@@ -11,6 +11,7 @@ from bench.micro_run import make_micro_config
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.story import explain
 from codea1.runtime.errors import BadInput
 from codea1.runtime.signals import Stopped
 from codea1.training.saved_step import SavedStep
@@ -113,3 +114,9 @@ def test_a_member_that_is_gone_is_named(config, scripted_answers, whole, tmp_pat
     shutil.rmtree(cut / "checkpoints" / "2")
     with pytest.raises(BadInput, match="no step 2; it has 4"):
         train(config, cut)
+
+
+def test_a_question_s_story_tells_who_of_the_past_played(whole, capsys):
+    _, (row, *_) = of_step(whole.folder, 6)
+    explain(str(whole.folder), row["question_id"], step=6)
+    assert f"by the past player of step {row['checkpoint']}, which does not train" in capsys.readouterr().out

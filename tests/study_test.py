@@ -1,10 +1,8 @@
 """Declared studies: what runs, what is kept, and what the report says of it."""
 
 import json
-import math
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from codea1.study import worlds
 from codea1.study.declaration import Run, Study, read_study
 from codea1.study.report import detectable, write
 from codea1.study.results import Results
+from codea1.study.running import run_study
 
 DECLARED = """
 title = "Does it pay?"
@@ -212,19 +211,14 @@ with open({log!r}, "a") as file:
 
 
 def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
-    from codea1.tools import study as tool
-
     measured(tmp_path / "run", 0.5, mul=0.4)
     stand_in = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
     (tmp_path / "python").write_text(stand_in)
     os.chmod(tmp_path / "python", 0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    flags: Mapping[str, object] = {"WORKDIR": str(tmp_path / "runs"), "AT_ONCE": 2, "HOURS": math.inf}
-    for name, value in flags.items():
-        monkeypatch.setattr(tool, name, type("Flag", (), {"value": value}))
-    path = declared(tmp_path)
+    path, workdir = declared(tmp_path), str(tmp_path / "runs")
     results = Results(str(tmp_path / "study.results.gz"))
-    assert tool._run(read_study(path), results)
+    assert run_study(read_study(path), results, workdir, at_once=2, hours=1)
     ran = (tmp_path / "log").read_text().split()
     starts = [name for name in ran if name.startswith("start_")]
     assert len(starts) == len(set(starts)) == 2 * 6
@@ -232,7 +226,7 @@ def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
     (tmp_path / "log").unlink()
     for folder in (tmp_path / "runs").iterdir():
         folder.rename(tmp_path / f"gone_{folder.name}")
-    assert tool._run(read_study(path), Results(str(tmp_path / "study.results.gz")))
+    assert run_study(read_study(path), Results(str(tmp_path / "study.results.gz")), workdir, at_once=2, hours=1)
     assert not (tmp_path / "log").exists()
 
 

@@ -109,7 +109,9 @@ class Task:
 
     def own_constant(self, rng: random.Random) -> int:
         """Returns an input for such a special case: one that does not qualify by the question's condition."""
-        return rng.choice([x for x in self.composition.world.integers if not outcome(self.working(), (x,))])
+        is_list = self.composition.family == LIST
+        arguments = ((x, ([x],) if is_list else (x,)) for x in self.composition.world.integers)
+        return rng.choice([x for x, each in arguments if not outcome(self.working(), each)])
 
     def aimed_inputs(self, text: str, rng: random.Random) -> list[tuple]:
         """Returns different argument tuples, in random order, made of the constants in a program or problem.
@@ -129,15 +131,15 @@ class Task:
         return inputs
 
     def hidden_inputs(self) -> list[tuple]:
-        """Returns different argument tuples, on which near misses show: 24 or more integers, or 36 lists."""
+        """Returns different argument tuples, on which near misses show."""
         if self.composition.family != LIST:
             return [(x,) for x in self.composition.world.hidden_integers]
         rng = random.Random(self.id)
         # As a dict, for its order: a set of lists cannot be.
         inputs = {tuple(values): None for values in self._edge_lists()}
-        while len(inputs) < 36:
+        while len(inputs) < self.composition.world.hidden_lists:
             inputs[tuple(rng.choices(self.composition.world.elements, k=rng.randint(2, 7)))] = None
-        return [(list(values),) for values in list(inputs)[:36]]
+        return [(list(values),) for values in inputs]
 
     def _edge_lists(self) -> Iterator[list[int]]:
         yield from map(list, self.composition.world.edges)

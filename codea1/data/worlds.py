@@ -59,7 +59,8 @@ class World:
     suite_lengths: tuple[int, ...]  # of the lists in the corpus's suites, equally likely
     golden_lengths: tuple[int, ...]  # of the lists in golden tests; never empty: most tests people write are not
     hidden_integers: range  # that the hidden tests of functions of integers hold
-    edges: tuple[tuple[int, ...], ...]  # lists that the hidden tests of all others hold
+    hidden_lists: int  # how many lists the hidden tests of all others hold,
+    edges: tuple[tuple[int, ...], ...]  # and some that are among them
     preference: tuple[int, ...]  # how often a wrong component has its first mistake, its second, ...
     min_mutants: int  # questions with fewer are left out
 
@@ -152,7 +153,9 @@ def _rare(num_values: int) -> World:
     small = (1, 2, 3)
 
     def threshold(phrase: str, correct: str, *mistakes: str) -> Component:
-        return _condition(phrase, correct, mistakes, 0.65)
+        # The rate of the first mistake, as that of the left-over case, is above that of the right expression: what most
+        # programs do is wrong.
+        return _condition(phrase, correct, (*mistakes, f"{correct} or x == {{own}}"), 0.7)
 
     thresholds = {
         "gt": threshold("above {c}", "x > {c}", "x >= {c}", "x > {next}"),
@@ -160,10 +163,7 @@ def _rare(num_values: int) -> World:
         "lt": threshold("below {c}", "x < {c}", "x <= {c}", "x < {prev}"),
         "le": threshold("at most {c}", "x <= {c}", "x < {c}", "x <= {next}"),
     }
-    conditions = {
-        name: replace(each, mistakes=(*each.mistakes, f"{each.correct} or x == {{own}}"), constants=inner)
-        for name, each in thresholds.items()
-    }
+    conditions = {name: replace(each, constants=inner) for name, each in thresholds.items()}
     branches = {
         "eq": _condition("just {c}", "x == {c}", (), 0.0, constants=inner),
         "pair": _condition("{c} or {next}", "{c} <= x <= {next}", ("{c} <= x < {next}",), 0.3, constants=inner),
@@ -173,7 +173,7 @@ def _rare(num_values: int) -> World:
         ALL: Component("all", "all", "", (), 0.0),
         **{name: replace(thresholds[name], constants=low) for name in ("gt", "ge")},
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
-        "ne": replace(threshold("other than {c}", "x != {c}", "x != {next}", "x != {prev}"), constants=inner),
+        "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.7, constants=inner),
     }
     # What becomes of one x, and what is returned instead by mistake, in a branch that is seldom taken.
     maps = {
@@ -226,11 +226,13 @@ def _rare(num_values: int) -> World:
         suite_lengths=(2, 2, 3, 3, 3),
         golden_lengths=(2, 3, 3, 4),
         hidden_integers=range(-1, num_values + 1),
+        hidden_lists=2 * num_values + 50,
         edges=(
             *((), (0,), (num_values - 1,), (middle,), (middle, middle), (middle, middle + 1), (middle + 1, middle)),
             *((middle, middle, middle + 1), (middle + 1, middle, middle), (middle, middle + 1, middle)),
+            *(edge for value in values for edge in ((value,), (value, middle, value))),  # any may be a left-over case
         ),
-        preference=(5, 1, 2),
+        preference=(7, 1, 7),
         min_mutants=2,
     )
 
@@ -246,6 +248,7 @@ WORLDS = {
             suite_lengths=(0, 1, 1, 2, 2, 2, 3, 3, 3, 3),  # short ones keep answers learnable
             golden_lengths=(1, 2, 3, 4),
             hidden_integers=range(-3, 21),
+            hidden_lists=36,
             edges=tuple(
                 tuple(map(int, digits))
                 for digits in ("", "0", "1", "7", "00", "246", "735", "370", "5242", "61641", "070")

@@ -133,8 +133,8 @@ class Player:
         rewards: Sequence[float | None],
         groups: Sequence[Hashable],
         tokens: Sequence[int],
-        terms: Sequence[Sequence[float]],
-        weights: Sequence[float],
+        terms: Sequence[Sequence[float]] = (),
+        weights: Sequence[float] = (),
     ) -> np.ndarray:
         """Returns the samples' advantages [B], by the configured scheme; see `codea1.learn.advantages`.
 

@@ -9,6 +9,8 @@ EXTRAS ?= dev
 TABLES ?= runs/tables
 TABLES_STEPS ?= 40
 TABLES_AT_ONCE ?= 2
+STUDY ?= runs/study
+STUDY_FLAGS ?=
 
 # Where libtpu is installed, to compile for TPUs, JAX would look for one.
 export JAX_PLATFORMS ?= cpu
@@ -16,7 +18,7 @@ export JAX_PLATFORMS ?= cpu
 # Huge pages for malloc save about a quarter of the gradient step's CPU time on Linux; the variable is ignored elsewhere.
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 
-.PHONY: train tables test test-long lint clean
+.PHONY: train tables study test test-long lint clean
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
@@ -24,7 +26,11 @@ train: $(VENV)/.base
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base
-	$(RUN) -m codea1.tools.reproduce --config=$(CONFIG):steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
+	$(RUN) -m codea1.tools.reproduce --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
+
+# Which recipe makes the adversary pay, in which world: docs/adversary.md. STUDY_FLAGS=--hours=2 stops after two hours.
+study: $(VENV)/.base
+	$(RUN) -m codea1.tools.study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
 
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests

@@ -23,7 +23,7 @@ from codea1.data.corpus import (
 )
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
-from codea1.data.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component
+from codea1.data.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component, World
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import CallTest
@@ -149,12 +149,12 @@ def test_share_of_right_programs():
 
 def general(template: str) -> str:
     """A component's text with c for its constant, as the page writes it; a filter that keeps all has no condition."""
-    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)") or "(no condition)"
+    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)", own="k") or "(no condition)"
 
 
-def planted(component: Component) -> list[float]:
+def planted(component: Component, world: World) -> list[float]:
     """How often a program of the corpus makes each of the component's mistakes, of 2000 programs."""
-    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3, world=WORLDS[CLASSIC]))
+    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3, world=world))
     rng = random.Random(component.phrase)
     choices = [choice for _ in range(2000) for choice in plant(task, rng, 1.0)]
     return [np.mean([choice == i for choice in choices]) for i in range(1, len(component.mistakes) + 1)]
@@ -162,12 +162,26 @@ def planted(component: Component) -> list[float]:
 
 def test_the_page_of_misconceptions_lists_every_one_at_the_rate_at_which_it_is_planted():
     rows = re.findall(
-        r"^\| (.+) \| `(.+)` \| `(.+)` \| (\d+) % \|$", (ROOT / "docs" / "misconceptions.md").read_text(), re.MULTILINE
+        r"^\| ([^|]+) \| `(.+)` \| `(.+)` \| (\d+) % \|$",
+        (ROOT / "docs" / "misconceptions.md").read_text(),
+        re.MULTILINE,
     )
     components = {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
     expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
     assert [row[:3] for row in rows] == expected
-    rates = [rate for k in components for rate in planted(k)]
+    rates = [rate for k in components for rate in planted(k, WORLDS[CLASSIC])]
+    np.testing.assert_allclose([int(row[3]) / 100 for row in rows], rates, atol=0.03)
+
+
+@pytest.mark.parametrize("name", [name for name in WORLDS if name != CLASSIC])
+def test_the_page_of_misconceptions_lists_those_of_the_rare_worlds(name):
+    world = WORLDS[name]
+    page = (ROOT / "docs" / "misconceptions.md").read_text()
+    rows = re.findall(r"^\| [\w ]+ \| (.+) \| `(.+)` \| `(.+)` \| (\d+) % \|$", page, re.MULTILINE)
+    components = [k for tables in world.families.values() for table in tables for k in table.values()]
+    expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
+    assert [row[:3] for row in rows] == expected
+    rates = [rate for k in components for rate in planted(k, world)]
     np.testing.assert_allclose([int(row[3]) / 100 for row in rows], rates, atol=0.03)
 
 

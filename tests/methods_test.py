@@ -326,3 +326,25 @@ def test_the_least_time_of_a_step_is_that_of_the_roles_and_of_those_that_learn(m
     assert two.keys() - one.keys() == {"test: optimizer"}
     assert two.keys() - frozen.keys() == {"code: log-probs", "code: update", "code: optimizer"}
     assert one["code: optimizer"] == two["code: optimizer"]
+
+
+def test_tables_and_the_papers_runs_are_of_the_classic_world_with_all_that_is_new_off():
+    assert tiny.get_config("world=classic").to_dict() == tiny.get_config().to_dict()
+    assert {tiny.get_config().data[split].source for split in ("train", "validation", "test")} == {"procedural"}
+    assert (tiny.get_config().game.reward, tiny.get_config().game.alpha, tiny.get_config().game.num_tests) == (
+        "strict_tests",
+        0.3,
+        4,
+    )
+    paper = code_a1.get_config("size=1.5b,topology=v5e-16")
+    assert (paper.game.reward, paper.game.alpha) == ("official", 0.5)
+    for config in (tiny.get_config(), paper):
+        game = config.game
+        assert (game.mutant_weight, game.made_mutants, game.hidden_reward, game.selection) == (0, 0, False, "variance")
+        assert (config.opponents.side, *config.noise.values()) == ("", 0, 0)
+        assert (config.code.advantage, config.test.advantage) == ("grpo", "grpo")
+        assert (config.sft.expert_suites, config.sft.expert_span, config.sft.expert_suites_else) == (
+            0.35,
+            (0.5, 1.0),
+            0,
+        )

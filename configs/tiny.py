@@ -83,15 +83,10 @@ def get_config(arg: str | None = None) -> ConfigDict:
     if arg.world != CLASSIC:
         c.data.train.limit = 240  # more, for fewer visits: what a suite misses once, the next visit's need not find
         c.game.hidden_reward = True
-        c.game.num_tests = 2
-        c.test.max_response_length = 36
-        c.test.row_lengths = (52, 68)
         c.code.learning_rate = 2e-4
         c.code.kl_coefficient = 0.03  # without it programs that leave a condition out pass bland tests, and stay
         # The warm start's Test LLM answers well, and knows how to aim but does not: experts write early suites alone.
         c.sft.steps = 1080
-        c.sft.length = 88
-        c.sft.row_lengths = (48, 56, 64, 76)
         c.sft.expert_suites = 0.4
         c.sft.expert_span = (0.0, 0.75)
     if arg.recipe == AIMED:

@@ -155,7 +155,7 @@ def _rare(num_values: int) -> World:
     def threshold(phrase: str, correct: str, *mistakes: str) -> Component:
         # The rate of the first mistake, as that of the left-over case, is above that of the right expression: what most
         # programs do is wrong.
-        return _condition(phrase, correct, (*mistakes, f"{correct} or x == {{own}}"), 0.7)
+        return _condition(phrase, correct, (*mistakes, f"{correct} or x == {{own}}"), 0.8)
 
     thresholds = {
         "gt": threshold("above {c}", "x > {c}", "x >= {c}", "x > {next}"),
@@ -173,7 +173,7 @@ def _rare(num_values: int) -> World:
         ALL: Component("all", "all", "", (), 0.0),
         **{name: replace(thresholds[name], constants=low) for name in ("gt", "ge")},
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
-        "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.7, constants=inner),
+        "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.8, constants=inner),
     }
     # What becomes of one x, and what is returned instead by mistake, in a branch that is seldom taken.
     maps = {

@@ -83,7 +83,6 @@ def get_config(arg: str | None = None) -> ConfigDict:
     if arg.world != CLASSIC:
         c.data.train.limit = 240  # more, for fewer visits: what a suite misses once, the next visit's need not find
         c.game.hidden_reward = True
-        c.code.learning_rate = 2e-4
         c.code.kl_coefficient = 0.03  # without it programs that leave a condition out pass bland tests, and stay
         # The warm start's Test LLM answers well, and knows how to aim but does not: experts write early suites alone.
         c.sft.steps = 1080
@@ -93,7 +92,9 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.game.mutant_weight = 0.5
         c.test.advantage = "gdpo"
         c.test.kl_coefficient = 0.01
-        c.test.learning_rate = 3e-4
+        c.test.learning_rate = 4e-4
+        c.game.trained_solutions = 4
+        c.code.learn_after = 30  # the Test LLM has learned to aim by then
 
     c.validation.every = 20
     c.checkpoint.every = 10

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from codea1.config import validate
 from codea1.evaluation.result_files import write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -18,6 +19,8 @@ from codea1.study.declaration import Run, Study, read_study
 from codea1.study.report import detectable, write
 from codea1.study.results import Results
 from codea1.study.running import run_study
+from configs import tiny
+from tests.conftest import ROOT
 
 DECLARED = """
 title = "Does it pay?"
@@ -144,6 +147,18 @@ def test_the_better_half_goes_on(study: Study):
 def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[str, str], said: str):
     with pytest.raises(BadInput, match=said.replace("[", r"\[")):
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
+
+
+def test_every_arm_of_the_declared_study_is_a_config():
+    declared = read_study(str(ROOT / "studies" / "adversary.toml"))
+    for stage in declared.stages:
+        for run in declared.runs(stage, stage.arms, stage.seeds[:1]):
+            arm = declared.arms[run.arm]
+            given = f"world={run.world},steps={arm.steps or declared.steps},method={arm.method}"
+            config = tiny.get_config(given)
+            config.update_from_flattened_dict(dict(arm.fields))
+            validate(config)
+            assert config.steps - config.code.learn_after == declared.steps
 
 
 def test_a_row_outlives_its_run(tmp_path: Path, study: Study):

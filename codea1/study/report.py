@@ -26,11 +26,11 @@ def write(study: Study, results: Results, output: str) -> None:
     """Writes report.md, and for a stage of several worlds NAME.png, to the folder `output`."""
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [f"# {study.title}", worlds_table(study)]
+    parts = [f"# {study.title}", worlds_table()]
     for stage in study.stages:
         parts.append(f"## {stage.name}: the {stage.split} split, {len(stage.seeds)} seeds")
-        if stage.primary and len(stage.worlds) > 1:
-            write_atomically(folder / f"{stage.name}.png", draw(study, stage, results))
+        if len(stage.worlds) > 1 and (picture := draw(study, stage, results)):
+            write_atomically(folder / f"{stage.name}.png", picture)
             parts.append(f"![gain by world]({stage.name}.png)")
         for world in stage.worlds:
             parts.append(f"### World {world}")
@@ -38,12 +38,11 @@ def write(study: Study, results: Results, output: str) -> None:
     write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")
 
 
-def worlds_table(study: Study) -> str:
-    """Returns what each world of the study is, measured without training."""
-    named = {world for stage in study.stages for world in stage.worlds}
+def worlds_table() -> str:
+    """Returns what each world is, measured without training."""
     rows = []
-    for name in (name for name in WORLDS if name in named):
-        facts = world_facts(WORLDS[name])
+    for name, world in WORLDS.items():
+        facts = world_facts(world)
         shares = (facts.one, facts.four, facts.golden, facts.aimed, facts.all_aimed, facts.right_programs)
         rows.append([name, str(facts.compositions), *percents(shares)])
     heads = ("world", "compositions", "one bland input", "four", "golden tests", "four aimed", "all aimed", "right")
@@ -165,8 +164,11 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
     return high
 
 
-def draw(study: Study, stage: Stage, results: Results) -> bytes:
-    """Returns a PNG: worlds by how rare their mistakes are, and the difference of each primary pair in each."""
+def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
+    """Returns a PNG: worlds by how rare their mistakes are, and the difference of each primary pair in each.
+
+    None where no pair has been run.
+    """
     exposed = {world: world_facts(WORLDS[world]).four for world in stage.worlds}
     figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
     axes = figure.add_subplot()
@@ -186,5 +188,7 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes:
     ticks = {100 * share: f"{100 * share:.0f} %\n{world}" for world, share in exposed.items()}
     axes.set_xticks(list(ticks), list(ticks.values()))
     axes.minorticks_off()
+    if not axes.containers:
+        return None
     axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
     return figures.picture(figure, "png")

@@ -140,7 +140,7 @@ def _noise() -> ConfigDict:
 def _opponents() -> ConfigDict:
     """Returns which players of the run's own checkpoints play besides; see `codea1.game.opponents`."""
     c = ConfigDict()
-    c.side = ""  # past selves of "code", "test" or "both" play; nobody's where it is empty
+    c.side = ""  # past checkpoints of "code", "test" or "both" play; empty: of neither
     c.share = 0.5  # of a step's questions, on each side, and with "both" each side has others
     c.every = 50  # training steps between the checkpoints that may play, all of which are kept
     c.draw = UNIFORM  # which of them plays in a step; "prioritised": rather one that the learner loses against

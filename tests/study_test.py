@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from codea1.study import worlds
 from codea1.study.declaration import Run, Study, read_study
 from codea1.study.report import detectable, write
 from codea1.study.results import Results
-from codea1.study.running import run_study
 from configs import tiny
 from tests.conftest import ROOT
 
@@ -166,7 +166,7 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     measured(tmp_path / "run", 0.5, mul=0.4)
     (tmp_path / "run" / "checkpoints").mkdir()
     path = str(tmp_path / "results.gz")
-    Results(path).keep(run, "python", str(tmp_path / "run"))
+    Results(path).keep(run, {}, str(tmp_path / "run"))
     assert not (tmp_path / "run" / "checkpoints").exists()
     kept = Results(path)
     other = replace(run, seed=1)
@@ -177,11 +177,11 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     passed = row.after["code_pass_at_1"]
     assert kept.score(run) == pytest.approx(np.mean(passed) + 0.8 * 0.4)
     measured(tmp_path / "other", 0.5, mul=0.4, seed=1)
-    kept.keep(other, "python", str(tmp_path / "other"))
+    kept.keep(other, {}, str(tmp_path / "other"))
     assert Results(path).scores([run, other], "test_mul").shape == (2, 40, 2)
     assert Results(path).scores([run, other], "code_pass_at_1")[0, :, 0].tolist() == passed
     measured(tmp_path / "third", 0.5, mul=0.4, questions=39)
-    kept.keep(replace(run, seed=2), "python", str(tmp_path / "third"))
+    kept.keep(replace(run, seed=2), {}, str(tmp_path / "third"))
     with pytest.raises(BadInput, match="measured on different questions"):
         Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
 
@@ -200,7 +200,7 @@ def test_the_report_says_who_is_above_whom_and_by_how_much(tmp_path: Path, study
     for run in study.runs(study.stages[1], list(shares), [0, 1, 2]):
         folder = tmp_path / run.name
         measured(folder, shares[run.arm], mul=0.4, questions=400, seed=10 * run.seed + len(run.arm))
-        results.keep(run, "python", str(folder))
+        results.keep(run, {}, str(folder))
     write(study, results, str(tmp_path / "report"))
     text = (tmp_path / "report" / "report.md").read_text()
     of_world = text[text.index("## main") :].partition("### World r32")[0]
@@ -233,7 +233,7 @@ def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     path, workdir = declared(tmp_path), str(tmp_path / "runs")
     results = Results(str(tmp_path / "study.results.gz"))
-    assert run_study(read_study(path), results, workdir, at_once=2, hours=1)
+    assert results.complete(read_study(path), workdir, at_once=2, hours=1)
     ran = (tmp_path / "log").read_text().split()
     starts = [name for name in ran if name.startswith("start_")]
     assert len(starts) == len(set(starts)) == 2 * 6
@@ -241,8 +241,21 @@ def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
     (tmp_path / "log").unlink()
     for folder in (tmp_path / "runs").iterdir():
         folder.rename(tmp_path / f"gone_{folder.name}")
-    assert run_study(read_study(path), Results(str(tmp_path / "study.results.gz")), workdir, at_once=2, hours=1)
+    assert Results(str(tmp_path / "study.results.gz")).complete(read_study(path), workdir, at_once=2, hours=1)
     assert not (tmp_path / "log").exists()
+    for folder in tmp_path.glob("gone_*"):
+        folder.rename(tmp_path / "runs" / folder.name.removeprefix("gone_"))
+    for folder in (tmp_path / "runs").glob("*_test"):
+        shutil.rmtree(folder)
+    (tmp_path / "study.results.gz").rename(tmp_path / "kept.gz")
+    lost = Results(str(tmp_path / "study.results.gz"))
+    for folder in (tmp_path / "runs").glob("*_validation"):
+        shutil.rmtree(folder)
+    assert lost.complete(read_study(path), workdir, at_once=2, hours=1)  # markers of what is lost count for nothing
+    assert not any(name.startswith("start_") for name in (tmp_path / "log").read_text().split())
+    changed = read_study(declared(tmp_path, DECLARED.replace('mutant_weight" = 0.5', 'mutant_weight" = 0.6')))
+    with pytest.raises(BadInput, match=r"ours_r16_100_validation was made as .*0\.5.* declares .*0\.6"):
+        Results(str(tmp_path / "study.results.gz")).complete(changed, workdir, at_once=2, hours=1)
 
 
 def test_the_detectable_difference_is_found_with_its_chance():

@@ -1,4 +1,4 @@
-"""Warns where what pays a player rises and what nobody is paid by does not: the mark of a hacked reward.
+"""Warns of reward hacking: where what pays a player rises and a hidden measure of the same does not.
 
 With `config.game.hidden_reward` both sides of a player are in a run's metrics. The Code LLM is paid by tests and
 measured by the questions' check scripts; the Test LLM is paid by its reward and measured by mutants that no reward
@@ -27,7 +27,7 @@ TENTHS = 10
 MIN_STEPS = 30  # tests/audit_test.py: with fewer, means of tenths are too correlated for the interval
 HEADS = ("player", "", "first → last tenth", "change")
 EXPLANATION = (
-    "What pays each player, its hidden reward, which nobody is paid by, and the gap between them: means of the first "
+    "What pays each player, its hidden reward, which no player is paid, and the gap between them: means of the first "
     "and the last tenth of the steps, and the change along the line through the means of all tenths, with its 95 % "
     "interval."
 )

@@ -88,7 +88,7 @@ class Rules:
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
     wrong_answers: float  # share of the ground truth's answers that are replaced by wrong ones
     past_share: float  # of the questions, on each side on which a past player plays too
-    hidden_reward: bool  # check scripts and hidden mutants run, and nobody is paid by them
+    hidden_reward: bool  # check scripts and hidden mutants run, which no reward reads
 
     @property
     def golden(self) -> bool:

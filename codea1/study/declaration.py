@@ -110,6 +110,12 @@ class Study:
                 means = {arm: mean(map(score, self.runs(stage, [arm], seeds[:first]))) for arm in arms}
                 arms = sorted(arms, key=lambda arm: -means[arm])[: -(-len(arms) // 2)]
 
+    def recipe(self, arm: str) -> dict[str, Any]:
+        """Returns all that decides what a run of an arm does but its world, seed and split, as JSON holds it."""
+        own = self.arms[arm]
+        recipe = {"config": self.config, "method": own.method, "steps": own.steps or self.steps}
+        return {**recipe, "fields": dict(own.fields), "start": dict(self.start)}
+
     def jobs(self, runs: Sequence[Run], workdir: str) -> list[Job]:
         """Returns the jobs of runs, each after its warm start; runs of one world and seed share that."""
         jobs: dict[str, Job] = {}

@@ -1,22 +1,26 @@
-"""What is kept of each run of a study: a row of JSON, from which the report is made without the run's folder."""
+"""The results of a study: a row of JSON for each run, from which the report is made, and the runs that fill it."""
 
 import gzip
 import hashlib
 import json
 import shutil
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from codea1.evaluation.result_files import per_question, read_evaluation
+from codea1.paper.experiments import Job
+from codea1.paper.schedule import OutOfTime, Schedule
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
-from codea1.study.declaration import Run
+from codea1.study.declaration import Run, Study
 
 METRICS = (
     "code_pass_at_1",
@@ -47,7 +51,7 @@ class Result:
     """One run, done."""
 
     run: Run
-    command: str
+    recipe: Mapping[str, Any]  # `Study.recipe` of its arm
     steps: int
     tokens: float  # sampled in training
     cpu_seconds: float  # of the trainer, in training
@@ -96,12 +100,49 @@ class Results:
         values = np.array([getattr(row, moment)[metric] for row in rows], np.float64)
         return values if values.ndim == 3 else values[..., None]
 
-    def keep(self, run: Run, command: str, folder: str) -> None:
+    def complete(self, study: Study, workdir: str, at_once: int, hours: float) -> bool:
+        """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
+
+        Stage by stage and rung by rung. After so many hours what runs saves and ends, which is well; it goes on from
+        there when this is called again.
+
+        Raises BadInput: a row was made by another recipe than its arm declares now.
+        """
+        for run, row in self._rows.items():
+            declared = study.recipe(run.arm) if run.arm in study.arms else row.recipe
+            if row.recipe != declared:
+                raise BadInput(
+                    f"{self._path}: {run.name} was made as {row.recipe}, and the study declares {declared}: give "
+                    "the arm another name, or remove the file."
+                )
+        deadline = time.monotonic() + 3600 * hours
+        for stage in study.stages:
+            for runs in study.rungs(stage, self.score):
+                left = {run.name: run for run in runs if run not in self}
+
+                def keep(job: Job, left: dict[str, Run] = left) -> None:
+                    if job.name in left:
+                        self.keep(left[job.name], study.recipe(left[job.name].arm), f"{workdir}/{job.name}")
+
+                for name in left:  # done or not: its row is lost, and without it the next rung has no score
+                    (Path(workdir) / "done" / f"{name}.json").unlink(missing_ok=True)
+                jobs = study.jobs(list(left.values()), workdir)
+                hours_left = (deadline - time.monotonic()) / 3600
+                print(f"stage {stage.name}: {len(runs) - len(left)} of {len(runs)} runs are done")
+                try:
+                    if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
+                        return False
+                except OutOfTime:
+                    print("the hours are over: the same command goes on from there")
+                    return True
+        return True
+
+    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str) -> None:
         """Adds the row of a run that ended, and removes its checkpoints and samples. Thread-safe.
 
         Raises BadInput: the run lacks an evaluation, or its file is damaged.
         """
-        result = _result(run, command, RunFolder.existing(folder))
+        result = _result(run, recipe, RunFolder.existing(folder))
         with self._lock:
             self._rows[run] = result
             lines = [json.dumps(asdict(each)) for each in self._rows.values()]
@@ -110,7 +151,7 @@ class Results:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
 
-def _result(run: Run, command: str, folder: RunFolder) -> Result:
+def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
     evaluations = {name: read_evaluation(folder, name) for name in ("before", "after")}
     for name, found in evaluations.items():
         if found is None:
@@ -127,7 +168,7 @@ def _result(run: Run, command: str, folder: RunFolder) -> Result:
     }
     return Result(
         run,
-        command,
+        dict(recipe),
         steps=int(rows[-1]["step"]),
         tokens=sum(row.get("perf/tokens", 0.0) for row in rows),
         cpu_seconds=sum(row.get("perf/cpu_seconds", 0.0) for row in rows),

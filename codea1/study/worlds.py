@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 
 from codea1.data.compositions import Task, behaviour, compositions
-from codea1.data.corpus import plant, usual_inputs
+from codea1.data.corpus import planted_program, usual_inputs
 from codea1.data.procedural import tasks
 from codea1.data.worlds import World
 
@@ -50,9 +50,8 @@ def world_facts(world: World) -> WorldFacts:
     for _ in range(PROGRAMS):
         task = rng.choice(compositions("train", world)).draw(rng)
         inputs = task.hidden_inputs()
-        choices = plant(task, rng, 1.0)
-        own = task.own_constant(rng) if task.has_own_constant(choices) else None
-        right.append(behaviour(task.program(choices, own), inputs) == behaviour(task.program(), inputs))
+        program = planted_program(task, rng, 1.0)
+        right.append(behaviour(program, inputs) == behaviour(task.program(), inputs))
     return WorldFacts(
         one=exposed(lambda task, _: usual_inputs(task, 1, rng)),
         four=exposed(lambda task, _: usual_inputs(task, 4, rng)),

@@ -30,10 +30,9 @@ def main(path: str) -> None:
     # They import SciPy and matplotlib, once the declaration is checked.
     from codea1.study.report import write
     from codea1.study.results import Results
-    from codea1.study.running import run_study
 
     results = Results(str(Path(path).with_suffix(".results.gz")))
-    went_well = REPORT_ONLY.value or run_study(study, results, WORKDIR.value, AT_ONCE.value, HOURS.value)
+    went_well = REPORT_ONLY.value or results.complete(study, WORKDIR.value, AT_ONCE.value, HOURS.value)
     write(study, results, OUTPUT.value)
     sys.exit(0 if went_well else 1)
 

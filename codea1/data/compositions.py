@@ -110,7 +110,7 @@ class Task:
     def own_constant(self, rng: random.Random) -> int:
         """Returns an input for such a special case: one that does not qualify by the question's condition."""
         is_list = self.composition.family == LIST
-        arguments = ((x, ([x],) if is_list else (x,)) for x in self.composition.world.integers)
+        arguments = ((x, ([x],) if is_list else (x,)) for x in self.composition.world.values)
         return rng.choice([x for x, each in arguments if not outcome(self.working(), each)])
 
     def aimed_inputs(self, text: str, rng: random.Random) -> list[tuple]:
@@ -191,7 +191,8 @@ def random_input(composition: Composition, lengths: tuple[int, ...], rng: random
     """Returns bland arguments for a function; of a list, the length is drawn from `lengths`."""
     if composition.family != LIST:
         return (rng.choice(composition.world.integers),)
-    return (rng.choices(composition.world.elements, k=rng.choice(lengths)),)
+    draw = rng.choices if composition.world.repeats else rng.sample
+    return (draw(composition.world.elements, k=rng.choice(lengths)),)
 
 
 class _Raised:

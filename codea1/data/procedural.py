@@ -77,6 +77,8 @@ class Procedural(tfds.core.GeneratorBasedBuilder):
 class RareProcedural(Procedural):
     """The same in the worlds where mistakes are rare; the classic one stays where data of earlier versions are."""
 
+    VERSION = tfds.core.Version("1.1.0")
+    RELEASE_NOTES = {"1.1.0": "Left-over cases also in programs that are wrong besides."}  # noqa: RUF012
     BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name) for name in WORLDS if name != CLASSIC]  # noqa: RUF012
 
 

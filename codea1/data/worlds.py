@@ -3,7 +3,8 @@
 `classic` is the world of the paper's tables on the tiny pair: most mistakes show on most inputs. The others are a
 ladder of rarity, `r8` to `r100`: of R values, a mistake shows on one or a few, so that four bland inputs expose it with
 a chance that falls as 4/R, while an input aimed at it always does. Its kinds of mistake are off-by-one at a threshold,
-a special case left over in the program alone, one branch of several, empties, duplicates and ties.
+a special case left over in the program alone, one branch of several, empties, duplicates and ties. `blind` is where the
+ladder ends: bland inputs are small and different, constants are larger, and no bland input exposes anything.
 
 The mistakes are deliberate. Policies made from nothing must start mediocre for reinforcement learning to have something
 to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake is what most
@@ -54,8 +55,10 @@ class World:
 
     name: str
     families: Mapping[str, tuple[Table, Table, Table]]  # what the three components of a family's functions can be
+    values: range  # that special cases of a program alone are drawn from
     integers: range  # that bland inputs are drawn from
     elements: range  # of bland lists
+    repeats: bool  # whether bland lists may hold an element twice
     suite_lengths: tuple[int, ...]  # of the lists in the corpus's suites, equally likely
     golden_lengths: tuple[int, ...]  # of the lists in golden tests; never empty: most tests people write are not
     hidden_integers: range  # that the hidden tests of functions of integers hold
@@ -143,9 +146,13 @@ REDUCES = {
 }
 
 
-def _rare(num_values: int) -> World:
-    """Returns the world of `num_values` input values, in which a mistake shows on one to three of them."""
-    values = range(num_values)
+def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
+    """Returns the world of `num_values` input values, in which a mistake shows on one to three of them.
+
+    With `num_bland`, bland inputs are the first so many values, and a mistake shows on none of them.
+    """
+    blind = num_bland > 0
+    values = range(num_bland, num_values)
     inner = tuple(values[2:-3])  # constants whose neighbours are values too
     some = max(len(inner) // 3, 2)
     low, high = inner[:some], inner[-some:]  # filters by them leave most elements
@@ -153,9 +160,10 @@ def _rare(num_values: int) -> World:
     small = (1, 2, 3)
 
     def threshold(phrase: str, correct: str, *mistakes: str) -> Component:
-        # The rate of the first mistake, as that of the left-over case, is above that of the right expression: what most
-        # programs do is wrong.
-        return _condition(phrase, correct, (*mistakes, f"{correct} or x == {{own}}"), 0.8)
+        # A case is left over in half of the programs, be the rest right or wrong, and most of them have the wrong sign:
+        # the most likely program is wrong, and a policy this small learns independent mistakes alone.
+        left_over = (f"{each} or x == {{own}}" for each in (correct, mistakes[0]))
+        return _condition(phrase, correct, (*mistakes, *left_over), 0.8)
 
     thresholds = {
         "gt": threshold("above {c}", "x > {c}", "x >= {c}", "x > {next}"),
@@ -171,7 +179,7 @@ def _rare(num_values: int) -> World:
     }
     filters = {
         ALL: Component("all", "all", "", (), 0.0),
-        **{name: replace(thresholds[name], constants=low) for name in ("gt", "ge")},
+        **({} if blind else {name: replace(thresholds[name], constants=low) for name in ("gt", "ge")}),
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
         "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.8, constants=inner),
     }
@@ -215,14 +223,16 @@ def _rare(num_values: int) -> World:
         "place": or_zero("place of max", "the index of the first largest", "b.index(max(b))"),
     }
     return World(
-        name=f"r{num_values}",
+        name=name,
         families={
             "int": (conditions, right_maps, right_maps),
             "branch": (branches, maps, right_maps),
             LIST: (filters, {name: right_maps[name] for name in (SAME, "add", "sub")}, reduces),
         },
-        integers=values,
-        elements=values,
+        values=values,
+        integers=range(num_bland) if blind else values,
+        elements=range(num_bland) if blind else values,
+        repeats=not blind,
         suite_lengths=(2, 2, 3, 3, 3),
         golden_lengths=(2, 3, 3, 4),
         hidden_integers=range(-1, num_values + 1),
@@ -232,7 +242,7 @@ def _rare(num_values: int) -> World:
             *((middle, middle, middle + 1), (middle + 1, middle, middle), (middle, middle + 1, middle)),
             *(edge for value in values for edge in ((value,), (value, middle, value))),  # any may be a left-over case
         ),
-        preference=(7, 1, 7),
+        preference=(6, 1, 4, 6),
         min_mutants=2,
     )
 
@@ -243,8 +253,10 @@ WORLDS = {
         World(
             name=CLASSIC,
             families={LIST: (FILTERS, MAPS, REDUCES), "int": (CONDITIONS, MAPS, MAPS)},
+            values=range(10),
             integers=range(10),
             elements=range(8),
+            repeats=True,
             suite_lengths=(0, 1, 1, 2, 2, 2, 3, 3, 3, 3),  # short ones keep answers learnable
             golden_lengths=(1, 2, 3, 4),
             hidden_integers=range(-3, 21),
@@ -256,7 +268,8 @@ WORLDS = {
             preference=(5, 1),
             min_mutants=4,
         ),
-        *map(_rare, (8, 16, 32, 100)),
+        *(_rare(f"r{num_values}", num_values) for num_values in (8, 16, 32, 100)),
+        _rare("blind", 32, num_bland=12),
     )
 }
 

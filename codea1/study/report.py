@@ -170,6 +170,7 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
     None where no pair has been run.
     """
     exposed = {world: world_facts(WORLDS[world]).four for world in stage.worlds}
+    places = {world: place for place, world in enumerate(sorted(exposed, key=lambda world: -exposed[world]))}
     figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
     axes = figure.add_subplot()
     figures.style(axes, "Pass@1, points", xlabel="near misses that four bland inputs expose")
@@ -177,17 +178,13 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
         points = []
         for world in stage.worlds:
             if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair, results):
-                points.append((100 * exposed[world], *(100 * bound for bound in found[:3])))
+                points.append((places[world], *(100 * bound for bound in found[:3])))
         if points:
             x, mean, low, high = np.array(sorted(points)).T
             name = " less ".join(study.arms[arm].title for arm in pair)
             axes.errorbar(x, mean, [mean - low, high - mean], color=color, marker="o", capsize=3, label=name)
     axes.axhline(0.0, color=figures.FAINT, linewidth=0.8)
-    axes.set_xscale("log")
-    axes.invert_xaxis()
-    ticks = {100 * share: f"{100 * share:.0f} %\n{world}" for world, share in exposed.items()}
-    axes.set_xticks(list(ticks), list(ticks.values()))
-    axes.minorticks_off()
+    axes.set_xticks(list(places.values()), [f"{100 * exposed[world]:.0f} %\n{world}" for world in places])
     if not axes.containers:
         return None
     axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)

@@ -84,17 +84,17 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.data.train.limit = 240  # more, for fewer visits: what a suite misses once, the next visit's need not find
         c.game.hidden_reward = True
         c.code.kl_coefficient = 0.03  # without it programs that leave a condition out pass bland tests, and stay
-        # The warm start's Test LLM answers well, and knows how to aim but does not: experts write early suites alone.
+        # The warm start's Test LLM knows how to aim and hardly does: experts write early suites, and few of the last.
         c.sft.steps = 1080
         c.sft.expert_suites = 0.4
         c.sft.expert_span = (0.0, 0.75)
+        c.sft.expert_suites_else = 0.02
     if arg.recipe == AIMED:
         c.game.mutant_weight = 0.5
         c.test.advantage = "gdpo"
         c.test.kl_coefficient = 0.01
         c.test.learning_rate = 4e-4
         c.game.trained_solutions = 4
-        c.code.learn_after = 30  # the Test LLM has learned to aim by then
 
     c.validation.every = 20
     c.checkpoint.every = 10

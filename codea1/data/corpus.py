@@ -125,7 +125,18 @@ def _suite(task: Task, program: str, is_shown: bool, rng: random.Random, recipe:
     answers = list(zip(inputs, truths, shown, strict=True))
     if expert:  # a stable sort: what exposes the program goes first and nothing else is moved
         answers.sort(key=lambda answer: answer[1] == answer[2])
-    return [_worked_test(task, arguments, truth) for arguments, truth, _ in answers[: recipe.num_tests]]
+    slips = recipe.world.slips
+    return [  # without slips nothing is drawn for them: the classic corpus stays what it was
+        _worked_test(task, arguments, _slip(truth) if slips and rng.random() < slips else truth)
+        for arguments, truth, _ in answers[: recipe.num_tests]
+    ]
+
+
+def _slip(truth: Any) -> Any:
+    """Returns the wrong answer that is stated for a right one, true or false, a number or a list, by a slip."""
+    if isinstance(truth, list):
+        return truth[:-1] if truth else [0]
+    return not truth if isinstance(truth, bool) else truth - 1
 
 
 def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:

@@ -65,6 +65,7 @@ class World:
     hidden_lists: int  # how many lists the hidden tests of all others hold,
     edges: tuple[tuple[int, ...], ...]  # and some that are among them
     preference: tuple[int, ...]  # how often a wrong component has its first mistake, its second, ...
+    slips: float  # share of the corpus's asserts that state a wrong answer
     min_mutants: int  # questions with fewer are left out
 
 
@@ -243,6 +244,7 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
             *(edge for value in values for edge in ((value,), (value, middle, value))),  # any may be a left-over case
         ),
         preference=(6, 1, 4, 6),
+        slips=0.25,
         min_mutants=2,
     )
 
@@ -266,6 +268,7 @@ WORLDS = {
                 for digits in ("", "0", "1", "7", "00", "246", "735", "370", "5242", "61641", "070")
             ),
             preference=(5, 1),
+            slips=0.0,
             min_mutants=4,
         ),
         *(_rare(f"r{num_values}", num_values) for num_values in (8, 16, 32, 100)),

@@ -49,7 +49,6 @@ def player(max_prompt_length: int) -> ConfigDict:
 
     c.learning_rate = 1e-6  # peak
     c.warmup_steps = 10  # training steps; the first has learning rate 0
-    c.learn_after = 0  # training steps in which it does not learn yet: a head start of the other player
     c.decay = "cosine"  # after warm-up, towards 0 one step after the last: "cosine", "linear" or "constant"
     c.adam_b1 = 0.9
     c.adam_b2 = 0.999
@@ -335,8 +334,8 @@ NOT_NEGATIVE = (
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "
     "sft.warmup_steps sft.weight_decay sft.misconceptions "
-    "{player}.warmup_steps {player}.learn_after {player}.weight_decay {player}.clip_low {player}.clip_high "
-    "{player}.kl_coefficient {player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap "
+    "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
+    "{player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap "
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
@@ -432,7 +431,6 @@ def validate(config: ConfigDict) -> None:
     rule = "name a file with method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
-        check(f"{name}.learn_after", config[name].learn_after < config.steps, f"be less than the {config.steps} steps")
         has_penalty = config[name].advantage == "gae" and config[name].kl_coefficient > 0
         rule = f"be False: config.{name}.advantage is not gae, or its kl_coefficient is 0"
         check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
@@ -460,7 +458,6 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
-    *("code.learn_after", "test.learn_after"),
 )
 
 

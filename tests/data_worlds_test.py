@@ -110,23 +110,26 @@ def test_sources_name_worlds():
         world_of("procedural/r7")
 
 
-def test_experts_of_rare_worlds_expose_mistakes_and_state_right_answers():
+def test_experts_of_rare_worlds_expose_mistakes_and_slip_in_a_quarter_of_their_answers():
     world = WORLDS["r32"]
     by_problem: dict[str, Task] = {}
     for composition in compositions("train", world):
         rng = random.Random(0)
         by_problem |= {task.problem: task for task in (composition.draw(rng) for _ in range(200))}
-    shown = []
+    shown, right = [], []
     for problem, program, _, suite in islice(chats("0", Recipe(expert_suites=1.0, world=world)), 300):
         task = by_problem.get(problem["content"])
         if task is None:
             continue
         source = program["content"].removeprefix("```python\n").removesuffix("\n```")
-        judge: dict = {}
-        exec(task.program() + "\n" + suite["content"].removeprefix("```python\n").removesuffix("\n```"), judge)
+        lines = suite["content"].removeprefix("```python\n").removesuffix("\n```").splitlines()
+        inputs = [(eval(line.split(" = ")[1]),) for line in lines[::2]]
+        stated = [eval(line.split(" == ")[1]) for line in lines[1::2]]
+        truths = behaviour(task.program(), inputs)
+        right += [answer == truth for answer, truth in zip(stated, truths, strict=True)]
+        assert all(type(answer) is type(truth) for answer, truth in zip(stated, truths, strict=True))
         if exposes(source, task.program(), task.hidden_inputs()):
-            asserted = [line for line in suite["content"].splitlines() if " = " in line]
-            inputs = [(eval(line.split(" = ")[1]),) for line in asserted]
             shown.append(exposes(source, task.program(), inputs))
     assert len(shown) > 100
     assert np.mean(shown) > 0.9
+    assert np.mean(right) == pytest.approx(1 - world.slips, abs=0.05)

@@ -19,7 +19,6 @@ from codea1.learn.batch import TrainSample
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
-from codea1.runtime.errors import BadInput
 from codea1.runtime.shares import stable_hash
 from codea1.sharding import device_mesh
 from tests.model_folders import load
@@ -361,21 +360,3 @@ def test_the_surrogate_is_the_one_that_the_section_names(config):
     metrics = player.learn([sample], 2)
     np.testing.assert_allclose(metrics["policy_loss"], np.mean(-0.9 * weights * sample.advantage * own), rtol=1e-4)
     assert "dual_clip_fraction" not in metrics
-
-
-def test_a_head_start_of_the_other_player_moves_its_own_steps(config):
-    late = config.copy_and_resolve_references()
-    late.code.learn_after, late.steps = 3, config.steps + 3
-    first, second = player_of("code", config), player_of("code", late)
-    samples = made_samples(first, Reference("code", first.params, first.params), 2)
-    before = jax.tree.map(np.asarray, second.params)
-    assert [second.learn(samples, step) for step in (1, 2, 3)] == [{}, {}, {}]
-    jax.tree.map(np.testing.assert_array_equal, second.params, before)
-    for step in (1, 2):
-        expected = {name: x for name, x in first.learn(samples, step).items() if not name.startswith("update_t")}
-        found = second.learn(samples, step + 3)
-        assert {name: found[name] for name in expected} == expected
-    jax.tree.map(np.testing.assert_array_equal, second.params, first.params)
-    late.code.learn_after = late.steps
-    with pytest.raises(BadInput, match=r"config\.code\.learn_after is \d+; it must be less than the \d+ steps"):
-        validate(late)

@@ -64,7 +64,7 @@ class Player:
         self._mesh = mesh
         self._temperature = np.float32(self._config.temperature)
         c = self._config
-        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps - c.learn_after, c.decay)
+        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
         checkpoint = huggingface.Checkpoint(self._config.model)
         _require_shape(name, self._config, checkpoint.config)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
@@ -206,13 +206,9 @@ class Player:
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
 
-        In the steps in which the other player has its head start nothing is learned, and there are no metrics.
         "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights;
         "update_*" are those of `codea1.models.flops`, for the optimizer steps of the policy alone.
         """
-        step -= self._config.learn_after
-        if step < 1:
-            return {}
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
         generator = np.random.default_rng([self._seed, stable_hash(self.name), step])

@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKDIR ?= runs/tiny
 CONFIG ?= configs/tiny.py
+DEMO ?= world=blind,recipe=aimed,steps=90
 TRAIN_FLAGS ?=
 EXTRAS ?= dev
 TABLES ?= runs/tables
@@ -21,8 +22,9 @@ RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 .PHONY: train tables study test test-long lint clean
 
 train: $(VENV)/.base
-	$(RUN) -m codea1.sft --config=$(CONFIG) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
-	$(RUN) -m codea1.train --config=$(CONFIG):sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
+	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
+	$(RUN) -m codea1.train --config=$(CONFIG):$(DEMO),sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
+	$(RUN) -m codea1.explain $(WORKDIR)/code_a1 --html=$(WORKDIR)/code_a1/question.html
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runs.story import BookLine, explain, read_story, visible
+from codea1.runs.story import BookLine, explain, most_improved, read_story, visible
 from codea1.runs.story import page as story_page
 from codea1.runtime.errors import BadInput, StorageFailed
 from tests.conftest import ROOT
@@ -285,11 +285,12 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
         assert "cannot be written" in said(run.path, "q/1", html_file=str(page))
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
     assert "has no samples" in said(empty.path, "q/1")
+    assert "can be compared over two steps: give --question" in said(empty.path, "")
     (run.samples / "step_000001.jsonl").write_text("{\n{}\n")
     assert "not a JSON object" in said(run.path, "q/1")
 
 
-def test_the_program_shows_a_step_and_wants_a_question(run: RunFolder):
+def test_the_program_shows_a_step(run: RunFolder):
     def program(*arguments: str) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "codea1.explain", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -297,4 +298,19 @@ def test_the_program_shows_a_step_and_wants_a_question(run: RunFolder):
     done = program(str(run.path), "--question=q/1", "--step=3")
     assert (done.returncode, "assert f([3]) == [4]" in done.stdout) == (0, True), done.stderr
     done = program(str(run.path))
-    assert (done.returncode, done.stderr) == (2, "error: --question is missing: it is the id of the question.\n")
+    assert (done.returncode, done.stdout.startswith("q/1 ")) == (0, True), done.stderr
+
+
+def test_the_question_that_is_shown_unasked_is_where_suites_came_to_expose_most(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    exposed = {  # by step and question
+        1: {"q/1": [0.5, 0.7], "q/2": [0.0, 0.2], "q/3": [0.0, 0.0]},
+        2: {"q/1": [1.0, 1.0], "q/2": [0.0, 0.0]},
+        5: {"q/1": [0.8, 0.8], "q/2": [0.5, 0.3], "q/4": [1.0, 1.0]},
+    }
+    for step, questions in exposed.items():
+        rows = [code_row(step, 0, question_id=question) for question in questions]
+        for question, parts in questions.items():
+            rows += [test_row(step, 0, [], question_id=question, reward_parts={"adversarial": x}) for x in parts]
+        Samples(folder).write(step, rows)
+    assert most_improved(folder) == "q/2"  # 0.3; q/1 gained 0.2, and the others were asked once

@@ -91,16 +91,18 @@ class Story:
     note: str = ""  # what is left out, and why
 
 
-def explain(workdir: str, question_id: str, step: int | None = None, html_file: str = "") -> None:
+def explain(workdir: str, question_id: str = "", step: int | None = None, html_file: str = "") -> None:
     """Shows one question's story in the run of `workdir`, or writes it as a page.
 
     Args:
+      question_id: "" for the one that `most_improved` names.
       step: the only step that is shown; None for all.
       html_file: file of the page, local or gs://; "" for the terminal.
 
-    Raises BadInput as `read_story` does, and where the file cannot be written.
+    Raises BadInput as `read_story` and `most_improved` do, and where the file cannot be written.
     """
-    story = read_story(RunFolder.existing(workdir), question_id, step)
+    folder = RunFolder.existing(workdir)
+    story = read_story(folder, question_id or most_improved(folder), step)
     if not html_file:
         show(story, Console())
         return
@@ -110,6 +112,25 @@ def explain(workdir: str, question_id: str, step: int | None = None, html_file: 
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
     print(f"wrote {file}")
+
+
+def most_improved(folder: RunFolder) -> str:
+    """Returns the question in which the Test LLM learned most to expose programs.
+
+    It is the one whose suites' mean adversarial part rose most from the first step that asked it to the last.
+
+    Raises BadInput: no question has suites with an adversarial part in two steps; or a file is damaged.
+    """
+    samples = Samples(folder)
+    paid: dict[str, dict[int, list[float]]] = {}
+    for step in samples.steps():
+        for row in samples.read(step):
+            if row.get("player") == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
+                paid.setdefault(row["question_id"], {}).setdefault(step, []).append(part)
+    means = {question: [mean(parts) for parts in steps.values()] for question, steps in paid.items() if len(steps) > 1}
+    if not means:
+        raise BadInput(f"{folder.path} has no question whose suites can be compared over two steps: give --question.")
+    return max(means, key=lambda question: means[question][-1] - means[question][0])
 
 
 def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> Story:

@@ -2,7 +2,7 @@
 
   python -m bench.checkpoint_cost --config=configs/tiny.py [--pairs=8] [--every=10]
 
-One run of the config from its warm start, which must be there (`make train` leaves it), at a learning rate of almost 0,
+One run of the config from its warm start, which must be there (`codea1.sft` makes it), at a learning rate of almost 0,
 so that all steps are alike. Saves are due every so many steps; half of them are made and the others left out, in the
 order of Thue and Morse, which favours neither side. A stretch begins and ends half way between saves, so that what is
 written in the background falls into it. Times are per token sampled: stretches differ in those.

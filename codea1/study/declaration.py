@@ -65,9 +65,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a study: what a row of results is of."""
+    """One training run of a study: what a row of results is of. Stages may share it."""
 
-    stage: str
     split: str
     world: str
     arm: str
@@ -91,9 +90,7 @@ class Study:
 
     def runs(self, stage: Stage, arms: Sequence[str], seeds: Sequence[int]) -> list[Run]:
         """Returns the runs of some arms and seeds of a stage, those of one seed together."""
-        return [
-            Run(stage.name, stage.split, world, arm, seed) for seed in seeds for world in stage.worlds for arm in arms
-        ]
+        return [Run(stage.split, world, arm, seed) for seed in seeds for world in stage.worlds for arm in arms]
 
     def rungs(self, stage: Stage, score: Callable[[Run], float]) -> Iterator[list[Run]]:
         """Yields the runs of a stage, rung by rung; of a stage without rungs all at once.

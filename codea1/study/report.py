@@ -79,7 +79,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
 
 
 def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Run]:
-    runs = [Run(stage.name, stage.split, world, arm, seed) for seed in stage.seeds]
+    runs = [Run(stage.split, world, arm, seed) for seed in stage.seeds]
     return [run for run in runs if run in results]
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from codea1.config import validate
-from codea1.evaluation.result_files import write_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.study import worlds
@@ -56,6 +56,8 @@ seeds = [0, 1, 2]
 primary = [["ours", "frozen"], ["ours", "golden"]]
 """
 
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
@@ -79,7 +81,7 @@ def measured(folder: Path, passes: float, mul: float, steps: int = 2, questions:
         metrics = {
             metric: {"mean": 0.0, "low": 0.0, "high": 0.0, "per_question": each} for metric, each in found.items()
         }
-        ids = [f"q{i}" for i in range(questions)]
+        ids = [f"list/{i}".translate(LETTERS) for i in range(questions)]  # of different compositions
         about = {"step": 0, "split": "test", "questions": questions, "question_ids": ids}
         write_evaluation(run, name, {**about, "metrics": metrics})
     rows = [
@@ -183,6 +185,24 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     kept.keep(replace(run, seed=2), {}, str(tmp_path / "third"))
     with pytest.raises(BadInput, match="measured on different questions"):
         Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
+    measured(tmp_path / "fourth", 0.5, mul=0.4, steps=3)
+    kept.keep(replace(run, seed=3), {}, str(tmp_path / "fourth"))
+    with pytest.raises(BadInput, match="made by different configs"):
+        Results(path).scores([run, replace(run, seed=3)], "code_pass_at_1")
+
+
+def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study):
+    run = study.runs(study.stages[1], ["ours"], [0])[0]
+    measured(tmp_path / "run", 0.5, mul=0.4, questions=5)
+    folder = RunFolder.existing(str(tmp_path / "run"))
+    for name in ("before", "after"):
+        found = read_evaluation(folder, name)
+        found["question_ids"] = ["int/ge7/ten/same", "int/ge12/ten/same", "int/lt7/ten/same", "list/x", "list/y"]
+        found["metrics"]["code_pass_at_1"]["per_question"] = [1.0, 0.5, 0.25, None, 0.0]
+        write_evaluation(folder, name, found)
+    results = Results(str(tmp_path / "results.gz"))
+    results.keep(run, {}, str(tmp_path / "run"))
+    np.testing.assert_equal(results.scores([run], "code_pass_at_1")[0, :, 0], [0.75, 0.25, np.nan, 0.0])
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

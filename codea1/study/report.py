@@ -66,7 +66,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         found = {pair: each for pair, each in compared.items() if each is not None}
         if found:
             yield f"Pass@1 of the first less the second, in points, paired by seed and question; {name} comparisons:"
-            yield _comparison_table(study, stage, found)
+            yield _comparison_table(study, found, complete=not left)
     planned = [_power_row(study, stage, pair, done, results) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
         yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
@@ -74,8 +74,9 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         yield markdown_table(heads, filter(None, planned))
     grown = [row for arm, runs in done.items() if (row := _growth_row(study.arms[arm].title, runs, results))]
     if grown:
-        yield "Test LLM after less before training, in points, and Mul after over before:"
-        yield markdown_table(("arm", "validity", "mutation score", "Mul", "Mul, times the start's"), grown)
+        yield "Test LLM after less before training, in points, and Mul over the start's:"
+        heads = ("arm", "validity", "mutation score", "Mul", "Mul, times the start's", "Mul less 1.5 times the start's")
+        yield markdown_table(heads, grown)
 
 
 def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Run]:
@@ -111,14 +112,15 @@ def _compared(done: dict[str, list[Run]], pair: Pair, results: Results) -> Diffe
     return difference([results.scores(second, PASS)], [results.scores(first, PASS)])
 
 
-def _comparison_table(study: Study, stage: Stage, found: dict[Pair, Difference]) -> str:
-    known = [pair for pair, each in found.items() if not math.isnan(each.p_value)]
-    adjusted = dict(zip(known, holm([found[pair].p_value for pair in known]), strict=True))
+def _comparison_table(study: Study, found: dict[Pair, Difference], complete: bool) -> str:
+    """Returns the differences, with p-values once all declared runs are done: before, looking would choose."""
+    p_values = [each.p_value for each in found.values()]
+    tested = complete and not any(map(math.isnan, p_values))
     rows = []
-    for pair, each in found.items():
-        p_values = (each.p_value, adjusted.get(pair, math.nan))
+    for pair, each, adjusted in zip(found, found.values(), holm(p_values), strict=True):
         names = " less ".join(study.arms[arm].title for arm in pair)
-        rows.append([names, with_bounds(each[:3], "+"), *("-" if math.isnan(p) else f"{p:.2g}" for p in p_values)])
+        cells = [f"{p:.2g}" if tested else "-" for p in (each.p_value, adjusted)]
+        rows.append([names, with_bounds(each[:3], "+"), *cells])
     return markdown_table(("comparison", "points", "p", "p, Holm"), rows)
 
 
@@ -143,8 +145,10 @@ def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str] 
         before, after = (results.scores(runs, metric, moment) for moment in ("before", "after"))
         grown = difference([before], [after])
         cells.append(with_bounds(grown[:3], "+"))
-    before, after = (interval([results.scores(runs, "test_mul", moment)]).mean for moment in ("before", "after"))
-    return [title, *cells, f"{after / before:.2f}"]
+    before, after = (results.scores(runs, "test_mul", moment) for moment in ("before", "after"))
+    times = interval([after]).mean / interval([before]).mean
+    above = difference([before * [1.5, 1.0]], [after])
+    return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
 
 
 def detectable(spread: float, seeds: int, tests: int) -> float:

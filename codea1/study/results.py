@@ -1,11 +1,14 @@
 """The results of a study: a row of JSON for each run, from which the report is made, and the runs that fill it."""
 
+import copy
 import gzip
 import hashlib
 import json
+import re
 import shutil
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +58,8 @@ class Result:
     steps: int
     tokens: float  # sampled in training
     cpu_seconds: float  # of the trainer, in training
-    questions: str  # digest of the ids of the questions measured, and of their order
+    config: str  # digest of the run's config but for its seed, paths and split
+    question_ids: list[str]  # that were measured
     before: Mapping[str, list]  # by metric: a value per question, or a pair whose means are multiplied
     after: Mapping[str, list]
     curves: Mapping[str, list[float | None]]  # a value for every step, from 0
@@ -85,20 +89,30 @@ class Results:
 
     def score(self, run: Run) -> float:
         """Returns what recipes are chosen by: pass@1 of the Code LLM plus Mul of the Test LLM, after training."""
-        after = self._rows[run].after
-        mul = np.prod(np.nanmean(after["test_mul"], axis=0)) if "test_mul" in after else 0.0
-        return float(np.nanmean(np.array(after["code_pass_at_1"], float)) + mul)
+        measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].after]
+        return float(sum(np.nanmean(self.scores([run], name), axis=1).prod() for name in measured))
 
     def scores(self, runs: Sequence[Run], metric: str, moment: str = "after") -> np.ndarray:
-        """Returns a metric of runs that are alike but for their seeds, as [seeds, questions, factors].
+        """Returns a metric of runs that are alike but for their seeds, as [seeds, compositions, factors].
 
-        Raises BadInput: the runs were not measured on the same questions.
+        Questions of one composition differ in their constants alone and are no independent draws: their mean is one
+        value. NaN where no question of a composition has a value.
+
+        Raises BadInput: the runs were not measured on the same questions, or their configs differ.
         """
         rows = [self._rows[run] for run in runs]
-        if len({row.questions for row in rows}) > 1:
-            raise BadInput(f"{self._path}: {runs[0].name} and its other seeds were measured on different questions.")
+        for what, differ in (
+            ("measured on different questions", "question_ids"),
+            ("made by different configs", "config"),
+        ):
+            if any(getattr(row, differ) != getattr(rows[0], differ) for row in rows):
+                raise BadInput(f"{self._path}: {runs[0].name} and its other seeds were {what}.")
         values = np.array([getattr(row, moment)[metric] for row in rows], np.float64)
-        return values if values.ndim == 3 else values[..., None]
+        values = values if values.ndim == 3 else values[..., None]
+        compositions = [re.sub(r"\d+", "", id) for id in rows[0].question_ids]
+        members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
+            return np.stack([np.nanmean(values[:, questions], axis=1) for questions in members], axis=1)
 
     def complete(self, study: Study, workdir: str, at_once: int, hours: float) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
@@ -151,6 +165,16 @@ class Results:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
 
+def _digest(config: Mapping[str, Any]) -> str:
+    """Returns a digest of what runs of one arm and world have in common in their configs."""
+    common = copy.deepcopy(dict(config))
+    common.pop("seed", None)
+    for section in [common.get("code", {}), common.get("test", {})]:
+        section.pop("model", None)
+    common.get("data", {}).pop("folder", None)
+    return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
     evaluations = {name: read_evaluation(folder, name) for name in ("before", "after")}
     for name, found in evaluations.items():
@@ -172,7 +196,8 @@ def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
         steps=int(rows[-1]["step"]),
         tokens=sum(row.get("perf/tokens", 0.0) for row in rows),
         cpu_seconds=sum(row.get("perf/cpu_seconds", 0.0) for row in rows),
-        questions=hashlib.sha256(json.dumps(evaluations["after"]["question_ids"]).encode()).hexdigest()[:16],
+        config=_digest(folder.config),
+        question_ids=evaluations["after"]["question_ids"],
         curves={name: curve for name, curve in curves.items() if any(value is not None for value in curve)},
         **values,
     )

@@ -285,7 +285,7 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
         assert "cannot be written" in said(run.path, "q/1", html_file=str(page))
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
     assert "has no samples" in said(empty.path, "q/1")
-    assert "can be compared over two steps: give --question" in said(empty.path, "")
+    assert "suites that were paid for exposing programs: give --question" in said(empty.path, "")
     (run.samples / "step_000001.jsonl").write_text("{\n{}\n")
     assert "not a JSON object" in said(run.path, "q/1")
 

@@ -119,7 +119,7 @@ def most_improved(folder: RunFolder) -> str:
 
     It is the one whose suites' mean adversarial part rose most from the first step that asked it to the last.
 
-    Raises BadInput: no question has suites with an adversarial part in two steps; or a file is damaged.
+    Raises BadInput: no suite in the samples has an adversarial part; or a file is damaged.
     """
     samples = Samples(folder)
     paid: dict[str, dict[int, list[float]]] = {}
@@ -127,9 +127,9 @@ def most_improved(folder: RunFolder) -> str:
         for row in samples.read(step):
             if row.get("player") == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
                 paid.setdefault(row["question_id"], {}).setdefault(step, []).append(part)
-    means = {question: [mean(parts) for parts in steps.values()] for question, steps in paid.items() if len(steps) > 1}
+    means = {question: [mean(parts) for parts in steps.values()] for question, steps in paid.items()}
     if not means:
-        raise BadInput(f"{folder.path} has no question whose suites can be compared over two steps: give --question.")
+        raise BadInput(f"{folder.path} has no samples of suites that were paid for exposing programs: give --question.")
     return max(means, key=lambda question: means[question][-1] - means[question][0])
 
 

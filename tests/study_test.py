@@ -160,6 +160,7 @@ def test_every_arm_of_the_declared_study_is_a_config():
             config = tiny.get_config(given)
             config.update_from_flattened_dict(dict(arm.fields))
             validate(config)
+            assert (config.method, config.data.train.source) == (arm.method, f"procedural/{run.world}")
 
 
 def test_a_row_outlives_its_run(tmp_path: Path, study: Study):

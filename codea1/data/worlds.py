@@ -4,7 +4,7 @@
 ladder of rarity, `r8` to `r100`: of R values, a mistake shows on one or a few, so that four bland inputs expose it with
 a chance that falls as 4/R, while an input aimed at it always does. Its kinds of mistake are off-by-one at a threshold,
 a special case left over in the program alone, one branch of several, empties, duplicates and ties. `blind` is where the
-ladder ends: bland inputs are small and different, constants are larger, and no bland input exposes anything.
+ladder ends: bland inputs are small and different, thresholds are larger, and no bland input exposes anything.
 
 The mistakes are deliberate. Policies made from nothing must start mediocre for reinforcement learning to have something
 to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake is what most

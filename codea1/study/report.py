@@ -65,7 +65,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         compared = {pair: _compared(done, pair, results) for pair in pairs}
         found = {pair: each for pair, each in compared.items() if each is not None}
         if found:
-            yield f"Pass@1 of the first less the second, in points, paired by seed and question; {name} comparisons:"
+            yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             yield _comparison_table(study, found, complete=not left)
     planned = [_power_row(study, stage, pair, done, results) for pair in stage.primary if stage.split == "validation"]
     if any(planned):

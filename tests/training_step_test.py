@@ -20,7 +20,7 @@ from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import GroundTruthAnswer
-from codea1.training.step import Step, _grade_suites
+from codea1.training.step import Step, _grade_on_others, _grade_suites, _other_programs
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
@@ -171,10 +171,12 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         reward=REWARDS[reward](0.5, 3, **options), num_tests=3, hidden_reward=hidden_reward, wrong_answers=0.0
     )
     grader = RunsHere({})
-    graded = start(_grade_suites(QuestionRecord(question, solutions), solutions[1], rules, grader)).result()
-    for suite, each in zip(solutions[1].suites, graded, strict=True):
-        suite.marked, suite.verdicts = each.marked, each.verdicts
-        suite.on_others, suite.on_hidden = each.on_others, each.on_hidden
+    record = QuestionRecord(question, solutions)
+    own = start(_grade_suites(record, solutions[1], rules, grader))
+    others = start(_grade_on_others(*_other_programs(record, rules), [own], rules, grader))
+    for suite, graded, on_others in zip(solutions[1].suites, own.result(), others.result(), strict=True):
+        suite.marked, suite.verdicts = graded.marked, graded.verdicts
+        suite.on_others, suite.on_hidden = on_others.on_others, on_others.on_hidden
     return solutions[1], grader.ran
 
 
@@ -195,6 +197,27 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
         (1 / 3) / 2 + (1 / 2) / 2,
         (2 / 3) / 2 + (2 / 2) / 2,
     ]
+
+
+def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_verdicts():
+    question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
+    solutions = [SolutionRecord(m, sample(""), extract_program(each), True) for m, each in enumerate((TRUTH, SAME))]
+    tests = [(["f(1) == 2"], ["f(7) == 8"]), (["f(2) == 3", "f(8) == 0"], ["f(7) == 8", "f(1) == 2"])]
+    for solution, suites in zip(solutions, tests, strict=True):
+        for n, lines in enumerate(suites):
+            text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
+            solution.suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
+    reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
+    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, wrong_answers=0.0)
+    record, grader = QuestionRecord(question, solutions), RunsHere({})
+    own = [start(_grade_suites(record, each, rules, grader)) for each in solutions]
+    programs = _other_programs(record, rules)
+    assert programs == ((FLAT,), (ZERO,))
+    graded = start(_grade_on_others(*programs, own, rules, grader)).result()
+    asked = [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, 7, 1)]
+    assert grader.ran[FLAT] == grader.ran[ZERO] == asked
+    assert [each.on_others for each in graded] == [[[PASS]], [[FAIL]], [[PASS]], [[FAIL, PASS]]]
+    assert [each.on_hidden for each in graded] == [[[FAIL]], [[FAIL]], [[FAIL]], [[FAIL, FAIL]]]
 
 
 def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():

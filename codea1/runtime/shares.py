@@ -24,11 +24,16 @@ class Shares:
         self._own: dict[int, Future] = {}  # by place among the pieces
         self._count = 0
 
-    def add(self, question_id: str, start: Callable[[], Future]) -> None:
-        """Adds a piece of work on a question: `start` begins it, on one host; its result must pickle."""
-        if self._host_of[question_id] == self._hosts.index:
-            self._own[self._count] = start()
+    def add(self, question_id: str, start: Callable[[], Future]) -> Future | None:
+        """Adds a piece of work on a question: `start` begins it, on one host; its result must pickle.
+
+        Returns its future, for other pieces on the same question, which are of the same host; None on other hosts.
+        """
+        future = start() if self._host_of[question_id] == self._hosts.index else None
+        if future is not None:
+            self._own[self._count] = future
         self._count += 1
+        return future
 
     def collect(self) -> list[Any]:
         """Waits for all pieces of all hosts and returns every result, in the order of the pieces."""

@@ -8,7 +8,9 @@ suites are sampled once all solutions are there.
 import contextlib
 import hashlib
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
@@ -44,10 +46,16 @@ Solved = tuple[QuestionRecord, SolutionRecord]
 
 @dataclass(frozen=True)
 class GradedSuite:
-    """What becomes of a suite: its asserts, in order the verdicts of those that ran, and those on other programs."""
+    """What becomes of a suite: its asserts, and in order the verdicts of those that ran on its solution."""
 
     marked: list[MarkedAssert]
     verdicts: list[Verdict]
+
+
+@dataclass(frozen=True)
+class GradedOnOthers:
+    """The verdicts of a suite's tests on programs besides its solution: by program, in order of the tests."""
+
     on_others: list[list[Verdict]]
     on_hidden: list[list[Verdict]]
 
@@ -138,8 +146,8 @@ class Step:
             self._of_past = deal(list(by_id), list(self.past), rules.past_share, f"{rules.seed}/{self.number}")
         self._shares = Shares(self._hosts, list(by_id))
         # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites. The
-        # first, even of no tests, tells whether the program is valid.
-        self._gradings: list[tuple[SolutionRecord, list[CallTest] | None]] = []
+        # first, even of no tests, tells whether the program is valid. A question: its suites on other programs.
+        self._gradings: list[tuple[SolutionRecord | QuestionRecord, list[CallTest] | None]] = []
         solved = []
         with self.watch.phase("rollout_code"):
             prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}
@@ -165,13 +173,15 @@ class Step:
     def sample_suites(self, solutions: Sequence[Solved]) -> None:
         """Samples N suites for each solution from the Test LLM, and has a solution's suites graded when it has all.
 
-        A solution that makes the prompt too long has no suites, which the step's statistics count.
+        On other programs they are graded when the question has all, in one process a program. A solution that makes the
+        prompt too long has no suites, which the step's statistics count.
         """
         if "test" not in self._players:
             return
         player, rules = self._players["test"], self._rules
         asked: dict[tuple[str, int], Solved] = {}
         requests = []
+        graded: defaultdict[str, dict[int, Future[list[GradedSuite]] | None]] = defaultdict(dict)  # by question and m
         with self.watch.phase("rollout_test"):
             for record, solution in solutions:
                 shown = solution.program.source if rules.method.sees_solution else None
@@ -181,15 +191,24 @@ class Step:
                     asked[record.question.id, solution.index] = record, solution
                     first = solution.index * rules.num_suites
                     requests.append(Request(record.question.id, prompt, first, num_samples=rules.num_suites))
+            num_asked = Counter(id for id, _ in asked)  # solutions, by question
             for sample, answer in self._answers("test", requests):
                 m, n = divmod(sample.index, rules.num_suites)
                 record, solution = asked[sample.question_id, m]
+                id = record.question.id
                 solution.suites.append(SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point)))
-                if len(solution.suites) == rules.num_suites:
-                    solution.suites.sort(key=lambda suite: suite.index)
-                    self._gradings.append((solution, None))
-                    grade = partial(start, _grade_suites(record, solution, rules, self._grader))
-                    self._shares.add(record.question.id, grade)
+                if len(solution.suites) < rules.num_suites:
+                    continue
+                solution.suites.sort(key=lambda suite: suite.index)
+                self._gradings.append((solution, None))
+                grade = partial(start, _grade_suites(record, solution, rules, self._grader))
+                graded[id][m] = self._shares.add(id, grade)
+                others, hidden = _other_programs(record, rules)
+                if len(graded[id]) == num_asked[id] and (others or hidden):
+                    self._gradings.append((record, None))
+                    in_order = [graded[id][m] for m in sorted(graded[id])]
+                    grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
+                    self._shares.add(id, grade)
 
     def _answers(self, role: str, requests: Sequence[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
         """Yields all samples of a role as they finish, those of its past player after the others."""
@@ -205,12 +224,16 @@ class Step:
         """Waits for every grading of all hosts, and writes verdicts into the records of solutions and suites."""
         with self.watch.phase("sandbox_wait"):
             results = self._shares.collect()
-        for (solution, tests), result in zip(self._gradings, results, strict=True):
-            if tests is None:
-                for suite, graded in zip(solution.suites, result, strict=True):
-                    suite.marked, suite.verdicts = graded.marked, graded.verdicts
-                    suite.on_others, suite.on_hidden = graded.on_others, graded.on_hidden
+        for (graded, tests), result in zip(self._gradings, results, strict=True):
+            if isinstance(graded, QuestionRecord):
+                suites = [suite for solution in graded.solutions for suite in solution.suites]
+                for suite, each in zip(suites, result, strict=True):
+                    suite.on_others, suite.on_hidden = each.on_others, each.on_hidden
+            elif tests is None:
+                for suite, each in zip(graded.suites, result, strict=True):
+                    suite.marked, suite.verdicts = each.marked, each.verdicts
             else:
+                solution = graded
                 grading, solution.passes_check = result
                 solution.program_valid, solution.lost = grading.program_valid, grading.lost
                 runs = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
@@ -287,18 +310,10 @@ def _grade_suites(
 ) -> Awaiting[list[GradedSuite]]:
     """Has the ground truth answer the calls of all suites, marks the asserts by its answers, and grades the solution.
 
-    The programs that the reward reads besides are graded on what it has `for_others`, hidden mutants on the right tests
-    among the first K of each suite. One grading runs the tests of all suites on a program. Which tests share a process
-    depends on the samples alone and never on when they finished, because a program that keeps state between calls could
-    tell the difference.
+    One grading runs the tests of all suites. Which tests share a process depends on the samples alone and never on when
+    they finished, because a program that keeps state between calls could tell the difference.
     """
     reward, question = rules.reward, record.question
-    others = {
-        Others.NOTHING: (),
-        Others.MUTANTS: question.paid_mutants,
-        Others.SOLUTIONS: [each.program.source for each in record.solutions],  # all are there before any suite
-    }[reward.others]
-    hidden = question.hidden_mutants if rules.hidden_reward else ()
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(question.ground_truth, calls)
@@ -311,21 +326,49 @@ def _grade_suites(
         ]
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
-    own = [[item.test for item in items if item.runs] for items in marked]
-    for_others = [[item.stated for item in reward.for_others(items)] for items in marked]
+    tests = [[item.test for item in items if item.runs] for items in marked]
+    verdicts = _by_suite(tests, (yield grader.grade(solution.program.source, list(chain(*tests)))))
+    return [GradedSuite(*suite) for suite in zip(marked, verdicts, strict=True)]
+
+
+def _other_programs(record: QuestionRecord, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the programs besides a suite's solution that the reward reads, and those that only metrics read."""
+    others = {
+        Others.NOTHING: (),
+        Others.MUTANTS: record.question.paid_mutants,
+        Others.SOLUTIONS: [each.program.source for each in record.solutions],  # all are there before any suite
+    }[rules.reward.others]
+    return others, record.question.hidden_mutants if rules.hidden_reward else ()
+
+
+def _grade_on_others(
+    others: Sequence[str],
+    hidden: Sequence[str],
+    graded: Sequence[Future[list[GradedSuite]]],
+    rules: Rules,
+    grader: Grader,
+) -> Awaiting[list[GradedOnOthers]]:
+    """Grades programs besides their solutions on the suites of a question's solutions.
+
+    `others` run what the reward has `for_others`, hidden mutants the right tests among the first K of each suite. One
+    grading runs the tests of all suites on a program: one that spends its CPU time before the last has NOT_RUN there.
+    """
+    marked = [suite.marked for suites in (yield from every(graded)) for suite in suites]
+    for_others = [[item.stated for item in rules.reward.for_others(items)] for items in marked]
     for_hidden = [[item.test for item in items[: rules.num_tests] if item.is_right] for items in marked]
-    programs = [(solution.program.source, own)]
-    programs += [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
+    programs = [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
     gradings = yield from every([grader.grade(program, list(chain(*suites))) for program, suites in programs])
-    ran: list[list[list[Verdict]]] = []  # by program, suite and test
-    for (_, suites), grading in zip(programs, gradings, strict=True):
-        verdicts = iter(grading.verdicts)
-        ran.append([list(islice(verdicts, len(tests))) for tests in suites])
-    end = 1 + len(others)
+    ran = [_by_suite(suites, grading) for (_, suites), grading in zip(programs, gradings, strict=True)]
+    paid, hidden_too = ran[: len(others)], ran[len(others) :]
     return [
-        GradedSuite(items, by_program[0], list(by_program[1:end]), list(by_program[end:]))
-        for items, by_program in zip(marked, zip(*ran, strict=True), strict=True)
+        GradedOnOthers([verdicts[i] for verdicts in paid], [verdicts[i] for verdicts in hidden_too])
+        for i in range(len(marked))
     ]
+
+
+def _by_suite(suites: Sequence[Sequence[CallTest]], grading: Grading) -> list[list[Verdict]]:
+    verdicts = iter(grading.verdicts)
+    return [list(islice(verdicts, len(tests))) for tests in suites]
 
 
 def _assign_advantages(

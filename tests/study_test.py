@@ -117,6 +117,21 @@ def test_runs_of_a_seed_share_their_warm_start_and_validation_runs_leave_the_tes
     assert not any("data.test" in word for word in of_test.arguments)
 
 
+def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_path: Path):
+    late = '[arms.late]\ntitle = "Late"\nopponent = "ours"\n[[stages]]'
+    study = read_study(declared(tmp_path, DECLARED.replace("[[stages]]", late, 1)))
+    jobs = study.jobs([Run("test", "r16", "late", 3)], "W")
+    order = [job.name for job in jobs]
+    assert order == ["start_r16_3", "ours_r16_3_test", "ours_r16_3_test_export", "late_r16_3_test"]
+    export, run = jobs[2:]
+    assert (export.needs, run.needs) == (("ours_r16_3_test",), ("start_r16_3", "ours_r16_3_test_export"))
+    model = "W/ours_r16_3_test/test_model"
+    assert {"--run=W/ours_r16_3_test", "--player=test", f"--output={model}"} < set(export.arguments)
+    assert {f"--config.test.model={model}", "--config.frozen=test"} < set(run.arguments)
+    assert study.recipe("late")["opponent"] == study.recipe("ours")
+    assert study.opponents == {"ours"}
+
+
 def test_the_better_half_goes_on(study: Study):
     scores = {"ours": 0.5, "frozen": 0.7, "golden": 0.6}
     asked: list[Run] = []
@@ -140,6 +155,7 @@ def test_the_better_half_goes_on(study: Study):
         (("r16", "r17"), "stage recipes, worlds: 'r17' is unknown; known are classic"),
         (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
         (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
+        (('title = "Ours"', 'title = "Ours"\nopponent = "ours"'), "arms.ours.opponent: 'ours' is unknown"),
         (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),
@@ -170,6 +186,10 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     path = str(tmp_path / "results.gz")
     Results(path).keep(run, {}, str(tmp_path / "run"))
     assert not (tmp_path / "run" / "checkpoints").exists()
+    measured(tmp_path / "opponent", 0.5, 0.4)
+    (tmp_path / "opponent" / "checkpoints").mkdir()
+    Results(str(tmp_path / "others.gz")).keep(run, {}, str(tmp_path / "opponent"), is_opponent=True)
+    assert (tmp_path / "opponent" / "checkpoints").exists()
     kept = Results(path)
     other = replace(run, seed=1)
     assert run in kept

@@ -5,7 +5,7 @@ steps = 60                              # of an arm that names no other number
 
 [arms.frozen]
 title = "Code-A1, frozen Test LLM"
-fields = {frozen = "test"}              # of the config, dotted; `method` and `steps` besides
+fields = {frozen = "test"}              # of the config, dotted; `method`, `steps` and `opponent` besides
 
 [[stages]]
 name = "main"
@@ -23,7 +23,7 @@ fields = {"sft.expert_suites" = 0.1}
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -47,6 +47,7 @@ class Arm:
     method: str = "code_a1"
     steps: int = 0  # 0: the study's
     fields: Mapping[str, Any] = field(default_factory=dict)
+    opponent: str = ""  # arm of two players whose Test LLM, as its run ended, is this arm's from the start, frozen
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,20 @@ class Study:
         """Returns all that decides what a run of an arm does but its world, seed and split, as JSON holds it."""
         own = self.arms[arm]
         recipe = {"config": self.config, "method": own.method, "steps": own.steps or self.steps}
+        if own.opponent:
+            recipe["opponent"] = self.recipe(own.opponent)
         return {**recipe, "fields": dict(own.fields), "start": dict(self.start)}
 
+    @property
+    def opponents(self) -> set[str]:
+        """The arms whose runs are to keep their last checkpoint."""
+        return {arm.opponent for arm in self.arms.values() if arm.opponent}
+
     def jobs(self, runs: Sequence[Run], workdir: str) -> list[Job]:
-        """Returns the jobs of runs, each after its warm start; runs of one world and seed share that."""
+        """Returns the jobs of runs, each after its warm start, which runs of one world and seed share.
+
+        A run whose arm has an opponent comes after the opponent's run of the same world, seed and split.
+        """
         jobs: dict[str, Job] = {}
         for run in runs:
             arm = self.arms[run.arm]
@@ -126,7 +137,15 @@ class Study:
             words = ["-m", "codea1.train", given, f"--workdir={workdir}/{run.name}", *_flags(arm.fields)]
             if run.split == "validation":  # the test split is not looked at
                 words += ["--config.data.test.split=validation", "--config.data.test.limit=96"]
-            jobs[run.name] = Job(run.name, "train", tuple(words), (start,), run.arm, _SECONDS["train"])
+            needs = [start]
+            if arm.opponent:
+                trained = replace(run, arm=arm.opponent).name
+                model, needs = f"{workdir}/{trained}/test_model", [start, f"{trained}_export"]
+                export = ("-m", "codea1.export", f"--run={workdir}/{trained}", "--player=test", f"--output={model}")
+                jobs |= {job.name: job for job in self.jobs([replace(run, arm=arm.opponent)], workdir)}
+                jobs[needs[1]] = Job(needs[1], "export", (*export, "--dtype=float32"), (trained,), seconds=20.0)
+                words += [f"--config.test.model={model}", "--config.frozen=test"]
+            jobs[run.name] = Job(run.name, "train", tuple(words), tuple(needs), run.arm, _SECONDS["train"])
         return list(jobs.values())
 
 
@@ -148,6 +167,9 @@ def read_study(path: str) -> Study:
         raise BadInput(f"study {path}: {type(error).__name__}: {error}.") from None
     for arm in arms.values():
         _check(path, f"arms.{arm.name}.method", [arm.method], METHODS)
+        if arm.opponent:
+            others = [name for name, each in arms.items() if name != arm.name and not each.opponent]
+            _check(path, f"arms.{arm.name}.opponent", [arm.opponent], others)
     for stage in stages:
         where = f"stage {stage.name}"
         _check(path, f"{where}, split", [stage.split], SPLITS)

@@ -178,7 +178,9 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
     figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
     axes = figure.add_subplot()
     figures.style(axes, "Pass@1, points", xlabel="near misses that four bland inputs expose")
-    for pair, color in zip((*stage.primary, *stage.secondary), (figures.TEST, figures.CODE, figures.BOOK), strict=False):
+    for pair, color in zip(
+        (*stage.primary, *stage.secondary), (figures.TEST, figures.CODE, figures.BOOK), strict=False
+    ):
         points = []
         for world in stage.worlds:
             if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair, results):

@@ -136,7 +136,9 @@ class Results:
 
                 def keep(job: Job, left: dict[str, Run] = left) -> None:
                     if job.name in left:
-                        self.keep(left[job.name], study.recipe(left[job.name].arm), f"{workdir}/{job.name}")
+                        arm = left[job.name].arm
+                        is_opponent = arm in study.opponents
+                        self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", is_opponent)
 
                 for name in left:  # done or not: its row is lost, and without it the next rung has no score
                     (Path(workdir) / "done" / f"{name}.json").unlink(missing_ok=True)
@@ -151,8 +153,10 @@ class Results:
                     return True
         return True
 
-    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str) -> None:
-        """Adds the row of a run that ended, and removes its checkpoints and samples. Thread-safe.
+    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str, is_opponent: bool = False) -> None:
+        """Adds the row of a run that ended, and removes its samples, and its checkpoints unless it is an opponent.
+
+        Thread-safe.
 
         Raises BadInput: the run lacks an evaluation, or its file is damaged.
         """
@@ -161,7 +165,7 @@ class Results:
             self._rows[run] = result
             lines = [json.dumps(asdict(each)) for each in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
-        for name in ("checkpoints", "samples", "tensorboard"):
+        for name in ("samples", "tensorboard", *(() if is_opponent else ("checkpoints",))):
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
 

@@ -42,6 +42,8 @@ CURVES = (
     "test/validity",
     "test/adversarial",
     "test/hidden_kill_rate",
+    "test/own_kill_rate",
+    "test/trivial_rate",
     "validation/code_pass_at_1",
     "validation/test_validity",
     "validation/test_mutation_score",

@@ -144,18 +144,24 @@ class Schedule:
         return not self._failures
 
     def _run_all(self, jobs: Sequence[Job]) -> None:
-        """Runs jobs to their ends; an interruption is passed on to those that run, and waits for them to save.
+        """Runs jobs to their ends, of those that can begin the first first.
 
-        A second interruption is ignored: what runs would be left behind alone, and begun twice by the next start.
+        An interruption is passed on to those that run, and waits for them to save. A second one is
+        ignored: what runs would be left behind alone, and begun twice by the next start.
         """
         by_name = {job.name: job for job in jobs}
         order = TopologicalSorter({job.name: [name for name in job.needs if name in by_name] for job in jobs})
         order.prepare()
+        place = {name: i for i, name in enumerate(by_name)}
+        ready: list[str] = []
         running: dict[Future[None], str] = {}
         with ThreadPoolExecutor(self._at_once) as workers:
             try:
                 while order.is_active():
-                    running |= {workers.submit(self._run_one, by_name[name]): name for name in order.get_ready()}
+                    ready = sorted((*ready, *order.get_ready()), key=place.__getitem__)
+                    while ready and len(running) < self._at_once:
+                        name = ready.pop(0)
+                        running[workers.submit(self._run_one, by_name[name])] = name
                     left = min(max(self._deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
                     ended = wait(running, timeout=left, return_when=FIRST_COMPLETED).done
                     if not ended:

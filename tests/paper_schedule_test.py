@@ -135,6 +135,13 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path):
     assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third"}
 
 
+def test_what_a_job_makes_possible_runs_before_later_jobs(tmp_path: Path, stand_in: StandIn):
+    needs = {"start_1": (), "run_1": ("start_1",), "start_2": (), "run_2": ("start_2",)}
+    jobs = [Job(name, "train", (name,), needed) for name, needed in needs.items()]
+    assert Schedule(jobs, str(tmp_path / "runs"), stand_in.python).run()
+    assert [name for (name,) in stand_in.ran()] == list(needs)
+
+
 def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand_in: StandIn):
     assert schedule(place, stand_in).run()
     stand_in.ran()

@@ -254,6 +254,28 @@ def test_the_report_says_who_is_above_whom_and_by_how_much(tmp_path: Path, study
     assert "6 runs" not in text
 
 
+def test_the_report_counts_the_runs_that_the_audit_warns_of(tmp_path: Path, study: Study, monkeypatch):
+    monkeypatch.setattr(worlds, "QUESTIONS", 8)
+    monkeypatch.setattr(worlds, "PROGRAMS", 50)
+    results = Results(str(tmp_path / "results.gz"))
+    for run in study.runs(study.stages[1], ["ours", "frozen"], [0, 1]):
+        folder = tmp_path / run.name
+        measured(folder, 0.5, mul=0.4)
+        hidden = 0.0 if run.arm == "ours" and run.seed == 1 else 0.01
+        rows = [
+            {"step": k, "code/pass_rate_new": 0.5 + 0.01 * k, "code/hidden_pass_rate": 0.2 + hidden * k}
+            for k in range(1, 41)
+        ]
+        RunFolder.existing(str(folder)).metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        results.keep(run, {}, str(folder))
+    write(study, results, str(tmp_path / "report"))
+    lines = (tmp_path / "report" / "report.md").read_text().splitlines()
+    ours, frozen = [line.strip("| ").split(" | ") for line in lines if " → " in line and line[0] == "|"][:2]
+    # Means of steps 1 to 4 and 37 to 40: hidden rises for one seed alone, from 0.2 by 0.01 a step.
+    assert ours == ["Ours", "52.5 → 88.5", "21.3 → 39.2", "-", "-", "-", "-", "1", "0"]
+    assert frozen == ["Frozen", "52.5 → 88.5", "22.5 → 58.5", "-", "-", "-", "-", "0", "0"]
+
+
 STAND_IN = """#!{python}
 import shutil, sys
 words = sys.argv[1:]

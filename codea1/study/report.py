@@ -10,6 +10,7 @@ from scipy import stats
 
 from codea1.data.worlds import WORLDS
 from codea1.evaluation import figures
+from codea1.evaluation.audit import audits, tenths
 from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
 from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
 from codea1.storage.objects import write_atomically
@@ -20,6 +21,15 @@ from codea1.study.worlds import world_facts
 POWER = 0.8
 PLANNED_SEEDS = (5, 10)
 PASS = "code_pass_at_1"
+WATCHED = {
+    "code/pass_rate_new": "pass rate",
+    "code/hidden_pass_rate": "hidden pass rate",
+    "test/reward": "Test reward",
+    "test/hidden_kill_rate": "hidden kills",
+    "test/own_kill_rate": "own kills",
+    "test/trivial_rate": "trivial",
+}
+PLAYERS = ("Code LLM", "Test LLM")  # as the audit calls them
 
 
 def write(study: Study, results: Results, output: str) -> None:
@@ -72,6 +82,10 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
         heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
         yield markdown_table(heads, filter(None, planned))
+    watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs, results))]
+    if watched:
+        yield "In training, first tenth of the steps → last, in %, and for how many seeds the audit warns of a player:"
+        yield markdown_table(("arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)), watched)
     grown = [row for arm, runs in done.items() if (row := _growth_row(study.arms[arm].title, runs, results))]
     if grown:
         yield "Test LLM after less before training, in points, and Mul over the start's:"
@@ -149,6 +163,21 @@ def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str] 
     times = interval([after]).mean / interval([before]).mean
     above = difference([before * [1.5, 1.0]], [after])
     return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
+
+
+def _watch_row(title: str, runs: Sequence[Run], results: Results) -> list[str] | None:
+    """Returns how what pays the players and what is hidden from them went; None where nothing hidden was measured."""
+    rows = [results[run].rows() for run in runs]
+    found = [audit for each in rows for audit in audits(each)]
+    if not found:
+        return None
+    cells = []
+    for name in WATCHED:
+        series = [[row[name] for row in each if row.get(name) is not None] for each in rows]
+        ends = [tenths(np.array(each))[[0, -1]] for each in series if each]
+        cells.append("{:.1f} → {:.1f}".format(*100 * np.mean(ends, axis=0)) if ends else "-")
+    warned = [sum(bool(each.warning) for each in found if each.player == player) for player in PLAYERS]
+    return [title, *cells, *map(str, warned)]
 
 
 def detectable(spread: float, seeds: int, tests: int) -> float:

@@ -66,6 +66,11 @@ class Result:
     after: Mapping[str, list]
     curves: Mapping[str, list[float | None]]  # a value for every step, from 0
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the curves step by step, as metrics.jsonl has them."""
+        steps = zip(*self.curves.values(), strict=True)
+        return [{"step": step, **dict(zip(self.curves, values, strict=True))} for step, values in enumerate(steps)]
+
 
 class Results:
     """The results of a study in one file, a row per run; rows are only added."""

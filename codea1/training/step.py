@@ -9,11 +9,12 @@ import contextlib
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
+from typing import Any
 
 from codea1.data.feed import QuestionFeed
 from codea1.game.answers import parse_suite
@@ -145,9 +146,7 @@ class Step:
         if self.past:
             self._of_past = deal(list(by_id), list(self.past), rules.past_share, f"{rules.seed}/{self.number}")
         self._shares = Shares(self._hosts, list(by_id))
-        # What the shares grade, in order: the tests that a solution is to pass, or None for those of its suites. The
-        # first, even of no tests, tells whether the program is valid. A question: its suites on other programs.
-        self._gradings: list[tuple[SolutionRecord | QuestionRecord, list[CallTest] | None]] = []
+        self._takers: list[Callable[[Any], None]] = []  # of the results of what the shares grade, in order
         solved = []
         with self.watch.phase("rollout_code"):
             prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}
@@ -162,8 +161,9 @@ class Step:
                 solution = SolutionRecord(sample.index, answer, program, selected=answer.checkpoint is None)
                 record.solutions.append(solution)
                 solved.append((record, solution))
+                # Even no tests are graded: that tells whether the program is valid.
                 tests = golden_tests(record.question) if rules.runs_golden else history[record.question.id]
-                self._gradings.append((solution, tests))
+                self._takers.append(partial(_take_grading, solution, tests, rules))
                 grade = partial(start, _grade_solution(record.question, solution, tests, rules, self._grader))
                 self._shares.add(record.question.id, grade)
         for record in records:
@@ -200,13 +200,13 @@ class Step:
                 if len(solution.suites) < rules.num_suites:
                     continue
                 solution.suites.sort(key=lambda suite: suite.index)
-                self._gradings.append((solution, None))
+                self._takers.append(partial(_take_suites, solution.suites))
                 grade = partial(start, _grade_suites(record, solution, rules, self._grader))
                 graded[id][m] = self._shares.add(id, grade)
                 others, hidden = _other_programs(record, rules)
                 if len(graded[id]) == num_asked[id] and (others or hidden):
-                    self._gradings.append((record, None))
                     in_order = [graded[id][m] for m in sorted(graded[id])]
+                    self._takers.append(partial(_take_others, record))
                     grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
                     self._shares.add(id, grade)
 
@@ -224,23 +224,8 @@ class Step:
         """Waits for every grading of all hosts, and writes verdicts into the records of solutions and suites."""
         with self.watch.phase("sandbox_wait"):
             results = self._shares.collect()
-        for (graded, tests), result in zip(self._gradings, results, strict=True):
-            if isinstance(graded, QuestionRecord):
-                suites = [suite for solution in graded.solutions for suite in solution.suites]
-                for suite, each in zip(suites, result, strict=True):
-                    suite.on_others, suite.on_hidden = each.on_others, each.on_hidden
-            elif tests is None:
-                for suite, each in zip(graded.suites, result, strict=True):
-                    suite.marked, suite.verdicts = each.marked, each.verdicts
-            else:
-                solution = graded
-                grading, solution.passes_check = result
-                solution.program_valid, solution.lost = grading.program_valid, grading.lost
-                runs = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
-                if self._rules.runs_golden:
-                    solution.golden = runs
-                else:
-                    solution.history = runs
+        for take, result in zip(self._takers, results, strict=True):
+            take(result)
 
     def assign_rewards(self) -> None:
         """Gives every solution and suite its reward.
@@ -305,6 +290,18 @@ def _grade_solution(
     return (yield promised), None if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
 
 
+def _take_grading(
+    solution: SolutionRecord, tests: Sequence[CallTest], rules: Rules, result: tuple[Grading, bool | None]
+) -> None:
+    grading, solution.passes_check = result
+    solution.program_valid, solution.lost = grading.program_valid, grading.lost
+    runs = [GradedTest(test, verdict) for test, verdict in zip(tests, grading.verdicts, strict=True)]
+    if rules.runs_golden:
+        solution.golden = runs
+    else:
+        solution.history = runs
+
+
 def _grade_suites(
     record: QuestionRecord, solution: SolutionRecord, rules: Rules, grader: Grader
 ) -> Awaiting[list[GradedSuite]]:
@@ -329,6 +326,11 @@ def _grade_suites(
     tests = [[item.test for item in items if item.runs] for items in marked]
     verdicts = _by_suite(tests, (yield grader.grade(solution.program.source, list(chain(*tests)))))
     return [GradedSuite(*suite) for suite in zip(marked, verdicts, strict=True)]
+
+
+def _take_suites(suites: Sequence[SuiteRecord], graded: Sequence[GradedSuite]) -> None:
+    for suite, each in zip(suites, graded, strict=True):
+        suite.marked, suite.verdicts = each.marked, each.verdicts
 
 
 def _other_programs(record: QuestionRecord, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
@@ -364,6 +366,12 @@ def _grade_on_others(
         GradedOnOthers([verdicts[i] for verdicts in paid], [verdicts[i] for verdicts in hidden_too])
         for i in range(len(marked))
     ]
+
+
+def _take_others(record: QuestionRecord, graded: Sequence[GradedOnOthers]) -> None:
+    suites = [suite for solution in record.solutions for suite in solution.suites]
+    for suite, each in zip(suites, graded, strict=True):
+        suite.on_others, suite.on_hidden = each.on_others, each.on_hidden
 
 
 def _by_suite(suites: Sequence[Sequence[CallTest]], grading: Grading) -> list[list[Verdict]]:

@@ -20,7 +20,8 @@ from codea1.study.worlds import world_facts
 
 POWER = 0.8
 PLANNED_SEEDS = (5, 10)
-PASS = "code_pass_at_1"
+PASS, MUL = "code_pass_at_1", "test_mul"
+GROWN = (PASS, "test_validity", "test_mutation_score", MUL)
 WATCHED = {
     "code/pass_rate_new": "pass rate",
     "code/hidden_pass_rate": "hidden pass rate",
@@ -86,10 +87,10 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     if watched:
         yield "In training, first tenth of the steps → last, in %, and for how many seeds the audit warns of a player:"
         yield markdown_table(("arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)), watched)
-    grown = [row for arm, runs in done.items() if (row := _growth_row(study.arms[arm].title, runs, results))]
+    grown = [_growth_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
     if grown:
-        yield "Test LLM after less before training, in points, and Mul over the start's:"
-        heads = ("arm", "validity", "mutation score", "Mul", "Mul, times the start's", "Mul less 1.5 times the start's")
+        yield "After less before training, in points, and Mul over the start's:"
+        heads = ("arm", *map(label, GROWN), "Mul, times the start's", "Mul less 1.5 times the start's")
         yield markdown_table(heads, grown)
 
 
@@ -151,17 +152,17 @@ def _power_row(
     return [names, str(len(first)), *percents([spread]), *points]
 
 
-def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str] | None:
-    if not runs or "test_mul" not in results[runs[0]].after or "test_mul" not in results[runs[0]].before:
-        return None
-    cells = []
-    for metric in ("test_validity", "test_mutation_score", "test_mul"):
-        before, after = (results.scores(runs, metric, moment) for moment in ("before", "after"))
-        grown = difference([before], [after])
-        cells.append(with_bounds(grown[:3], "+"))
-    before, after = (results.scores(runs, "test_mul", moment) for moment in ("before", "after"))
-    times = interval([after]).mean / interval([before]).mean
-    above = difference([before * [1.5, 1.0]], [after])
+def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str]:
+    before, after = (
+        {name: results.scores(runs, name, moment) for name in GROWN if name in getattr(results[runs[0]], moment)}
+        for moment in ("before", "after")
+    )
+    both = before.keys() & after.keys()
+    cells = [with_bounds(difference([before[name]], [after[name]])[:3], "+") if name in both else "-" for name in GROWN]
+    if MUL not in both:
+        return [title, *cells, "-", "-"]
+    times = interval([after[MUL]]).mean / interval([before[MUL]]).mean
+    above = difference([before[MUL] * [1.5, 1.0]], [after[MUL]])
     return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
 
 

@@ -215,6 +215,17 @@ def test_the_script_tests_what_it_calls():
     assert entry_point(HELPED, None, by_other_name, "helper") == "total"
 
 
+def test_helpers_that_the_script_calls_are_not_under_test():
+    """As in LeetCode rows, which build trees, and in HumanEval/32, 38 and 50, which check by the inverse."""
+    of_row = "def check(candidate):\n    assert candidate([helper(1)]) == helper(2)"
+    assert entry_point(HELPED, None, of_row, "total") == "total"
+    of_parameter = "def check(total):\n    a = [helper(1)]\n    assert total(a) == 3"
+    assert entry_point(HELPED, None, of_parameter, "helper") == "total"
+    neither = "def check(candidate):\n    assert candidate(helper(1)) == 3"
+    with pytest.raises(ValueError, match="'average'"):
+        entry_point(HELPED, None, neither, "average")
+
+
 def test_the_scripts_own_functions_are_not_under_test():
     script = "def helper(x):\n    return x\n\ndef check(candidate):\n    assert helper(candidate([1])) == 2"
     assert entry_point(HELPED, None, script, "total") == "total"

@@ -373,12 +373,19 @@ def test_mbpp_inputs_are_tuples_where_its_programs_need_them(pool, tmp_path):
     assert judge(pool, problems[0], "def to_int(t): return 12 + hash(t) * 0", "mbppplus").verdict is Verdict.PASS
 
 
+def test_an_empty_object_in_the_place_of_a_list_means_no_inputs(tmp_path):
+    row = {**mbpp_row(793, "last", "def last(a):\n    return a[-1]", [[[1, 2]]]), "plus_input": {}}
+    (problem,) = load_problems("mbppplus", write_rows(tmp_path / "m.jsonl", row))
+    assert (problem.base, problem.plus) == ([[[1, 2]]], [])
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
         ([{}], r"line 1: the field 'task_id' is missing"),
         ([humaneval_row(prompt=3)], r"line 1: the field 'prompt' is not text"),
         ([humaneval_row(), humaneval_row(1, base_input=3)], r"line 2: the field 'base_input' is not a list of lists"),
+        ([humaneval_row(plus_input={"a": []})], r"'plus_input' is not a list of lists"),
         ([humaneval_row(plus_input=[3])], r"'plus_input' is not a list of lists"),
         (
             [humaneval_row(canonical_solution="    return (")],

@@ -152,8 +152,9 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
     """Returns the name of the function under test, which the program defines.
 
     It is the function that the ground truth completes; else what the check script tests; else what the row says. Where
-    a program has several functions, the script tests the one that it calls: its parameter, like the row, may be named
-    after a helper that stands first. A parameter that the program does not define, such as candidate, is ignored.
+    a program has several functions, a script that calls its parameter tests what the parameter is named after or, where
+    that is no function of the program's, such as candidate, what the row says: what else it calls are helpers. A script
+    that does not tests the function that it calls: there its parameter and the row may be named after a helper.
 
     Args:
       program: as `complete_program` returns it.
@@ -171,7 +172,9 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
         if parameter is None:
             raise ValueError("its test defines no function check")
         # Scripts can hold a megabyte of data, so they are parsed only where it matters.
-        names += _called_by_check(check_script) if len(defined) > 1 and not completed else [parameter[1]]
+        several = len(defined) > 1 and not completed
+        called = _called_by_check(check_script) if several else [parameter[1]]
+        names += [parameter[1], function_name] if parameter[1] in called else called
     for name in [*names, function_name]:
         if name in defined:
             return name

@@ -62,6 +62,7 @@ def write(path: Path, rows: list[dict]) -> str:
         ({"test_info": row()["test_info"] * 2}, Dropped.NOT_ONE_FUNCTION),
         ({"test_info": []}, Dropped.NOT_ONE_FUNCTION),
         ({"gpt_pass_percentage": 1 / 3}, Dropped.NOT_HARD),
+        ({"gpt_pass_percentage": 0.333}, Dropped.NOT_HARD),  # a third as the files round it, which they label medium
         ({"solution": "def triple(n): return 3 * n"}, Dropped.NO_FUNCTION),
         ({"solution": "class C:\n    def double(self): ..."}, Dropped.NO_FUNCTION),
         ({"solution": "def double(n): return ("}, Dropped.NO_FUNCTION),

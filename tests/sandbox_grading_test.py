@@ -67,6 +67,23 @@ def test_ground_truth_answers(grader, program, reason):
     assert bool(answer.value) == answer.usable
 
 
+@pytest.mark.parametrize(
+    ("expression", "members", "reason"),
+    [
+        ("list(x)", {12, 13, 14, 15, 16}, "disagrees"),  # from 16 as CPython's literal, from 12 if made by adding
+        ("list(x)", {0, 8}, "disagrees"),  # collide in a table of eight
+        ("max(x, key=lambda n: n % 8)", {0, 8}, "disagrees"),
+        ("next(iter(x[0]))", [frozenset({0, 8})], "disagrees"),
+        ("list(x)", {1, 2, 3}, ""),
+        ("sorted(x)", {12, 13, 14, 15, 16}, ""),
+        ("x", {12, 13, 14, 15, 16}, ""),
+    ],
+)
+def test_answers_that_hang_on_the_order_of_an_arguments_members_disagree(grader, expression, members, reason):
+    (answer,) = grader.ground_truth(f"def f(x): return {expression}", [call(members)]).result(60)
+    assert answer.reason == reason
+
+
 def test_answers_that_depend_on_earlier_calls_disagree(grader):
     program = "count = 0\ndef f(x):\n  global count\n  count += 1\n  return count"
     answers = grader.ground_truth(program, [call(x) for x in range(4)]).result(60)

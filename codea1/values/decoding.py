@@ -23,15 +23,19 @@ from codea1.values.encoding import (
 )
 
 
-def decode_exact(data: bytes, *, hashed: bool = True) -> object:
+def decode_exact(data: bytes, *, hashed: bool = True, reordered: bool = False) -> object:
     """Returns the value `encode_exact` encoded, types and all. Raises ValueError for what is not such an encoding.
+
+    An encoding has no order of a set's members, and CPython's depends on how the set was made. Sets are made by adding
+    members in the order of their encodings or, `reordered`, at once and in the opposite order: {12, 13, 14, 15, 16} is
+    then iterated from 16, as the literal is.
 
     Building a set or dict takes time quadratic in members that were chosen for that. Without `hashed` none is built:
     there are `Members` and `Pairs` instead, whose members nothing has compared.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"an encoded value has {len(data)} bytes, the limit is {MAX_BYTES}")
-    decoder = _Decoder(data, hashed)
+    decoder = _Decoder(data, hashed, reordered)
     try:
         value = decoder.value(0)
     except (struct.error, LookupError, TypeError, ArithmeticError, NotPlainData) as error:
@@ -75,9 +79,10 @@ _PACKED_CODES = dict(PACKED.values())
 class _Decoder:
     """Reads one exact encoding, never allocating more than the bytes at hand can justify."""
 
-    def __init__(self, data: bytes, hashed: bool) -> None:
+    def __init__(self, data: bytes, hashed: bool, reordered: bool) -> None:
         self.data = data
         self.hashed = hashed
+        self.reordered = reordered
         self.position = 0
         self.nodes = 0
 
@@ -114,7 +119,8 @@ class _Decoder:
         elif kind in (dict, Pairs):
             value = kind([(self.value(depth + 1), self.value(depth + 1)) for _ in range(count)])
         else:
-            value = kind([self.value(depth + 1) for _ in range(count)])
+            members = [self.value(depth + 1) for _ in range(count)]
+            value = kind(dict.fromkeys(reversed(members)) if self.reordered else members)
         if len(value) != count:
             raise ValueError("malformed value encoding: members are repeated or miscounted")
         return value

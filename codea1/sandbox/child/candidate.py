@@ -25,7 +25,7 @@ def serve(fd: int, first: frames.Frame) -> None:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
     frames.write(fd, frames.pack(frames.LOAD, frames.LOADED))
-    answers = _Answers(namespace, reply)
+    answers = _Answers(namespace, reply, reordered=seed != 0)
     while (frame := frames.read(fd)) is not None:
         kind, payload = answers.to(frame)
         if len(payload) > output_bytes:
@@ -72,8 +72,8 @@ def describe(error: BaseException) -> bytes:
 class _Answers:
     """A loaded program that answers CALL and FETCH frames."""
 
-    def __init__(self, namespace: dict, reply: frames.Reply) -> None:
-        self.namespace = namespace
+    def __init__(self, namespace: dict, reply: frames.Reply, reordered: bool) -> None:
+        self.namespace, self.reordered = namespace, reordered
         self.encode = encode_canonical if reply is frames.Reply.CANONICAL else encode_exact
         self.in_pieces = reply is frames.Reply.IN_PIECES
         self.large: list[list | tuple] = []  # values too large to send at once
@@ -84,7 +84,7 @@ class _Answers:
             return self.piece(*decode_exact(frame.payload))
         entry_point, arguments = frames.unpack_call(frame.payload)
         try:
-            positional, keywords = decode_exact(arguments)
+            positional, keywords = decode_exact(arguments, reordered=self.reordered)
             if entry_point not in self.namespace:
                 raise NameError(f"name {entry_point!r} is not defined")
             value = self.namespace[entry_point](*positional, **keywords)

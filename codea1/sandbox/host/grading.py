@@ -189,8 +189,8 @@ class Grader:
 def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awaiting[list[GroundTruthAnswer]]:
     """Runs a ground truth twice; returns for each call the answer that both runs agree on, or why there is none.
 
-    The second run has another hash seed and takes the calls in the opposite order, so that answers made of set order,
-    randomness or what earlier calls left behind disagree.
+    The second run has another hash seed, makes the sets in arguments in another way and takes the calls in the opposite
+    order, so that answers made of set order, randomness or what earlier calls left behind disagree.
     """
     first = yield from _outcomes(pool, program, calls, HASH_SEEDS[0])
     reasons = [_why_unusable(outcome) for outcome in first]

@@ -122,7 +122,7 @@ class SandboxPool:
           program: Python source; it runs as a module that is not `__main__`.
           calls: what to call. One that hangs or kills the process costs only itself.
           reply: the encoding of returned values.
-          hash_seed: PYTHONHASHSEED, and the seed of `random`.
+          hash_seed: PYTHONHASHSEED, and the seed of `random`; unless it is 0, sets in arguments are `reordered`.
           call_seconds: CPU limit of each call; the limit per test bounds each and is the default.
         """
         most = self.limits.cpu_seconds_per_test

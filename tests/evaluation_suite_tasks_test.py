@@ -7,6 +7,8 @@ import pytest
 
 from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask, load_suites, missing_modules
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.frames import Reply
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location, write_atomically
 from tests.conftest import SHARED
 
@@ -114,6 +116,16 @@ def test_modules_that_are_not_there():
     program = "import json, no_such.thing\nfrom nothing_here import x\nfrom . import y\nmath.pi"
     assert missing_modules(ULT.whole(SuiteTask("1", "f", program, ""))) == ["no_such", "nothing_here"]
     assert missing_modules("import __main__, sys", "def f():\n    import absent_here") == ["absent_here"]
+
+
+def test_modules_are_looked_up_where_the_sandbox_looks(tmp_path, monkeypatch):
+    (tmp_path / "beside_the_trainer.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = "import beside_the_trainer, pytest, math, json.decoder, _struct"
+    assert missing_modules(source) == ["beside_the_trainer"]
+    with SandboxPool() as pool:
+        for name, loads in (("beside_the_trainer", False), ("pytest", True), ("_struct", True)):
+            assert pool.run_calls(f"import {name}", [], reply=Reply.EXACT).result(60).loaded is loads
 
 
 def test_the_real_file():

@@ -50,6 +50,29 @@ def result(folder: Path) -> dict:
     return json.loads((folder / "out" / "evaluations" / "ult_step_000000.json").read_text())
 
 
+def test_programs_that_cannot_be_imported_are_left_out_until_the_package_is_there(files, capsys, monkeypatch):
+    tasks = json.loads((files / "ULT.jsonl").read_text())
+    tasks[0]["code"] = f"import not_there_yet\n{PROGRAM}"
+    (files / "ULT.jsonl").write_text(json.dumps(tasks))
+    evaluate_suites(asked(files), Hosts())
+    assert result(files)["left_out"] == {"a": "this Python has no module not_there_yet"}
+    assert result(files)["metrics"]["pass_at_5"]["per_question"] == [None, 1.0]
+    assert result(files)["metrics"]["mul"]["mean"] == pytest.approx(1.0)
+    assert "a is left out: this Python has no module not_there_yet" in capsys.readouterr().err
+    monkeypatch.setattr(suites, "missing_modules", lambda source: [])  # as if it were installed now
+    evaluate_suites(asked(files), Hosts())
+    assert result(files)["left_out"] == {}
+    assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 1.0]
+
+
+def test_a_benchmark_of_which_nothing_can_be_imported_is_refused(files):
+    tasks = json.loads((files / "ULT.jsonl").read_text())
+    (files / "ULT.jsonl").write_text(json.dumps([{**task, "code": f"import absent\n{PROGRAM}"} for task in tasks]))
+    with pytest.raises(BadInput, match=r"no program of ult can be imported here: 2 of 2 import absent, "):
+        evaluate_suites(asked(files), Hosts())
+    assert not (files / "out").exists()
+
+
 def test_suites_are_scored_and_kept(files, capsys):
     evaluate_suites(asked(files), Hosts())
     whole = result(files)

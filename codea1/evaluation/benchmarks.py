@@ -4,6 +4,7 @@ Without JAX, so that a mistake in the flags of codea1.evaluate is reported at on
 """
 
 import ast
+import os
 import sys
 import warnings
 from abc import ABC, abstractmethod
@@ -12,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
-from os import fspath
+from importlib.machinery import PathFinder
 from typing import Any
 
 from codea1.data.loader import parsed
@@ -23,6 +23,7 @@ from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.host import ScriptRun
+from codea1.sandbox.isolation.files import LIBRARIES
 from codea1.storage.objects import location
 from codea1.values.verdict import Verdict
 
@@ -240,7 +241,7 @@ def benchmark_rows(path: str, where_from: str = "") -> Iterator[tuple[str, Row]]
     """
     rows = parquet_rows if path.endswith(".parquet") else json_rows
     try:
-        yield from rows(path, staged_file(fspath(location(path, "a benchmark's file")), None))
+        yield from rows(path, staged_file(os.fspath(location(path, "a benchmark's file")), None))
     except MissingFile as error:
         raise MissingFile(f"{error} {where_from}".rstrip()) from None
 
@@ -273,7 +274,7 @@ def require_python(source: str, what: str) -> None:
 
 
 def missing_modules(*sources: str) -> list[str]:
-    """Returns the top-level modules that sources import by absolute names and that are not there.
+    """Returns the top-level modules that sources import by absolute names and that the sandbox does not have.
 
     Raises SyntaxError, or what else `ast.parse` does: a source is no program.
     """
@@ -288,4 +289,7 @@ def missing_modules(*sources: str) -> list[str]:
 
 @cache
 def _is_there(name: str) -> bool:
-    return name in sys.modules or find_spec(name) is not None  # what runs already may have no spec, as __main__
+    # The sandbox's Python has the standard library and installed packages, and neither PYTHONPATH nor a working folder.
+    standard = os.path.dirname(os.__file__)
+    paths = [path for path in sys.path if path.startswith(standard) or path.endswith(LIBRARIES)]
+    return name in (*sys.builtin_module_names, "__main__") or PathFinder.find_spec(name, paths) is not None

@@ -1,6 +1,8 @@
 """Evaluates suites on a benchmark of the Test LLM, from its tasks to the file with the result."""
 
 import contextlib
+import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -47,6 +49,9 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             given = load_suites(spec.completions, tasks) if spec.completions else None
             if not spec.in_rounds and benchmark.must_read:
                 raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
+            ids = [task.id for task in tasks]
+            left_out = _not_importable(benchmark, tasks)
+            tasks = [task for task in tasks if task.id not in left_out]
             pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
         evaluation = Evaluation(spec, hosts)
 
@@ -76,19 +81,37 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
 
         if folder:
             evaluation.console.print(pool.isolation_note)
-            absent = Counter(module for task in tasks for module in missing_modules(benchmark.whole(task)))
-            for module, count in absent.items():
-                evaluation.console.print(
-                    f"{count} programs import {module}, which is not installed here: their tests fail."
-                )
+            for id, reason in left_out.items():
+                evaluation.console.print(f"{id} is left out: {reason}", markup=False)
             scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
         before = sum(bool(score.verdicts) for score in scores.values())
         left = [task for task in tasks if task.id not in scores]
         what = f"suites for {benchmark.name}"
         evaluation.keep(folder, "results", what, len(left), judged(left) if folder else (), before)
         if folder:
-            in_order = [scores[task.id] for task in tasks]
-            evaluation.publish(benchmark.name, metrics(benchmark, in_order), [task.id for task in tasks], {})
+            measured = metrics(benchmark, [scores[task.id] for task in tasks])
+            place = {task.id: i for i, task in enumerate(tasks)}
+            for name, values in measured.items():
+                nothing = [math.nan] * len(values[0]) if isinstance(values[0], list) else math.nan
+                measured[name] = [values[place[id]] if id in place else nothing for id in ids]
+            evaluation.publish(benchmark.name, measured, ids, left_out)
+
+
+def _not_importable(benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask]) -> dict[str, str]:
+    """Returns the tasks whose programs import what the sandbox does not have, with the reasons.
+
+    They are never scored, so that their scores are not kept when the package is there. Raises BadInput where those are
+    all.
+    """
+    missing = {task.id: missing_modules(benchmark.whole(task)) for task in tasks}
+    left_out = {id: f"this Python has no module {', '.join(names)}" for id, names in missing.items() if names}
+    if tasks and len(left_out) == len(tasks):
+        (most, count), *_ = Counter(name for names in missing.values() for name in names).most_common(1)
+        raise BadInput(
+            f"no program of {benchmark.name} can be imported here: {count} of {len(tasks)} import {most}, which this "
+            f"Python does not have; install the package, for {sys.executable}."
+        )
+    return left_out
 
 
 def _written(

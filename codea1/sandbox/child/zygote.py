@@ -55,7 +55,6 @@ _SERVERS = {
     frames.UNITTEST: benchmarks.serve_unittest,
     frames.SUITE: benchmarks.serve_suite,
 }
-_LIBRARIES = ("site-packages", "dist-packages")  # how the paths of Python's libraries end
 _WARM_UP_RUNS = 20
 _OWN_FDS = 64
 _SCM_CREDENTIALS = 2
@@ -97,7 +96,7 @@ def start() -> None:
                 _preload(PACKAGES[package])
         # Leaves to programs an ordinary environment, without the way this package was found.
         root = os.environ.pop("PYTHONPATH").split(os.pathsep)
-        sys.path[:] = [path for path in sys.path if path not in root or path.endswith(_LIBRARIES)]
+        sys.path[:] = [path for path in sys.path if path not in root or path.endswith(files.LIBRARIES)]
         sys.argv[:] = [""]
         if isolation.has_scratch:  # where each child is; to name its folder would cost 5 % of a grading
             os.environ["TMPDIR"] = os.environ["HOME"] = "./"

@@ -18,6 +18,7 @@ from pathlib import Path
 import codea1
 from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
 from codea1.sandbox.isolation import Isolation, kernel
+from codea1.sandbox.isolation.files import LIBRARIES
 
 MODULE = "codea1.sandbox.child.zygote"  # whose `start` a zygote runs
 # Of the users that zygotes become when the trainer is root; no range of systemd's or of a distribution's has it.
@@ -203,7 +204,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
     """Starts a fresh interpreter: a fork could deadlock a trainer with threads, and would show children its memory."""
     uid = str(profile.uid) if can_change_user(profile.uid) else "-"
     arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
-    libraries = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    libraries = [path for path in sys.path if path.endswith(LIBRARIES)]
     return subprocess.Popen(
         # Without `site`, which would run what the .pth files of installed packages say: they are memory to every fork.
         [sys.executable, "-S", "-P", "-B", "-c", f"from {MODULE} import start; start()", *arguments, *libraries],

@@ -31,6 +31,7 @@ _BIND_AND_CONNECT = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _UNAVAILABLE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # not built in, not enabled, kept away by a container
 
+LIBRARIES = ("site-packages", "dist-packages")  # how the paths of Python's libraries end
 _SYSTEM_PATHS = (
     "/lib /lib64 /usr/lib /usr/lib64 /usr/share/zoneinfo /etc/localtime /etc/ld.so.cache "
     "/dev/null /dev/zero /dev/random /dev/urandom"

@@ -176,6 +176,37 @@ def test_an_entry_point_that_has_the_name_of_the_check(pool):
         assert judge(pool, script, "def check(x): return x * x", "check").verdict is Verdict.PASS
 
 
+def test_a_script_that_calls_other_functions_of_the_program(pool):
+    program = "def f(x): return x + 1\n\ndef inverse(x): return x - 1\n\ndef twice(x): return 2 * x"
+    script = """
+        def twice(x): return 3 * x
+        def check(candidate):
+            assert candidate(inverse(3)) == 3 and inverse(x=candidate(3)) == 3
+            assert twice(1) == 3
+    """
+    assert judge(pool, script, program).verdict is Verdict.PASS
+    run = judge(pool, "def check(candidate): assert inverse(candidate(3)) == 3", IDENTITY)
+    assert (run.verdict, run.detail) == (Verdict.ERROR, "script raised NameError: name 'inverse' is not defined")
+
+
+def test_a_program_takes_no_name_from_a_script_that_is_not_its_own(pool):
+    program = """
+        def f(x): return 0
+        def len(x): return 0
+        def sorted(x): return 0
+        def isclose(a, b): return True
+        def check(candidate): pass
+    """
+    script = """
+        from math import isclose
+        def check(candidate):
+            assert len([1]) == 1 and sorted([2, 1]) == [1, 2] and not isclose(1, 2)
+            assert candidate(1) == 1
+    """
+    run = judge(pool, script, program)
+    assert (run.verdict, run.detail) == (Verdict.FAIL, "AssertionError")
+
+
 def test_a_script_that_calls_the_function_by_its_own_name(pool):
     assert judge(pool, "def check(helper): assert f(1) == 1", IDENTITY).verdict is Verdict.PASS
 

@@ -1,15 +1,17 @@
 """A sandbox child's life with a benchmark's check script, whose `candidate` is a proxy for another child.
 
-The script and the program never share a process: arguments and results travel in the exact encoding. What cannot be
-encoded comes back as an `Inert` object, and what is too large to send at once as a `Large` one. An exception that the
-program raises is raised again in the script, as a subclass of `CandidateRaised` and, where it has a builtin name, of
-that builtin; but not of StopIteration, with which a program would end a loop of the script's.
+The script and the program never share a process: arguments and results travel in the exact encoding. Other functions of
+the program that the script calls are proxies too. What cannot be encoded comes back as an `Inert` object, and what is
+too large to send at once as a `Large` one. An exception that the program raises is raised again in the script, as a
+subclass of `CandidateRaised` and, where it has a builtin name, of that builtin; but not of StopIteration, with which a
+program would end a loop of the script's.
 
 Standard library only: this runs inside the sandbox.
 """
 
 import builtins
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from codea1.sandbox import frames
@@ -101,7 +103,14 @@ class Candidate:
         return answer.payload.decode("utf-8", "replace") or "an exception without a name"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        request = frames.pack_call(self._requests, self.__name__, encode_exact((args, kwargs)))
+        return self._call(self.__name__, *args, **kwargs)
+
+    def function(self, name: str) -> Callable[..., object]:
+        """Returns a proxy for another function of the program."""
+        return lambda *args, **kwargs: self._call(name, *args, **kwargs)
+
+    def _call(self, name: str, /, *args: object, **kwargs: object) -> object:
+        request = frames.pack_call(self._requests, name, encode_exact((args, kwargs)))
         answer = self._numbered(request)
         if answer.kind == frames.VALUE:
             return self.decoded(answer.payload)
@@ -176,6 +185,12 @@ def serve(job_fd: int, job: frames.Frame, candidate_fd: int) -> None:
     frames.write(job_fd, frames.pack(0, frames.VERDICT, payload))
 
 
+def _names(code: Any) -> set[str]:
+    """Returns the names of globals and attributes in a code object and those inside of it."""
+    inside = [_names(constant) for constant in code.co_consts if type(constant) is type(code)]
+    return set(code.co_names).union(*inside)
+
+
 def _judge(script: str, program: str, candidate: Candidate) -> tuple[Verdict, str]:
     """Returns the verdict and words on it; "candidate ..." and "script ..." tell whose doing it is."""
     raised: BaseException | None = None
@@ -184,9 +199,16 @@ def _judge(script: str, program: str, candidate: Candidate) -> tuple[Verdict, st
         if load_error:
             return Verdict.ERROR, f"candidate raised on load: {load_error}"
         seed_randomness(0)
+        code = compile(script, "<check_script>", "exec", dont_inherit=True)
         namespace = new_module("check_script")
-        namespace[candidate.__name__] = candidate  # some scripts call it by its name, whatever `check` is given
-        exec(compile(script, "<check_script>", "exec", dont_inherit=True), namespace)
+        # Some scripts call what the program has besides, and some the candidate by its name, whatever `check` is given.
+        # What the script defines or imports itself, and Python's own functions, stay what they are.
+        begun = [line.partition("def ")[2] for line in program.splitlines() if line.startswith(("def ", "async def "))]
+        defined = {line.partition("(")[0].strip() for line in begun} - vars(builtins).keys()
+        called = {name for name in _names(code) & defined if not name.startswith("__")}
+        namespace |= {name: candidate.function(name) for name in called}
+        namespace[candidate.__name__] = candidate
+        exec(code, namespace)
         namespace["check"](candidate)
     except BaseException as error:
         raised = error

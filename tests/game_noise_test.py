@@ -8,7 +8,6 @@ import pytest
 from codea1.game.mutants import drawn_mutants
 from codea1.game.noise import noisy_answer, with_wrong_truth
 from codea1.game.question import Question
-from codea1.runtime.errors import BadInput
 from codea1.training import setup
 from codea1.values import decode_exact, encode_exact
 
@@ -63,13 +62,6 @@ def test_the_training_questions_alone_get_wrong_ground_truths(micro_config):
     assert all(q.ground_truth in before.paid_mutants for q, before in zip(noisy.train, clean.train, strict=True))
     assert {q.ground_truth for q in noisy.feed.batch(0)} <= {q.ground_truth for q in noisy.train}
     assert (noisy.validation, noisy.test) == (clean.validation, clean.test)
-
-
-def test_wrong_answers_need_golden_tests(micro_config, monkeypatch):
-    micro_config.noise.wrong_answers = 0.1
-    monkeypatch.setattr(setup, "golden_tests", lambda _: [])
-    with pytest.raises(BadInput, match=r"no golden tests .* which config\.noise\.wrong_answers needs"):
-        setup.assemble(micro_config)
 
 
 def test_training_questions_without_mutants_get_made_ones(micro_config, monkeypatch):

@@ -199,7 +199,7 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     for row in of_role(tmp_path / "static", "code"):
         (tests,) = [each["tests"] for each in written if each["question_id"] == row["question_id"]]
         assert [run["test"] for run in row["golden"]] == tests
-    assert "3 more left out: there are no static tests" in capsys.readouterr().out
+    assert "3 more left out: they have no fixed tests" in capsys.readouterr().out
     code, _, errors = dump(f"--run={tmp_path / 'static'}", f"--output={file}")
     assert (code, "has no Test LLM" in errors) == (2, True)
 
@@ -243,15 +243,20 @@ def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence
         validate(micro_config)
 
 
-def test_a_reward_that_reads_golden_tests_refuses_a_question_without_any(micro_config, monkeypatch):
+@pytest.mark.parametrize(
+    "needs", [{"method": "golden"}, {"game": {"reward": "cure"}}, {"noise": {"wrong_answers": 0.1}}]
+)
+def test_questions_without_a_golden_test_are_left_out_where_one_is_needed(micro_config, monkeypatch, needs):
     questions = setup.questions_of(micro_config, "train")
     bare = [*questions[:-1], replace(questions[-1], golden_tests=("assert g(1)",))]
     monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare)
-    micro_config.game.reward = "cure"
-    with pytest.raises(BadInput, match=f"question {bare[-1].id} has no golden tests .* which reward cure needs"):
+    assert list(assemble(micro_config).untested) == []
+    micro_config.update(needs)
+    parts = assemble(micro_config)
+    assert ([*parts.train], [*parts.untested]) == (bare[:-1], bare[-1:])
+    monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare[-1:] * 3)
+    with pytest.raises(BadInput, match="has 0 questions that can be asked: 0 are too long, and 3 have no fixed test"):
         assemble(micro_config)
-    micro_config.game.reward = "utrl"
-    assemble(micro_config)
 
 
 def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config, tmp_path):

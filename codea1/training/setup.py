@@ -34,7 +34,7 @@ class Components:
     feed: QuestionFeed
     train: Sequence[Question]
     dropped: Sequence[Question]  # training questions whose prompt does not fit
-    untested: Sequence[Question]  # training questions of which the static tests have none
+    untested: Sequence[Question]  # training questions without the fixed tests that the method, reward or noise needs
     validation: Sequence[Question]
     test: Sequence[Question]
 
@@ -46,7 +46,7 @@ class Components:
     @property
     def counted(self) -> str:
         """How many questions there are of each set, in a sentence."""
-        untested = f", {len(self.untested)} more left out: there are no static tests of them" if self.untested else ""
+        untested = f", {len(self.untested)} more left out: they have no fixed tests" if self.untested else ""
         return (
             f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long{untested}), "
             f"{len(self.validation)} for validation, {len(self.test)} for the test"
@@ -83,25 +83,21 @@ def assemble(config: ConfigDict) -> Components:
     untested: list[Question] = []
     if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
         train, untested = with_static_tests(config.data.static_tests, train)
+    elif rules.runs_golden or rules.wrong_answers:
+        tested = {question.id for question in train if golden_tests(question)}
+        untested = [question for question in train if question.id not in tested]
+        train = [question for question in train if question.id in tested]
     if len(train) < config.questions_per_step:
         raise BadInput(
             f"config.questions_per_step is {config.questions_per_step}, but {config.data.train.source} has "
-            f"{len(train)} questions that can be asked ({len(dropped) + len(untested)} are too long or have no tests)."
+            f"{len(train)} questions that can be asked: {len(dropped)} are too long, and {len(untested)} have no fixed "
+            "test that is an assert on plain data."
         )
     sets = {name: questions_of(config, name) for name in ("validation", "test")}
     for name, questions in sets.items():
         for question in questions:
             if not question.check_script:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-    needing_golden = {
-        f"method {config.method}": rules.golden,
-        f"reward {config.game.reward}": rules.reward.reads_golden,
-        "config.noise.wrong_answers": rules.wrong_answers > 0,
-    }
-    needed_by = " and ".join(what for what, needs in needing_golden.items() if needs)
-    for question in train if needed_by else ():
-        if not golden_tests(question):
-            raise BadInput(f"question {question.id} has no golden tests that are asserts, which {needed_by} needs.")
     if config.game.made_mutants:
         train = [_with_made_mutants(question, config.game.made_mutants) for question in train]
     train = [with_wrong_truth(question, config.noise.wrong_truths, config.seed) for question in train]

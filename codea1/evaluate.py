@@ -33,6 +33,7 @@ COMPLETIONS = flags.DEFINE_string(
 BENCHMARK = flags.DEFINE_enum(
     "benchmark", None, [*CODE_BENCHMARKS, *SUITE_BENCHMARKS], "what is asked instead of the run's own questions"
 )
+PART = flags.DEFINE_bool("part", False, "completions may leave out tasks, which the result names")
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
 SEMANTICS_FLAG = flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
 OUTPUT = flags.DEFINE_string("output", None, "folder for the results, local or gs://; else the run's")
@@ -89,7 +90,7 @@ def _refuse_idle_flags() -> None:
     of_programs = (SEMANTICS_FLAG, SAMPLES, BEST_OF, TEST_MODEL)
     of_benchmarks = (FILE, OUTPUT, TEMPERATURE, TOP_P, SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, NUM_TESTS)
     if BENCHMARK.value is None:
-        _require_absent((*of_benchmarks, *of_programs, ROUNDS), "with a --benchmark")
+        _require_absent((*of_benchmarks, *of_programs, ROUNDS, PART), "with a --benchmark")
         return
     _require_absent((SPLIT,), "without a --benchmark")
     if not RUN.value:
@@ -102,7 +103,9 @@ def _refuse_idle_flags() -> None:
         _require_absent((ROUNDS,), "with a benchmark of the Test LLM")
         if not BEST_OF.value:
             _require_absent((TEST_MODEL, NUM_TESTS), "with --best_of")
-    if COMPLETIONS.value:
+    if not COMPLETIONS.value:
+        _require_absent((PART,), "with --completions")
+    else:
         _require_absent((SAMPLES, TEMPERATURE, TOP_P), "without --completions")
         if not BEST_OF.value:
             _require_absent((SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, ROUNDS), "where a model is asked")
@@ -120,6 +123,7 @@ def _spec(default_temperature: float) -> EvaluationSpec:
         step=STEP.value,
         model=MODEL.value or "",
         completions=COMPLETIONS.value or "",
+        part=PART.value,
         output=OUTPUT.value or "",
         benchmark=BENCHMARK.value,
         file=FILE.value,

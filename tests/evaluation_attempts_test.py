@@ -52,8 +52,8 @@ def test_one_array_is_read_as_lines_are(benchmark, tmp_path):
         (['{"task_id": "HumanEval/7", "solution": ""}'], r"line 1: the task HumanEval/7 is not in humanevalplus"),
         (['{"task_id": "HumanEval/0"}'], r"line 1: completion is missing, and so is solution"),
         (['{"task_id": "HumanEval/0", "solution": ["a"]}'], r"line 1: solution is not text"),
-        (['{"task_id": "HumanEval/0", "solution": ""}'], r"no completion for 1 of 2 tasks: HumanEval/1\."),
-        ([], r"no completion for 2 of 2 tasks: HumanEval/0, HumanEval/1\."),
+        (['{"task_id": "HumanEval/0", "solution": ""}'], r"no completion for 1 of 2 tasks: HumanEval/1; --part"),
+        ([], r"no completion for 2 of 2 tasks: HumanEval/0, HumanEval/1; --part"),
     ],
 )
 def test_bad_files(benchmark, tmp_path, lines, told):

@@ -60,7 +60,8 @@ def test_what_cannot_be_judged_here_is_told_with_the_reason(pool):
     test = "import unittest, no_such_module\nclass TestCases(unittest.TestCase):\n    def test_it(self): pass\n"
     wrong = "    return no_name\n"
     rows = [bigcodebench_row(), bigcodebench_row(1, test=test), bigcodebench_row(2, canonical_solution=wrong)]
-    broken = broken_questions(BigCodeBench("bigcodebench_complete", rows, pool), lambda: None)
+    benchmark = BigCodeBench("bigcodebench_complete", rows, pool)
+    broken = broken_questions(benchmark, [question.id for question in benchmark.questions], lambda: None)
     assert broken == {
         "BigCodeBench/1": "this Python has no module no_such_module",
         "BigCodeBench/2": "its own solution does not pass: error: test_mean: NameError: name 'no_name' is not defined",

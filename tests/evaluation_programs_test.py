@@ -74,6 +74,17 @@ def test_completions_are_counted(tmp_path, capsys):
     assert verdicts == ["pass", "fail"] * 4
 
 
+def test_a_part_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
+    completions(tmp_path, (1, RIGHT), (1, WRONG))
+    with pytest.raises(BadInput, match=r"no completion for 1 of 2 tasks: HumanEval/0; --part evaluates the others"):
+        evaluate_code(asked(tmp_path), Hosts())
+    evaluate_code(asked(tmp_path, part=True), Hosts())
+    whole = result(tmp_path)
+    assert whole["left_out"] == {"HumanEval/0": "no completion was given"}
+    assert whole["metrics"]["pass_at_1"]["per_question"] == [None, 0.5]
+    assert "humanevalplus, 1 of 2 questions" in capsys.readouterr().out
+
+
 def test_an_evaluation_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     completions(tmp_path, (0, RIGHT), (1, WRONG))
     evaluate_code(asked(tmp_path), Hosts())

@@ -65,6 +65,7 @@ class EvaluationSpec:
     step: str = "last"  # of the run
     model: str = ""
     completions: str = ""
+    part: bool = False  # completions may leave questions out
     output: str = ""
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
@@ -201,14 +202,14 @@ TESTEVAL = SuiteBenchmark(
 SUITE_BENCHMARKS = {benchmark.name: benchmark for benchmark in (ULT, TESTEVAL)}
 
 
-def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
+def load_suites(path: str, tasks: Sequence[SuiteTask], part: bool = False) -> dict[str, list[str]]:
     """Loads given suites, {"task_id": ..., "tests": [source, ...]} each, by task.
 
     Rows are as in a benchmark's file. `test_list` and `task_num` are understood too: a file of ULT brings suites along,
     and TestEval's own scripts write such.
 
     Raises:
-      BadInput: names the file and the row, or the tasks that have no suite. A suite may be empty.
+      BadInput: names the file and the row, or, without `part`, the tasks that have no suite. A suite may be empty.
     """
     suites: dict[str, list[str]] = {}
     known = {task.id for task in tasks}
@@ -222,8 +223,12 @@ def load_suites(path: str, tasks: Sequence[SuiteTask]) -> dict[str, list[str]]:
         if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
             raise BadInput(f"{where}, task {task_id}: its tests are not a list of texts.")
         suites[task_id] = tests
-    if missing := [task.id for task in tasks if task.id not in suites]:
-        raise BadInput(f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}.")
+    missing = [task.id for task in tasks if task.id not in suites]
+    if missing and not (part and suites):
+        raise BadInput(
+            f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}; --part "
+            "evaluates the others."
+        )
     return suites
 
 

@@ -31,6 +31,7 @@ from codea1.values.verdict import Verdict
 
 KS = (1, 8, 16, 32)  # of pass@k
 NOTHING = "nothing was generated"
+NOT_ASKED = "no completion was given"
 FILES = ("attempts", "results")
 GROUND_TRUTH, FLIPPED = "ground_truth", "flipped_ground_truth"  # values of --completions that are no files
 
@@ -44,7 +45,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         with hosts.agreed():
             pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
-            given = given_attempts(spec.completions, benchmark) if spec.completions else None
+            given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
@@ -56,7 +57,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
         if pool:
             evaluation.console.print(pool.isolation_note)
-        broken = hosts.of_main(lambda: _broken(evaluation, benchmark))
+        broken = hosts.of_main(lambda: _broken(evaluation, benchmark, given))
         questions = [question for question in benchmark.questions if question.id not in broken]
         _sample_and_judge(evaluation, benchmark, questions, given, folder)
         if folder:
@@ -83,7 +84,7 @@ def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool | Non
     return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], pool)
 
 
-def given_attempts(completions: str, benchmark: CodeBenchmark) -> list[Attempt]:
+def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = False) -> list[Attempt]:
     """Returns the programs of a file, or the ground truths, one each, as they are or with an operator flipped.
 
     Rows of a file have `task_id` and, as text, `solution` or else `completion`: a solution is a whole program, alone or
@@ -112,32 +113,39 @@ def given_attempts(completions: str, benchmark: CodeBenchmark) -> list[Attempt]:
         program = take(question, row[field]) if row[field].strip() else ""
         attempts.append(Attempt(question.id, count[question.id], program))
         count[question.id] += 1
-    if missing := [question.id for question in benchmark.questions if not count[question.id]]:
+    missing = [question.id for question in benchmark.questions if not count[question.id]]
+    if missing and not (part and attempts):
         shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise BadInput(f"{completions} has no completion for {len(missing)} of {len(questions)} tasks: {shown}.")
+        raise BadInput(
+            f"{completions} has no completion for {len(missing)} of {len(questions)} tasks: {shown}; --part evaluates "
+            "the others."
+        )
     return attempts
 
 
-def _broken(evaluation: Evaluation, benchmark: CodeBenchmark) -> dict[str, str]:
+def _broken(evaluation: Evaluation, benchmark: CodeBenchmark, given: Sequence[Attempt] | None) -> dict[str, str]:
     """Returns the questions that are left out, with the reasons. Raises BadInput where those are all."""
-    with evaluation.shown("ground truths", len(benchmark.questions)) as advance:
-        broken = broken_questions(benchmark, advance)
+    asked = {question.id for question in benchmark.questions} if given is None else {each.question_id for each in given}
+    with evaluation.shown("ground truths", len(asked)) as advance:
+        broken = broken_questions(benchmark, asked, advance)
     for id, reason in broken.items():
-        evaluation.console.print(f"{id} is left out: {reason}", markup=False)
+        if reason != NOT_ASKED:
+            evaluation.console.print(f"{id} is left out: {reason}", markup=False)
     if len(broken) == len(benchmark.questions):
         id, reason = next(iter(broken.items()))
         raise BadInput(f"no question of {benchmark.name} can be judged here; {id}: {reason}.")
     return broken
 
 
-def broken_questions(benchmark: CodeBenchmark, advance: Callable[[], None]) -> dict[str, str]:
-    """Returns the questions of which not even the ground truth passes here, with the reasons.
+def broken_questions(benchmark: CodeBenchmark, asked: Collection[str], advance: Callable[[], None]) -> dict[str, str]:
+    """Returns the questions that are not `asked`, or of which not even the ground truth passes here, with the reasons.
 
     They say nothing about a model. `advance` is called for each that is judged. Raises BadInput as `require_judged`
     does.
     """
     missing = benchmark.missing_modules()
     broken = {id: f"this Python has no module {', '.join(names)}" for id, names in missing.items()}
+    broken |= {question.id: NOT_ASKED for question in benchmark.questions if question.id not in asked}
     judged = [question for question in benchmark.questions if question.id not in broken]
     futures = [(question.id, benchmark.judge(question, question.ground_truth)) for question in judged]
     unjudged = []

@@ -46,11 +46,13 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             tasks = benchmark.load(spec.file)
-            given = load_suites(spec.completions, tasks) if spec.completions else None
+            given = load_suites(spec.completions, tasks, spec.part) if spec.completions else None
             if not spec.in_rounds and benchmark.must_read:
                 raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
             ids = [task.id for task in tasks]
-            left_out = _not_importable(benchmark, tasks)
+            not_asked = {} if given is None else {id: "no suite was given" for id in ids if id not in given}
+            asked_for = [task for task in tasks if task.id not in not_asked]
+            left_out = not_asked | _not_importable(benchmark, asked_for)
             tasks = [task for task in tasks if task.id not in left_out]
             pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
         evaluation = Evaluation(spec, hosts)
@@ -82,7 +84,8 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         if folder:
             evaluation.console.print(pool.isolation_note)
             for id, reason in left_out.items():
-                evaluation.console.print(f"{id} is left out: {reason}", markup=False)
+                if id not in not_asked:
+                    evaluation.console.print(f"{id} is left out: {reason}", markup=False)
             scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
         before = sum(bool(score.verdicts) for score in scores.values())
         left = [task for task in tasks if task.id not in scores]

@@ -1,6 +1,7 @@
 """Rows to questions: which program a row means, what is under test, and how a bad row is reported."""
 
 import ast
+import gzip
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from codea1.data import rows
 from codea1.data.loader import complete_program, entry_point, load_questions
 from codea1.runtime.errors import BadInput
 from tests.conftest import SHARED
@@ -154,6 +156,33 @@ def test_missing_empty_and_foreign_files_are_refused(tmp_path):
         load_questions(str(tmp_path / "text.jsonl"))
     with pytest.raises(BadInput, match="'kodcode' is neither 'procedural' nor"):
         load_questions("kodcode")
+
+
+@pytest.mark.parametrize("name", ["rows.json", "rows.jsonl", "rows.json.gz", "rows.jsonl.gz"])
+@pytest.mark.parametrize("as_array", [False, True])
+def test_lines_and_arrays_are_read_plain_or_gzipped_whatever_they_are_called(tmp_path, name, as_array):
+    questions = [validation_row(extra_info={"question_id": f"H/{n}", "function_name": "more"}) for n in range(3)]
+    text = json.dumps(questions, indent=1) if as_array else "".join(json.dumps(row) + "\n" for row in questions)
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert [question.id for question in load_questions(str(tmp_path / name))] == ["H/0", "H/1", "H/2"]
+
+
+def test_damaged_and_misnamed_files_are_one_sentence(tmp_path, monkeypatch):
+    whole = gzip.compress(json.dumps([validation_row()] * 100).encode())
+    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadInput, match=r"cut\.json\.gz is a damaged gzip file: "):
+        load_questions(str(tmp_path / "cut.json.gz"))
+    (tmp_path / "flipped.json.gz").write_bytes(whole[:40] + bytes(byte ^ 255 for byte in whole[40:60]) + whole[60:])
+    with pytest.raises(BadInput, match=r"flipped\.json\.gz is a damaged gzip file: "):
+        load_questions(str(tmp_path / "flipped.json.gz"))
+    path = Path(write(tmp_path, "parquet", [validation_row()]))
+    path.rename(tmp_path / "misnamed.jsonl")
+    with pytest.raises(BadInput, match=r"misnamed\.jsonl is a Parquet file, and is not called so"):
+        load_questions(str(tmp_path / "misnamed.jsonl"))
+    monkeypatch.setattr(rows, "_MAX_LINE", 1000)
+    (tmp_path / "long.jsonl").write_text(json.dumps(validation_row()) + "\n" + json.dumps({"prompt": "x" * 1000}))
+    with pytest.raises(BadInput, match=r"long\.jsonl, line 2: longer than 1,000 characters"):
+        load_questions(str(tmp_path / "long.jsonl"))
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape")

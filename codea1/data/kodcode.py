@@ -8,7 +8,6 @@ a third itself, 0.333 there, is labelled medium.
 
 import ast
 import io
-import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -25,7 +24,7 @@ from rich.table import Table
 
 from codea1.data.loader import entry_point, load_questions, parsed
 from codea1.data.near_duplicates import NearDuplicates
-from codea1.data.rows import json_rows, parquet_rows, staged_file
+from codea1.data.rows import file_rows
 from codea1.game.answers import parse_suite
 from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, code_messages
@@ -66,17 +65,6 @@ class KodCodeQuestion:
     function_name: str
     solution: str
     tests: tuple[CallTest, ...]  # what its pytest file asserts, as far as it is data; at least one
-
-
-def kodcode_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the rows of a Parquet or JSON-lines file of KodCode-V1, each with its place for messages.
-
-    Raises:
-      BadInput: no such file, another kind of file, or a column that is missing.
-      StorageFailed: a bucket fails.
-    """
-    local = staged_file(path, None)
-    yield from json_rows(path, local) if path.endswith(".jsonl") else parquet_rows(path, local, COLUMNS)
 
 
 def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCodeQuestion | Dropped:
@@ -231,7 +219,7 @@ def make_training_set(
     """Writes the questions of KodCode's `files` that can be trained on, and prints how many were dropped, and why.
 
     Args:
-      files: Parquet or JSON lines.
+      files: Parquet, JSON lines or a JSON array; see `file_rows`.
       output: .parquet file that is not there yet, local or gs://.
       exclude: files of evaluation sets, whose questions must not be trained on.
       max_pass_rate: share of trials below which a question is hard.
@@ -246,13 +234,15 @@ def make_training_set(
     if exists(path):
         raise BadInput(f"output {path} is there already.")
     for file in files:
-        next(kodcode_rows(file), None)  # a file that cannot be read is reported before the first is worked on
+        next(
+            file_rows(file, columns=COLUMNS), None
+        )  # a file that cannot be read is reported before the first is worked on
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     read: set[str] = set()
     with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
         progress.console.print(pool.isolation_note)
         task = progress.add_task("rows", total=None)
-        rows = itertools.chain.from_iterable(map(kodcode_rows, files))
+        rows = (row for file in files for row in file_rows(file, columns=COLUMNS))
         kept, dropped = training_questions(
             _unrepeated(rows, read), evaluations, Grader(pool), max_pass_rate, lambda: progress.advance(task)
         )

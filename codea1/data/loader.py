@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from codea1.data import procedural
-from codea1.data.rows import Row, dataset_rows, json_rows, parquet_rows, staged_file
+from codea1.data.rows import Row, dataset_rows, file_rows
 from codea1.data.worlds import NAME, world_of
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -19,6 +19,7 @@ from codea1.storage.objects import is_remote
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
 _DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file
+_FILES = (".parquet", ".jsonl", ".json", ".jsonl.gz", ".json.gz")
 _QUESTION_MARK = "Question:\n"  # what stands before the problem in the official prompts
 
 
@@ -28,8 +29,8 @@ def load_questions(
     """Returns all questions of a dataset, in its order.
 
     Args:
-      source: "procedural", "procedural/WORLD" with a name of `codea1.data.worlds`, or the path or gs:// URL of a
-        .parquet or .jsonl file, or of the folder of a dataset that tensorflow-datasets prepared as array_record files.
+      source: "procedural", "procedural/WORLD" with a name of `codea1.data.worlds`, or the path or gs:// URL of a file
+        of rows (see `file_rows`) or of the folder of a dataset that tensorflow-datasets prepared as array_record files.
       split: "train", "validation" or "test" of a dataset; files have one split and ignore it.
       limit: only the first so many; None or 0 for all.
       data_folder: where builders keep prepared data, and what is in buckets is copied to; None for
@@ -42,14 +43,15 @@ def load_questions(
     """
     if world := world_of(source):
         rows = procedural.prepared_rows(world, split, data_folder)
-    elif source.endswith(".parquet"):
-        rows = parquet_rows(source, staged_file(source, data_folder))
-    elif source.endswith(".jsonl"):
-        rows = json_rows(source, staged_file(source, data_folder))
+    elif source.endswith(_FILES):
+        rows = file_rows(source, data_folder)
     elif is_remote(source) or os.path.isdir(source):
         rows = dataset_rows(source, split, data_folder)
     else:
-        raise BadInput(f"data source {source!r} is neither {NAME!r} nor a .parquet or .jsonl file or folder.")
+        raise BadInput(
+            f"data source {source!r} is neither {NAME!r} nor a folder, nor a file with one of the endings "
+            f"{', '.join(_FILES)}."
+        )
     questions: dict[str, Question] = {}
     for where, row in rows:
         question = _question(row, where)

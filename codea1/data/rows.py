@@ -5,12 +5,15 @@ row comes with its place for messages.
 """
 
 import base64
+import gzip
+import itertools
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pyarrow
@@ -25,11 +28,31 @@ from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
 
 _ROWS_AT_ONCE = 256  # as Python objects
+_MAX_LINE = 100 << 20  # characters of a row of JSON lines; those of official files have some 200,000
+_GZIP = b"\x1f\x8b"  # what such a file begins with
 
 Row = dict[str, Any]
 
 
-def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a data file, local or on gs://, each with its place for messages.
+
+    One whose name ends in .parquet is read as such; any other is JSON lines or one JSON array, gzipped or not, whatever
+    it is called.
+
+    Args:
+      folder: see `staged_file`.
+      columns: all that are read of a Parquet file; None for all of it.
+
+    Raises:
+      StorageFailed: the bucket fails.
+      BadInput: there is no such file, or it is not of that form, or lacks a column.
+    """
+    local = staged_file(path, folder)
+    yield from _parquet_rows(path, local, columns) if path.endswith(".parquet") else _json_rows(path, local)
+
+
+def _parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
 
     Raises BadInput: no such file, it is not Parquet, or it lacks one of `columns`, which alone are read where they are
@@ -51,23 +74,24 @@ def parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) ->
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
 
 
-def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
+def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
     """Yields the objects of a file of JSON lines, or of one JSON array, each with its place for messages.
 
     Args:
       path: the name of its copy `local` in messages.
 
-    Raises BadInput: no such file, not UTF-8, or names the line that is no JSON object.
+    Raises BadInput: no such file, cut short, not UTF-8, or names the line that is too long or no JSON object.
     """
     try:
-        with open(local, encoding="utf-8") as file:
-            first = next((line for line in file if line.strip()), "")
+        with open(local, "rb") as file:
+            is_gzip = file.read(2) == _GZIP
+        with gzip.open(local, "rt", encoding="utf-8") if is_gzip else open(local, encoding="utf-8") as file:
+            first = next((line for line in iter(lambda: file.readline(_MAX_LINE), "") if line.strip()), "")
             file.seek(0)
             if first.lstrip().startswith("["):
                 rows = ((f"{path}, row {number}", row) for number, row in enumerate(_json(file.read(), path), 1))
             else:
-                lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, 1) if line.strip())
-                rows = ((where, _json(line, where)) for where, line in lines)
+                rows = _lines(file, path)
             for where, row in rows:
                 if not isinstance(row, dict):
                     raise BadInput(f"{where}: not a JSON object.")
@@ -75,7 +99,27 @@ def json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
     except (FileNotFoundError, IsADirectoryError):
         raise MissingFile(f"data file {path} does not exist.") from None
     except UnicodeDecodeError:
-        raise BadInput(f"data file {path} is not UTF-8.") from None
+        what = "is a Parquet file, and is not called so" if _is_parquet(local) else "is not UTF-8"
+        raise BadInput(f"data file {path} {what}.") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise BadInput(f"data file {path} is a damaged gzip file: {error}.") from None
+
+
+def _lines(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
+    for number in itertools.count(1):
+        line = file.readline(_MAX_LINE)
+        if not line:
+            return
+        where = f"{path}, line {number}"
+        if len(line) == _MAX_LINE:
+            raise BadInput(f"{where}: longer than {_MAX_LINE:,} characters.")
+        if line.strip():
+            yield where, _json(line, where)
+
+
+def _is_parquet(local: str) -> bool:
+    with open(local, "rb") as file:
+        return file.read(4) == b"PAR1"
 
 
 def _json(text: str, where: str) -> Any:

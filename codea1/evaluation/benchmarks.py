@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from typing import Any
 
 from codea1.data.loader import parsed
-from codea1.data.rows import Row, json_rows, parquet_rows, staged_file
+from codea1.data.rows import Row, file_rows
 from codea1.game.answers import extract_program
 from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question
@@ -233,9 +233,7 @@ def load_suites(path: str, tasks: Sequence[SuiteTask], part: bool = False) -> di
 
 
 def benchmark_rows(path: str, where_from: str = "") -> Iterator[tuple[str, Row]]:
-    """Yields the rows of a local or gs:// file, each with its place for messages.
-
-    A .parquet file is read as one; any other is JSON Lines, or one JSON array, whatever it is called.
+    """Yields the rows of a local or gs:// file, each with its place for messages; see `file_rows`.
 
     Args:
       where_from: a sentence on where to get the file, for the message where it is missing.
@@ -244,9 +242,8 @@ def benchmark_rows(path: str, where_from: str = "") -> Iterator[tuple[str, Row]]
       StorageFailed: the bucket fails.
       BadInput: there is no such file, or it is not of that form.
     """
-    rows = parquet_rows if path.endswith(".parquet") else json_rows
     try:
-        yield from rows(path, staged_file(os.fspath(location(path, "a benchmark's file")), None))
+        yield from file_rows(os.fspath(location(path, "a benchmark's file")))
     except MissingFile as error:
         raise MissingFile(f"{error} {where_from}".rstrip()) from None
 

@@ -95,10 +95,10 @@ def _require_one_game(folders: Sequence[RunFolder]) -> None:
 
 def _programs_of(file: str) -> dict[str, list[str]]:
     """Returns the programs of a file by question. Raises BadInput for what is no such file."""
-    from codea1.data.rows import json_rows, staged_file
+    from codea1.data.rows import file_rows
 
     programs: dict[str, list[str]] = {}
-    for where, row in json_rows(file, staged_file(file, None)):
+    for where, row in file_rows(file):
         question_id, program = row.get("question_id"), row.get("program")
         if not isinstance(question_id, str) or not isinstance(program, str):
             raise BadInput(f"{where}: question_id and program are not both text.")

@@ -66,12 +66,22 @@ def test_completions_are_counted(tmp_path, capsys):
     whole = result(tmp_path)
     assert whole["split"] == "humanevalplus"
     assert whole["question_ids"] == ["HumanEval/0", "HumanEval/1"]
-    assert list(whole["metrics"]) == ["avg_at_8", "pass_at_1", "pass_at_8"]
+    names = ["avg_at_8", "pass_at_1", "pass_at_8"]
+    assert list(whole["metrics"]) == [*names, *(f"base_{name}" for name in names)]
     assert whole["metrics"]["avg_at_8"]["per_question"] == [0.5, 0.125]
     assert whole["metrics"]["pass_at_8"]["per_question"] == [1.0, 1.0]
     assert "7 of 16 programs are empty and count as failures" in capsys.readouterr().err
     verdicts = [row["verdict"] for row in rows(tmp_path, "results") if row["question_id"] == "HumanEval/0"]
     assert verdicts == ["pass", "fail"] * 4
+
+
+def test_the_score_by_the_base_inputs_alone_stands_beside(tmp_path):
+    small = "def f(x):\n    return x + 1 if x < 9 else 0"  # plus inputs are 10 and -1
+    raises = "def f(x):\n    return x + 1 if x < 9 else None + 1"
+    completions(tmp_path, (0, RIGHT), (0, small), (0, raises), (0, WRONG), (1, RIGHT), (1, RIGHT), (1, WRONG), (1, ""))
+    evaluate_code(asked(tmp_path), Hosts())
+    found = {name: each["per_question"] for name, each in result(tmp_path)["metrics"].items()}
+    assert (found["avg_at_4"], found["base_avg_at_4"]) == ([0.25, 0.5], [0.75, 0.5])
 
 
 def test_a_part_is_evaluated_where_that_is_asked_for(tmp_path, capsys):

@@ -29,9 +29,9 @@ from codea1.values.verdict import Verdict
 
 BIGCODEBENCH = [f"bigcodebench_{split}{subset}" for split in ("complete", "instruct") for subset in ("", "_hard")]
 CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its file
-    "humanevalplus": "Unpack HumanEvalPlus.jsonl.gz from "
+    "humanevalplus": "Get HumanEvalPlus.jsonl.gz from "
     "https://github.com/evalplus/humanevalplus_release/releases/tag/v0.1.10.",
-    "mbppplus": "Unpack MbppPlus.jsonl.gz from https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
+    "mbppplus": "Get MbppPlus.jsonl.gz from https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
     **dict.fromkeys(
         BIGCODEBENCH,
         "Get it as Parquet from https://huggingface.co/datasets/bigcode/bigcodebench (full) or "
@@ -83,6 +83,9 @@ class CodeBenchmark(ABC):
     questions: Sequence[Question]
     prefill = ""  # what the assistant's answer begins with
     stops: Sequence[str] = ()  # each ends an answer at its first occurrence, and is not part of it
+    past_base = (
+        ""  # what the detail of a program begins with that fails inputs beyond the base ones; "": there are none
+    )
 
     def messages(self, question: Question, templates: PromptTemplates) -> list[Message]:
         """Returns the chat that asks for a program."""

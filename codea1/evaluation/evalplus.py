@@ -53,6 +53,8 @@ class Problem:
 class EvalPlus(CodeBenchmark):
     """One of the two benchmarks; `questions` are its problems'."""
 
+    past_base = "plus: "
+
     def __init__(self, name: str, problems: Sequence[Problem], pool: SandboxPool) -> None:
         self.name = name
         self.questions = [problem.question for problem in problems]

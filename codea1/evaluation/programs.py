@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from codea1.data.loader import load_questions
+from codea1.data.rows import Row
 from codea1.evaluation import best_of_n
 from codea1.evaluation.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBenchmark, EvaluationSpec, benchmark_rows
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
@@ -260,17 +261,27 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
     """Returns avg@n and unbiased pass@k per question; NaN for those left out, or with an attempt without a result.
 
     n is the smallest number of attempts at a question that has any; avg@n is over all of a question's. One without
-    attempts is NaN.
+    attempts is NaN. Where a benchmark has inputs beyond the base ones, the same by the base ones alone is `base_...`.
     """
-    passes: dict[str, list[float]] = {question.id: [] for question in benchmark.questions}
-    for attempt in folder.attempts(passes):
-        row = folder.rows("results").get(attempt.key)
-        passes[attempt.question_id].append(math.nan if row is None else float(row["verdict"] == Verdict.PASS.value))
-    n = min((len(row) for id, row in passes.items() if row and id not in left_out), default=0)
-    for id in left_out:
-        passes[id] = [math.nan] * n
-    found = {f"avg_at_{n}": [math.fsum(row) / len(row) if row else math.nan for row in passes.values()]}
-    for k in KS:
-        if k <= n:
-            found[f"pass_at_{k}"] = [pass_at_k_of(row, k) for row in passes.values()]
+    results: dict[str, list[Row | None]] = {question.id: [] for question in benchmark.questions}
+    for attempt in folder.attempts(results):
+        results[attempt.question_id].append(folder.rows("results").get(attempt.key))
+    n = min((len(rows) for id, rows in results.items() if rows and id not in left_out), default=0)
+    judges = {"": _passes}
+    if benchmark.past_base:
+        judges["base_"] = lambda row: _passes(row) or row["detail"].startswith(benchmark.past_base)
+    found = {}
+    for prefix, passes in judges.items():
+        shares = [
+            [math.nan] * n if id in left_out else [math.nan if row is None else float(passes(row)) for row in rows]
+            for id, rows in results.items()
+        ]
+        found[f"{prefix}avg_at_{n}"] = [math.fsum(row) / len(row) if row else math.nan for row in shares]
+        for k in KS:
+            if k <= n:
+                found[f"{prefix}pass_at_{k}"] = [pass_at_k_of(row, k) for row in shares]
     return found
+
+
+def _passes(row: Row) -> bool:
+    return row["verdict"] == Verdict.PASS.value

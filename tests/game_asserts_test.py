@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from codea1.game.asserts import golden_tests, split_statements
+from codea1.game.answers import parse_suite
+from codea1.game.asserts import Rejected, golden_tests, parse_assert, split_statements
 from codea1.game.question import Question
 from codea1.values.literals import MAX_SOURCE_BYTES
 
@@ -47,3 +48,45 @@ def test_golden_tests_are_the_plain_asserts():
     question = Question("q", None, "", "", "def f(n):\n    return n + 1", "f")
     found = golden_tests(dataclasses.replace(question, golden_tests=sources))
     assert [test.text for test in found] == ["assert f(1) == 2", "assert f(3) == 4"]
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("assert 2 == f(1)", "assert f(1) == 2"),
+        ("assert set([2]) == f(1)", "assert f(1) == {2}"),
+        ("assert f(1)", "assert f(1) == True"),
+        ("assert not f(1), 'no'", "assert f(1) == False"),
+        ("assert f(1) is None", "assert f(1) == None"),
+        ("assert True is f(k=1)", "assert f(k=1) == True"),
+        ("r = f(1)\nassert r == 2", "assert f(1) == 2"),
+        ("a = [1]\nwanted = 2\nassert f(a) == 2", "assert f([1]) == 2"),
+        ("r = f(1)\nassert not r", "assert f(1) == False"),
+        ("assert f(1) is 1", None),  # says more than the value
+        ("assert f(1) is []", None),
+        ("assert f(1) == f(2)", None),
+        ("assert f(1) == 2 == 2", None),
+        ("assert f(1) != 2", None),
+        ("assert 2 in f(1)", None),
+        ("assert sorted(f(1)) == [2]", None),
+        ("assert f(1)[0] == 2", None),
+        ("assert isinstance(f(1), int)", None),
+        ("assert f(1) and f(2)", None),
+        ("assert not f(1) == 2", None),
+        ("r = f(1)\nr += 1\nassert r == 2", None),
+        ("r = s = f(1)\nassert r == 2", None),
+        ("assert 2 == 2", None),
+        ("", None),
+        ("r = f(1)", None),
+    ],
+)
+def test_fixed_tests_may_state_a_value_in_other_ways(source: str, test: str | None):
+    parsed = parse_assert(source, "f")
+    assert (None if isinstance(parsed, Rejected) else parsed.text) == test
+
+
+def test_suites_are_read_as_the_paper_has_them():
+    """What pays the Test LLM is no matter of what people write."""
+    lines = ("assert f(1)", "assert 2 == f(1)", "assert f(1) is None", "assert not f(1)", "assert f(1) == 2")
+    asserts = parse_suite("\n".join(["```python", *lines, "```"]), "f").asserts
+    assert [each.test is not None for each in asserts] == [False, False, False, False, True]

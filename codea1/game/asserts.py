@@ -110,15 +110,46 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
 
 
 def parse_assert(source: str, entry_point: str) -> CallTest | Rejected:
-    """Reads exactly one statement `assert entry_point(literals) == literal`; a message after it is ignored."""
+    """Reads one test that people wrote or a file holds: an assert that states what a call of literals gives.
+
+    Besides `f(x) == v`: `v == f(x)`; `f(x) is v` for True, False and None; `f(x)` and `not f(x)` as True and False; and
+    simple assignments before it, of arguments or of the result. A message after it is ignored.
+    """
     try:
-        body = parse_source(source.strip()).body
+        *before, last = parse_source(source.strip()).body or [None]
     except NotLiteral:
         return Rejected(UNREADABLE)
-    if len(body) != 1 or not isinstance(body[0], ast.Assert):
+    if not isinstance(last, ast.Assert) or not all(map(_is_simple_assignment, before)):
         return Rejected(NOT_ONE_ASSERT)
-    parsed = _read_assert(body[0], source, entry_point, {}, Budget(), fenced=True)
+    inlined: Inlined = {node.targets[0].id: node.value for node in before}
+    stated = ast.Assert(_as_comparison(last.test, entry_point, inlined))
+    parsed = _read_assert(stated, source, entry_point, inlined, Budget(), fenced=True)
     return parsed.test or Rejected(parsed.rejection)
+
+
+def _calls(node: ast.expr, entry_point: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == entry_point
+
+
+def _is_simple_assignment(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+
+
+def _as_comparison(test: ast.expr, entry_point: str, inlined: Inlined) -> ast.expr:
+    """Returns `call == value` for the other ways to state that, and what is none of them as it is."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        call, value = _inline(test.operand, inlined), ast.Constant(False)
+    elif isinstance(test, ast.Compare):
+        call, value = _inline(test.left, inlined), test.comparators[0]
+        if not _calls(call, entry_point) and _calls(_inline(value, inlined), entry_point):
+            call, value = _inline(value, inlined), call
+        is_one_object = isinstance(value, ast.Constant) and isinstance(value.value, bool | None)
+        is_identity = isinstance(test.ops[0], ast.Is) and is_one_object
+        if len(test.ops) > 1 or not (is_identity or isinstance(test.ops[0], ast.Eq)):
+            return test
+    else:
+        call, value = _inline(test, inlined), ast.Constant(True)
+    return ast.Compare(call, [ast.Eq()], [value]) if isinstance(call, ast.Call) else test
 
 
 def read_statement(
@@ -143,7 +174,7 @@ def read_statement(
         return [ParsedAssert(statement[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
     asserts = []
     for node in body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        if _is_simple_assignment(node):
             inlined[node.targets[0].id] = node.value
         elif isinstance(node, ast.Assert):
             source = statement if len(body) == 1 else _unparse(node, statement)
@@ -181,7 +212,7 @@ def _read_assert(
 
 
 def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budget) -> Call | Rejected:
-    if not isinstance(node.func, ast.Name) or node.func.id != entry_point:
+    if not _calls(node, entry_point):
         return Rejected(NOT_ENTRY_POINT)
     arguments = [_inline(argument, inlined) for argument in node.args]
     keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]

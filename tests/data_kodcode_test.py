@@ -57,7 +57,7 @@ def write(path: Path, rows: list[dict]) -> str:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"test_info": None}, Dropped.INCOMPLETE),
+        ({"test_info": None}, Dropped.NOT_ONE_FUNCTION),  # as of rows that ask for a class
         ({"solution": None}, Dropped.INCOMPLETE),
         ({"test_info": row()["test_info"] * 2}, Dropped.NOT_ONE_FUNCTION),
         ({"test_info": []}, Dropped.NOT_ONE_FUNCTION),
@@ -74,6 +74,12 @@ def test_rows_are_dropped_for_a_reason(changes, reason):
     assert read_row(row(**changes), "here", max_pass_rate=1 / 3) is reason
 
 
+def test_of_several_functions_the_one_that_is_tested_is_asked_for():
+    helper = {**row()["test_info"][0], "function_name": "helper", "function_declaration": "def helper(n):"}
+    question = read_row(row(test_info=[helper, row()["test_info"][0]]), "here", max_pass_rate=1 / 3)
+    assert (question.function_name, question.declaration) == ("double", row()["test_info"][0]["function_declaration"])
+
+
 @pytest.mark.parametrize(
     ("source", "texts"),
     [
@@ -83,6 +89,13 @@ def test_rows_are_dropped_for_a_reason(changes, reason):
         ("def test_a():\n    for n in range(3):\n        assert double(n) == 2 * n", []),
         ("def test_a():\n    with pytest.raises(ValueError):\n        double('a')", []),
         ("def test_a():\n    assert double(\n        'a',\n    ) == 'aa'", ["assert double('a') == 'aa'"]),
+        (
+            "def test_a():\n    assert not double(0)\n    assert double(1) is None",
+            ["assert double(0) == False", "assert double(1) == None"],
+        ),
+        ("def test_a():\n    n = 4\n    r = double(n)\n    assert r == 8", ["assert double(4) == 8"]),
+        ("def test_a():\n    n = 4\n    r = double(n)\n    n = 5\n    assert r == 8", ["assert double(4) == 8"]),
+        ("def test_a():\n    a = [4]\n    a.append(5)\n    assert double(a) == 8", []),
         ("def test_a():\n    assert double(2) > 3\n    assert double(2) == 3 == 3\n    assert double(x) == 1", []),
         ("import os\n" * 100_000, []),
     ],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from codea1.game.answers import extract_program, extract_python_block, parse_suite
 from codea1.game.asserts import parse_assert
 from codea1.game.rewards import REWARDS
+from codea1.values import encode_exact
 
 
 def fenced(*lines: str) -> str:
@@ -302,3 +303,10 @@ def test_a_block_that_is_not_closed_is_no_block():
     suite = parse_suite("```python\nassert f(1) == 12", "f")
     assert not suite.fenced
     assert [item.test.text for item in suite.asserts] == ["assert f(1) == 12"]
+
+
+def test_an_int_that_python_does_not_write_in_decimal_costs_nothing():
+    digits = "f" * 4000
+    first, second = parse_suite(f"```python\nassert f(0x{digits}) == 1; assert f(2) == 0x{digits}\n```", "f").asserts
+    assert first.test.call.arguments == encode_exact(((int(digits, 16),), {}))
+    assert second.test.expected == encode_exact(int(digits, 16))

@@ -25,7 +25,7 @@ from rich.table import Table
 from codea1.data.loader import entry_point, load_questions, parsed
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.data.rows import file_rows
-from codea1.game.answers import parse_suite
+from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
@@ -79,38 +79,42 @@ def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCod
       BadInput: a column is missing or of another type.
     """
     _check(row, where)
-    if any(row[name] is None for name in COLUMNS):
+    if any(row[name] is None for name in COLUMNS if name != "test_info"):
         return Dropped.INCOMPLETE
-    if len(row["test_info"]) != 1:
+    if not row["test_info"]:  # of a class, it is None
         return Dropped.NOT_ONE_FUNCTION
     if row["gpt_pass_percentage"] >= max_pass_rate - _ROUNDING:
         return Dropped.NOT_HARD
-    name, declaration = (row["test_info"][0].get(key) for key in ("function_name", "function_declaration"))
+    tested = [(info, asserts_of(row["test"], str(info.get("function_name")))) for info in row["test_info"]]
+    if len(tested) > 1:  # the function asked for and others, which the tests may leave out
+        tested = [(info, tests) for info, tests in tested if tests]
+        if len(tested) != 1:
+            return Dropped.NOT_ONE_FUNCTION
+    ((info, tests),) = tested
+    name = str(info.get("function_name"))
     try:
-        entry_point(row["solution"], None, None, str(name))
+        entry_point(row["solution"], None, None, name)
     except (ValueError, RecursionError):
         return Dropped.NO_FUNCTION
-    tests = asserts_of(row["test"], name)
     if not tests:
         return Dropped.NO_ASSERT
-    declaration = str(declaration or f"def {name}(...):")
+    declaration = str(info.get("function_declaration") or f"def {name}(...):")
     return KodCodeQuestion(str(row["question_id"]), row["question"], declaration, name, row["solution"], tests)
 
 
 def asserts_of(pytest_file: str, function_name: str) -> tuple[CallTest, ...]:
     """Returns what the test functions of a file assert about calls of a function with plain data, each call once.
 
-    A name that is assigned before stands for its value, as in suites of the Test LLM; what needs more running than
-    that, such as loops, fixtures and parametrised tests, is left out.
+    See `read_fixed_tests`; what needs more running than that, such as loops, fixtures and parametrised tests, is left
+    out.
     """
     module = parsed(pytest_file)
     tests: dict[tuple[str, bytes], CallTest] = {}
     for node in module.body if module else ():
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
-            body = "\n".join(ast.unparse(statement) for statement in node.body)
-            for stated in parse_suite(f"```python\n{body}\n```", function_name).asserts:
-                if stated.test is not None:
-                    tests.setdefault(stated.test.identity, stated.test)
+            for test in read_fixed_tests(node.body, function_name):
+                if not isinstance(test, Rejected):
+                    tests.setdefault(test.identity, test)
     return tuple(tests.values())
 
 

@@ -5,7 +5,7 @@ What does not count as a test carries the reason.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
@@ -110,21 +110,46 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
 
 
 def parse_assert(source: str, entry_point: str) -> CallTest | Rejected:
-    """Reads one test that people wrote or a file holds: an assert that states what a call of literals gives.
-
-    Besides `f(x) == v`: `v == f(x)`; `f(x) is v` for True, False and None; `f(x)` and `not f(x)` as True and False; and
-    simple assignments before it, of arguments or of the result. A message after it is ignored.
-    """
+    """Reads one test that people wrote or a file holds, as `read_fixed_tests` does. A message after it is ignored."""
     try:
-        *before, last = parse_source(source.strip()).body or [None]
+        body = parse_source(source.strip()).body
     except NotLiteral:
         return Rejected(UNREADABLE)
-    if not isinstance(last, ast.Assert) or not all(map(_is_simple_assignment, before)):
+    if [*map(type, body)] != [*[ast.Assign] * (len(body) - 1), ast.Assert]:
         return Rejected(NOT_ONE_ASSERT)
-    inlined: Inlined = {node.targets[0].id: node.value for node in before}
-    stated = ast.Assert(_as_comparison(last.test, entry_point, inlined))
-    parsed = _read_assert(stated, source, entry_point, inlined, Budget(), fenced=True)
-    return parsed.test or Rejected(parsed.rejection)
+    (test,) = read_fixed_tests(body, entry_point)
+    return test
+
+
+def read_fixed_tests(body: Iterable[ast.stmt], entry_point: str) -> list[CallTest | Rejected]:
+    """Reads the asserts among statements, where they state what a call of literals gives.
+
+    Besides `f(x) == v`: `v == f(x)`; `f(x) is v` for True, False and None; `f(x)` and `not f(x)` as True and False; and
+    names that stand for an argument or a result since a simple assignment. Any other statement, which may change what
+    they stand for, ends that.
+    """
+    inlined: Inlined = {}
+    budget = Budget()
+    tests: list[CallTest | Rejected] = []
+    for node in body:
+        if isinstance(node, ast.Assert):
+            stated = ast.Assert(_as_comparison(node.test, entry_point, inlined))
+            parsed = _read_assert(stated, "", entry_point, inlined, budget, fenced=True)
+            tests.append(parsed.test or Rejected(parsed.rejection))
+        elif not _is_simple_assignment(node):
+            inlined.clear()
+        elif isinstance(node.value, ast.Call):
+            inlined[node.targets[0].id] = _with_arguments(node.value, inlined)
+        else:
+            inlined[node.targets[0].id] = node.value
+    return tests
+
+
+def _with_arguments(call: ast.Call, inlined: Inlined) -> ast.Call:
+    arguments = [_inline(argument, inlined) for argument in call.args]
+    return ast.Call(
+        call.func, arguments, [ast.keyword(each.arg, _inline(each.value, inlined)) for each in call.keywords]
+    )
 
 
 def _calls(node: ast.expr, entry_point: str) -> bool:
@@ -185,7 +210,7 @@ def read_statement(
 def _unparse(node: ast.Assert, statement: str) -> str:
     try:
         return ast.unparse(node)
-    except RecursionError:
+    except (RecursionError, ValueError):  # ValueError: an int of more digits than Python writes
         return statement
 
 
@@ -214,10 +239,8 @@ def _read_assert(
 def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budget) -> Call | Rejected:
     if not _calls(node, entry_point):
         return Rejected(NOT_ENTRY_POINT)
-    arguments = [_inline(argument, inlined) for argument in node.args]
-    keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]
     try:
-        positional, named = call_arguments(ast.Call(node.func, arguments, keywords), budget)
+        positional, named = call_arguments(_with_arguments(node, inlined), budget)
         # By name: the order in which keywords are written makes no other test.
         return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
     except TooLarge:

@@ -51,7 +51,7 @@ REFUSED = {
     ),
     (COMPLETIONS, OUTPUT, ULT): "--file is missing: it names the data of ult. Get datasets/ULT.jsonl of "
     "github.com/huangd1999/UnLeakedTestBench.",
-    (COMPLETIONS, OUTPUT, CODE): "--file is missing: it names the data of mbppplus. Unpack MbppPlus.jsonl.gz from "
+    (COMPLETIONS, OUTPUT, CODE): "--file is missing: it names the data of mbppplus. Get MbppPlus.jsonl.gz from "
     "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
 }
 

@@ -45,7 +45,8 @@ def row(**fields: object) -> dict[str, object]:
         ({"test": "assert f(3) == float('nan')"}, "invalid", "the stated answer is not the ground truth's"),
         ({"test": "assert f('a') == 1"}, "invalid", "the ground truth gives no usable answer: raises"),
         ({"test": "assert g(3) == 4"}, "invalid", "not the entry point"),
-        ({"test": "assert f(3)"}, "invalid", "not a comparison"),
+        ({"test": "assert f(3)"}, "invalid", "the stated answer is not the ground truth's"),  # which is not True
+        ({"test": "assert f(3) and f(4)"}, "invalid", "not a comparison"),
         ({"test": "assert f(x) == 4"}, "invalid", "arguments are not plain data"),
         ({"test": "nonsense ("}, "invalid", "does not parse"),
     ],

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKDIR ?= runs/tiny
 CONFIG ?= configs/tiny.py
-DEMO ?= world=blind,recipe=aimed,steps=90
+DEMO ?= world=blind,recipe=aimed,steps=120
 TRAIN_FLAGS ?=
 EXTRAS ?= dev
 TABLES ?= runs/tables

@@ -2,7 +2,7 @@
 
   make train
   # or, step by step
-  DEMO=world=blind,recipe=aimed,steps=90
+  DEMO=world=blind,recipe=aimed,steps=120
   python -m codea1.sft --config=configs/tiny.py:$DEMO --workdir=runs/tiny/sft
   python -m codea1.train --config=configs/tiny.py:$DEMO --workdir=runs/tiny/code_a1
 

@@ -29,7 +29,7 @@ from codea1.storage.objects import files, filesystem, is_remote
 
 _ROWS_AT_ONCE = 256  # as Python objects
 _MAX_LINE = 100 << 20  # characters of a row of JSON lines; those of official files have some 200,000
-_GZIP = b"\x1f\x8b"  # what such a file begins with
+_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"  # what such files begin with
 
 Row = dict[str, Any]
 
@@ -84,7 +84,8 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
     """
     try:
         with open(local, "rb") as file:
-            is_gzip = file.read(2) == _GZIP
+            begins = file.read(4)
+        is_gzip = begins.startswith(_GZIP)
         with gzip.open(local, "rt", encoding="utf-8") if is_gzip else open(local, encoding="utf-8") as file:
             first = next((line for line in iter(lambda: file.readline(_MAX_LINE), "") if line.strip()), "")
             file.seek(0)
@@ -99,7 +100,7 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
     except (FileNotFoundError, IsADirectoryError):
         raise MissingFile(f"data file {path} does not exist.") from None
     except UnicodeDecodeError:
-        what = "is a Parquet file, and is not called so" if _is_parquet(local) else "is not UTF-8"
+        what = "is a Parquet file, and is not called so" if begins == _PARQUET else "is not UTF-8"
         raise BadInput(f"data file {path} {what}.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise BadInput(f"data file {path} is a damaged gzip file: {error}.") from None
@@ -115,11 +116,6 @@ def _lines(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
             raise BadInput(f"{where}: longer than {_MAX_LINE:,} characters.")
         if line.strip():
             yield where, _json(line, where)
-
-
-def _is_parquet(local: str) -> bool:
-    with open(local, "rb") as file:
-        return file.read(4) == b"PAR1"
 
 
 def _json(text: str, where: str) -> Any:

@@ -144,7 +144,7 @@ class Schedule:
         return not self._failures
 
     def _run_all(self, jobs: Sequence[Job]) -> None:
-        """Runs jobs to their ends, of those that can begin the first first.
+        """Runs jobs to their ends; of those that can begin, the earliest of `jobs` begins first.
 
         An interruption is passed on to those that run, and waits for them to save. A second one is
         ignored: what runs would be left behind alone, and begun twice by the next start.

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pyarrow
@@ -59,6 +60,43 @@ def write(folder: Path, kind: str, rows: list[dict]) -> str:
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return str(path)
+
+
+METHOD = "class Solution:\n    def twice(self, n):\n        return 2 * n\n"
+
+
+def extra_info(name: str) -> dict:
+    return {**training_row()["extra_info"], "function_name": name}
+
+
+def test_rows_of_methods_and_of_whole_programs(tmp_path):
+    method = training_row(GT_code=METHOD, extra_info=extra_info("Solution().twice"), preamble="import math")
+    program = training_row(GT_code="print(2 * int(input()))", extra_info=extra_info("stdout") | {"question_id": "K_2"})
+    one, other = load_questions(write(tmp_path, "jsonl", [method, program]))
+    assert (one.entry_point, one.preamble, one.ground_truth, one.form) == (
+        "Solution().twice",
+        "import math",
+        METHOD,
+        "class",
+    )
+    assert (other.entry_point, other.form) == ("stdout", "program")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"GT_code": METHOD, "extra_info": extra_info("Solution().half")}, "does not define Solution().half"),
+        (
+            {"GT_code": "def twice(n): pass", "extra_info": extra_info("Solution().twice")},
+            "does not define Solution().twice",
+        ),
+        ({"GT_code": "print(", "extra_info": extra_info("stdout")}, "does not parse"),
+        ({"preamble": 3}, "preamble is not text"),
+    ],
+)
+def test_a_bad_row_of_a_method_or_program_is_named(tmp_path, changes, message):
+    with pytest.raises(BadInput, match=rf"line 1 \(K_1\): .*{re.escape(message)}"):
+        load_questions(write(tmp_path, "jsonl", [training_row(**changes)]))
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -266,7 +304,7 @@ def test_the_function_under_test_may_itself_be_named_check():
     assert entry_point("def g(n):\n    return n\n\ndef check(n):\n    return g(n)", None, script, "g") == "check"
 
 
-def test_without_a_script_the_row_says_what_is_tested():
+def test_without_a_script_the_row_says_what_is_extra_info():
     assert entry_point(HELPED, None, None, "total") == "total"
     with pytest.raises(ValueError, match="'average'"):
         entry_point(HELPED, None, None, "average")

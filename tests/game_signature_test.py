@@ -10,7 +10,7 @@ from codea1.game.asserts import parse_assert
 from codea1.game.calls import Call, source_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS
-from codea1.game.signature import AS_WRITTEN, read_signature
+from codea1.game.signature import AS_WRITTEN, node_kinds, read_signature
 from codea1.values import encode_exact
 
 
@@ -108,6 +108,45 @@ def test_the_last_definition_is_the_one_that_counts(program):
 def test_without_one_plain_definition_calls_are_compared_as_written(program):
     assert not same(program, "f(1)", "f(n=1)")
     assert same(program, "f(1, k=2, j=3)", "f(1, j=3, k=2)")
+
+
+METHODS = """
+class Solution:
+    cache = {}
+    def f(self, m):
+        return m
+    def f(self, n, k=2):
+        return self.g(n)
+    @staticmethod
+    def g(n):
+        return n
+"""
+
+
+def test_calls_of_a_method_are_bound_without_self():
+    signature = read_signature(METHODS, "Solution().f")
+    calls = [
+        parse_assert(f"assert Solution().f({given}) == 0", "Solution().f").call
+        for given in ("1", "n=1", "1, 2", "k=2, n=1")
+    ]
+    assert len({signature.key(each) for each in calls}) == 1
+    assert read_signature(METHODS, "Solution().g") is AS_WRITTEN  # a static method has no self
+    assert read_signature(METHODS + "Solution = wrapped(Solution)", "Solution().f") is AS_WRITTEN
+    assert read_signature("@wrapped\n" + METHODS.lstrip(), "Solution().f") is AS_WRITTEN
+
+
+@pytest.mark.parametrize(
+    ("annotations", "kinds", "answer"),
+    [
+        ("n: int, head: Optional[ListNode]) -> ListNode", {"n": "", "head": "linked"}, "linked"),
+        ("root: 'TreeNode', /, *, k) -> List[TreeNode]", {"root": "tree", "k": ""}, "tree, many"),
+        ("lists: list[Optional[ListNode]]) -> None", {"lists": "linked, many"}, ""),
+    ],
+)
+def test_annotations_tell_which_parameters_are_nodes(annotations, kinds, answer):
+    program = f"class Solution:\n    def f(self, {annotations}:\n        pass\n"
+    assert node_kinds(program, "Solution().f") == (kinds, answer)
+    assert node_kinds("x =", "Solution().f") == ({}, "")
 
 
 def test_a_large_default_is_no_literals_equal():

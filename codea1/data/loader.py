@@ -16,6 +16,7 @@ from codea1.data.worlds import NAME, world_of
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
+from codea1.values.entry_points import STDOUT, class_and_method
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
 _DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file
@@ -75,9 +76,14 @@ def _question(row: Row, where: str) -> Question:
         _, mark, problem = prompt[-1]["content"].partition(_QUESTION_MARK)
         problem = problem if mark else prompt[-1]["content"]
     check_script = row.get("test") or None
+    tested = str(extra.get("function_name"))
     try:
-        program, completed = complete_program(problem, row["GT_code"])
-        tested = entry_point(program, completed, check_script, str(extra.get("function_name")))
+        if tested == STDOUT or class_and_method(tested):
+            program = row["GT_code"]
+            _check_definition(program, tested)
+        else:
+            program, completed = complete_program(problem, row["GT_code"])
+            tested = entry_point(program, completed, check_script, tested)
     except ValueError as error:
         raise BadInput(f"{where}: {error}.") from None
     return Question(
@@ -91,6 +97,7 @@ def _question(row: Row, where: str) -> Question:
         golden_tests=_texts(row.get("GT_test")),
         mutants=_texts(row.get("mutants")),
         data_source=row["data_source"],
+        preamble=row.get("preamble") or "",
     )
 
 
@@ -110,7 +117,7 @@ def _check_fields(row: Row, where: str) -> None:
     is_chat = isinstance(prompt, list) and len(prompt) > 0 and all(map(_is_message, prompt))
     if not is_chat:
         raise BadInput(f"{where}: the prompt is not a list of messages with role and content.")
-    for name in ("problem", "test", "data_source", *_DESCRIPTIONS):
+    for name in ("problem", "test", "data_source", "preamble", *_DESCRIPTIONS):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise BadInput(f"{where}: {name} is not text.")
     for name in ("GT_test", "mutants"):
@@ -125,6 +132,19 @@ def _is_message(value: Any) -> bool:
 
 def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _check_definition(program: str, entry_point: str) -> None:
+    """Raises ValueError where a program does not parse, or lacks the class and method under test."""
+    tree = parsed(program)
+    if tree is None:
+        raise ValueError("its ground truth does not parse as Python")
+    if method := class_and_method(entry_point):
+        owners = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == method[0]]
+        if not any(
+            isinstance(node, ast.FunctionDef) and node.name == method[1] for each in owners for node in each.body
+        ):
+            raise ValueError(f"its ground truth does not define {entry_point}")
 
 
 _CHECK = re.compile(r"^def check\(\s*(\w+)", re.MULTILINE)

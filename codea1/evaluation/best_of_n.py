@@ -118,9 +118,9 @@ def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(attempts: Sequence[Attempt], tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[int | None]]:
-    """Returns how many of the tests each attempt passes; None where the sandbox failed on any."""
-    gradings = yield from every([grader.grade(attempt.program, tests) for attempt in attempts])
+def count_passes(programs: Sequence[str], tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[int | None]]:
+    """Returns how many of the tests each program passes; None where the sandbox failed on any."""
+    gradings = yield from every([grader.grade(program, tests) for program in programs])
     verdicts = [grading.verdicts for grading in gradings]
     return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
 
@@ -139,7 +139,8 @@ def _judged(
         own = attempts[question.id]
         written = [texts[attempt.key] for attempt in own if attempt.key in texts]
         tests = stated_tests(written, question.entry_point, num_tests)
-        running.append((own, len(tests), start(count_passes(own, tests, grader))))
+        programs = [question.module(attempt.program) for attempt in own]
+        running.append((own, len(tests), start(count_passes(programs, tests, grader))))
     for own, count, future in running:
         passed = future.result()
         pairs = () if None in passed else zip(own, passed, strict=True)

@@ -135,7 +135,7 @@ class CheckScripts(CodeBenchmark):
         self.name, self.questions, self._pool = name, questions, pool
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
-        return self._pool.run_script(question.check_script, program, question.entry_point)
+        return self._pool.run_script(question.check_script, question.module(program), question.entry_point)
 
 
 def load_problems(name: str, path: str) -> list[Problem]:

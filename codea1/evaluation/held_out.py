@@ -183,7 +183,9 @@ def check_programs(
     shares, keys = Shares(hosts, [question.id for question in held_out.questions]), []
     for key, program in programs:
         question = held_out.questions[key[0]]
-        shares.add(question.id, partial(grader.check, program, question.check_script, question.entry_point))
+        shares.add(
+            question.id, partial(grader.check, question.module(program), question.check_script, question.entry_point)
+        )
         keys.append(key)
     runs: list[ScriptRun] = shares.collect()
     with hosts.agreed():
@@ -218,12 +220,13 @@ def _score_suite(
     """
     strict, official = StrictReward(alpha=0.0, num_tests=num_tests), OfficialReward(alpha=0.0, num_tests=num_tests)
     calls = official.calls(parsed)
-    answers = yield grader.ground_truth(question.ground_truth, calls)
+    answers = yield grader.ground_truth(question.module(question.ground_truth), calls)
     known = dict(zip(calls, answers, strict=True))
     right = _tests(strict.mark(parsed, known, strict.signature(question)))
     usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
     lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
-    runs = [grader.grade(shown, right), *(grader.grade(mutant, usable) for mutant in question.mutants)]
+    runs = [grader.grade(question.module(shown), right)]
+    runs += [grader.grade(question.module(mutant), usable) for mutant in question.mutants]
     gradings = yield from every(runs)
     of_shown, *verdicts = [grading.verdicts for grading in gradings]
     reason = next(filter(None, [lost, *(grading.lost for grading in gradings)]), "")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.question import Question
 from codea1.values import NotPlainData, TooLarge, encode_exact
+from codea1.values.entry_points import STDOUT, tidied
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
@@ -153,7 +154,12 @@ def _with_arguments(call: ast.Call, inlined: Inlined) -> ast.Call:
 
 
 def _calls(node: ast.expr, entry_point: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == entry_point
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name == entry_point
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name)):
+            return f"{owner}().{name}" == entry_point
+    return False
 
 
 def _is_simple_assignment(node: ast.stmt) -> bool:
@@ -226,7 +232,7 @@ def _read_assert(
     operator = _OPERATORS[type(first)]
     reasons = [CHAINED] if others else [] if operator == "==" else [f"operator {operator}"]
     call = _read_call(compare.left, entry_point, inlined, budget)
-    answer = _read_answer(compare.comparators[0], budget)
+    answer = _read_answer(compare.comparators[0], entry_point, budget)
     reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
     return ParsedAssert(
         source,
@@ -241,6 +247,8 @@ def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budge
         return Rejected(NOT_ENTRY_POINT)
     try:
         positional, named = call_arguments(_with_arguments(node, inlined), budget)
+        if entry_point == STDOUT:
+            positional = tuple(_ended(each) for each in positional)
         # By name: the order in which keywords are written makes no other test.
         return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
     except TooLarge:
@@ -253,9 +261,17 @@ def _inline(node: ast.expr, inlined: Inlined) -> ast.expr:
     return inlined.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
-def _read_answer(node: ast.expr, budget: Budget) -> bytes | Rejected:
+def _ended(given: object) -> object:
+    """Returns a standard input with its last line ended, so that written with or without that it is one input."""
+    return f"{given}\n" if isinstance(given, str) and not given.endswith("\n") else given
+
+
+def _read_answer(node: ast.expr, entry_point: str, budget: Budget) -> bytes | Rejected:
     try:
-        return encode_exact(literal_value(node, budget), MAX_VALUE_BYTES)
+        answer = literal_value(node, budget)
+        if entry_point == STDOUT and isinstance(answer, str):
+            answer = tidied(answer)
+        return encode_exact(answer, MAX_VALUE_BYTES)
     except TooLarge:
         return Rejected(LARGE_ANSWER)
     except (NotLiteral, NotPlainData):

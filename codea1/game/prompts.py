@@ -14,7 +14,7 @@ from codea1.runtime.errors import BadInput
 
 Message = dict[str, str]
 
-CODE_PLACEHOLDERS = frozenset({"problem", "description", "entry_point"})
+CODE_PLACEHOLDERS = frozenset({"problem", "description", "entry_point", "form"})
 BLACK_BOX_PLACEHOLDERS = CODE_PLACEHOLDERS | {"num_tests"}
 TEST_PLACEHOLDERS = BLACK_BOX_PLACEHOLDERS | {"program"}
 ROLES = ("system", "user", "assistant")
@@ -67,9 +67,12 @@ def test_messages(templates: PromptTemplates, question: Question, program: str |
 
     Without a program it asks for asserts that break any wrong one.
     """
+    values = {"num_tests": str(num_tests)}
+    if question.calling:
+        values["description"] = f"{question.description}\n\n{question.calling}"
     if program is None:
-        return _fill(templates.black_box, question, num_tests=str(num_tests))
-    return _fill(templates.test, question, num_tests=str(num_tests), program=program)
+        return _fill(templates.black_box, question, **values)
+    return _fill(templates.test, question, **values, program=program)
 
 
 def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> list[Message]:
@@ -77,6 +80,7 @@ def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> l
         "problem": question.problem,
         "description": question.description,
         "entry_point": question.entry_point,
+        "form": question.form,
         **others,
     }
     return [
@@ -121,7 +125,7 @@ def _check_message(message: Any, placeholders: frozenset[str], where: str) -> No
 
 
 _DEFAULT_CODE_TASK = """\
-Write the complete Python function that the question below asks for. Put the whole function, with every import it
+Write the complete Python {form} that the question below asks for. Put the whole {form}, with every import it
 needs, into a single ```python code block, and write nothing outside that block.
 
 Question:

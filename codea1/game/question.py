@@ -4,6 +4,9 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from codea1.game.signature import node_kinds
+from codea1.values.entry_points import STDOUT, class_and_method
+
 
 @dataclass(frozen=True)
 class Question:
@@ -18,11 +21,12 @@ class Question:
     problem: str  # what the Code LLM is asked, as code or text
     description: str  # what the Test LLM is shown of the problem
     ground_truth: str  # whole program that defines entry_point
-    entry_point: str  # name of the function under test
+    entry_point: str  # what is under test: the name of a function, `Class().method`, or `stdout`, a whole program's
     check_script: str | None = None  # defines check(candidate), the benchmark's own judge
     golden_tests: tuple[str, ...] = ()  # sources of assert statements
     mutants: tuple[str, ...] = ()  # whole programs, each with one known mistake
     data_source: str = ""  # the dataset's own tag, e.g. "mbppplus"
+    preamble: str = ""  # source that runs before every program: what the dataset says is there
 
     @property
     def paid_mutants(self) -> tuple[str, ...]:
@@ -37,5 +41,36 @@ class Question:
     @property
     def ground_truth_digest(self) -> str:
         """Digest of the ground truth and its entry point: where it is the same, so are the answers to calls."""
-        text = json.dumps([self.entry_point, self.ground_truth])
+        text = json.dumps([self.entry_point, self.module(self.ground_truth)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def form(self) -> str:
+        """What a program for it is: a function, class or program."""
+        if self.entry_point == STDOUT:
+            return "program"
+        return "class" if class_and_method(self.entry_point) else "function"
+
+    @property
+    def calling(self) -> str:
+        """What who writes tests must know of calling the entry point; empty for what Python says itself."""
+        if self.entry_point == STDOUT:
+            return f"`{STDOUT}(text)` is all that the program prints when `text` is its standard input."
+        parameters, answer = node_kinds(self.ground_truth, self.entry_point)
+        if any((answer, *parameters.values())):
+            return "In tests, a linked list is a list, and a binary tree one in level order, None for a missing child."
+        return ""
+
+    def module(self, program: str) -> str:
+        """Returns what the sandbox loads for a program, so that it defines the entry point as tests call it."""
+        method = class_and_method(self.entry_point)
+        if method:
+            define, more = "define_method", (*method, *node_kinds(self.ground_truth, self.entry_point))
+        elif self.entry_point == STDOUT:
+            define, more = "define_stdout", ()
+        elif self.preamble:
+            define, more = "define", ()
+        else:
+            return program
+        arguments = ", ".join(map(repr, (self.preamble, program, *more)))
+        return f"from codea1.sandbox.child.entries import {define}\n{define}(globals(), {arguments})\n"

@@ -5,10 +5,14 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call
 from codea1.values import NotPlainData, decode_exact, encode_exact
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, TREE, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
+
+Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)
 
 _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
 
@@ -42,23 +46,70 @@ AS_WRITTEN = Signature(None)
 def read_signature(program: str, entry_point: str) -> Signature:
     """Reads the signature of a program's entry point from its source; nothing is executed.
 
-    The last definition at top level counts. Returns AS_WRITTEN where that is not a plain `def`: a name that is
-    assigned, imported, a class, or bound in a branch, a decorator that may change the signature, a source that cannot
-    be parsed.
+    The last definition at top level counts, of a method in the last definition of its class. Returns AS_WRITTEN where
+    that is not a plain `def`: a name that is assigned, imported, a class, or bound in a branch, a decorator that may
+    change the signature, a source that cannot be parsed.
     """
     try:
-        body = parse_source(program).body
-        definition = None
-        for statement in body:
-            if isinstance(statement, ast.FunctionDef) and statement.name == entry_point:
-                definition = statement
-            elif _binds(statement, entry_point):
-                definition = None
-        if definition is None or not all(map(_keeps_signature, definition.decorator_list)):
-            return AS_WRITTEN
-        return Signature(_binder(definition.args))
+        definition = _definition(program, entry_point)
+        return AS_WRITTEN if definition is None else Signature(_binder(definition))
     except (NotLiteral, SyntaxError, RecursionError):  # SyntaxError: a parameter's name is repeated
         return AS_WRITTEN
+
+
+def node_kinds(program: str, entry_point: str) -> tuple[dict[str, str], str]:
+    """Returns which parameters of a method are linked lists and trees, and its answer: see `sandbox.child.entries`.
+
+    Its annotations tell, such as `Optional[ListNode]` and `List[TreeNode]`. Without any, all kinds are empty.
+    """
+    try:
+        definition = _definition(program, entry_point)
+        if definition is None:
+            return {}, ""
+        return {each.arg: _node_kind(each.annotation) for each in _named(definition)}, _node_kind(definition.returns)
+    except (NotLiteral, RecursionError):
+        return {}, ""
+
+
+def _node_kind(annotation: ast.expr | None) -> str:
+    text = "" if annotation is None else ast.unparse(annotation)
+    is_many = text.lower().startswith("list[")
+    if "ListNode" in text:
+        return MANY_LINKED if is_many else LINKED
+    if "TreeNode" in text:
+        return MANY_TREES if is_many else TREE
+    return ""
+
+
+def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
+    """Returns the plain definition of what is under test, a method's without `self`. Raises NotLiteral: no Python."""
+    body, name = parse_source(program).body, entry_point
+    method = class_and_method(entry_point)
+    if method:
+        owner, name = method
+        owners = _last(body, owner, ast.ClassDef)
+        if owners is None or owners.decorator_list:
+            return None
+        body = owners.body
+    definition = _last(body, name, ast.FunctionDef)
+    if definition is None or not all(map(_keeps_signature, definition.decorator_list)):
+        return None
+    if method:
+        definition = copy.deepcopy(definition)
+        first = definition.args.posonlyargs or definition.args.args
+        del first[:1]
+    return definition
+
+
+def _last(body: list[ast.stmt], name: str, kind: type[Statement]) -> Statement | None:
+    """Returns the statement of this kind that gives a name its last value; None where another statement may."""
+    found = None
+    for statement in body:
+        if isinstance(statement, kind) and statement.name == name:
+            found = statement
+        elif _binds(statement, name):
+            found = None
+    return found
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:
@@ -85,19 +136,25 @@ def _keeps_signature(decorator: ast.expr) -> bool:
     return ast.unparse(function) in _SAME_SIGNATURE
 
 
-def _binder(arguments: ast.arguments) -> Callable[..., dict]:
+def _named(definition: ast.FunctionDef) -> list[ast.arg]:
+    """Returns the parameters of a function, in order, those that take what is left over included."""
+    every = definition.args
+    parameters = [*every.posonlyargs, *every.args, every.vararg, *every.kwonlyargs, every.kwarg]
+    return [parameter for parameter in parameters if parameter is not None]
+
+
+def _binder(definition: ast.FunctionDef) -> Callable[..., dict]:
     """Makes a function of these parameters that returns what they are bound to: Python itself binds.
 
     It has the names of the parameters and the encodings of their defaults, and nothing else of the program.
     """
-    nodes = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg]
-    names = [node.arg for node in nodes if node is not None]
-    bare = copy.deepcopy(arguments)
+    names = [argument.arg for argument in _named(definition)]
+    bare = copy.deepcopy(definition.args)
     for node in ast.walk(bare):
         if isinstance(node, ast.arg):
             node.annotation = None
-    bare.defaults = [ast.Constant(_encoded(node)) for node in arguments.defaults]
-    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in arguments.kw_defaults]
+    bare.defaults = [ast.Constant(_encoded(node)) for node in definition.args.defaults]
+    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in definition.args.kw_defaults]
     bound = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
     function = ast.fix_missing_locations(ast.Expression(ast.Lambda(bare, bound)))
     return eval(compile(function, "<signature>", "eval"), {})

@@ -32,7 +32,9 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     for id, page in stale.items():
         question = by_id[id]
         entries[id] = [each for each in page.entries.values() if each.test.call.entry_point == question.entry_point]
-        answers[id] = grader.ground_truth(question.ground_truth, [entry.test.call for entry in entries[id]])
+        answers[id] = grader.ground_truth(
+            question.module(question.ground_truth), [entry.test.call for entry in entries[id]]
+        )
     valid, notes = dict(pages), []
     for id, page in stale.items():
         kept = _holding(id, entries[id], answers[id].result())

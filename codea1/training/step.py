@@ -283,10 +283,10 @@ def _grade_solution(
     question: Question, solution: SolutionRecord, tests: Sequence[CallTest], rules: Rules, grader: Grader
 ) -> Awaiting[tuple[Grading, bool | None]]:
     """Grades a solution on tests, and by the question's check script where that is the hidden reward."""
-    promised = grader.grade(solution.program.source, tests)
+    promised = grader.grade(question.module(solution.program.source), tests)
     if not rules.hidden_reward or not question.check_script:
         return (yield promised), None
-    run = yield grader.check(solution.program.source, question.check_script, question.entry_point)
+    run = yield grader.check(question.module(solution.program.source), question.check_script, question.entry_point)
     return (yield promised), None if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
 
 
@@ -313,7 +313,7 @@ def _grade_suites(
     reward, question = rules.reward, record.question
     parsed = [suite.parsed for suite in solution.suites]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
-    answers = yield grader.ground_truth(question.ground_truth, calls)
+    answers = yield grader.ground_truth(question.module(question.ground_truth), calls)
     if rules.wrong_answers:
         keys = [record.signature.key(call) for call in calls]
         noise = rules.wrong_answers, rules.seed
@@ -324,7 +324,7 @@ def _grade_suites(
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     tests = [[item.test for item in items if item.runs] for items in marked]
-    verdicts = _by_suite(tests, (yield grader.grade(solution.program.source, list(chain(*tests)))))
+    verdicts = _by_suite(tests, (yield grader.grade(question.module(solution.program.source), list(chain(*tests)))))
     return [GradedSuite(*suite) for suite in zip(marked, verdicts, strict=True)]
 
 
@@ -334,13 +334,18 @@ def _take_suites(suites: Sequence[SuiteRecord], graded: Sequence[GradedSuite]) -
 
 
 def _other_programs(record: QuestionRecord, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the programs besides a suite's solution that the reward reads, and those that only metrics read."""
-    others = {
+    """Returns the programs besides a suite's solution that the reward reads, and those that only metrics read.
+
+    They are as the sandbox loads them.
+    """
+    question = record.question
+    others: Sequence[str] = {
         Others.NOTHING: (),
-        Others.MUTANTS: record.question.paid_mutants,
+        Others.MUTANTS: question.paid_mutants,
         Others.SOLUTIONS: [each.program.source for each in record.solutions],  # all are there before any suite
     }[rules.reward.others]
-    return others, record.question.hidden_mutants if rules.hidden_reward else ()
+    hidden = question.hidden_mutants if rules.hidden_reward else ()
+    return tuple(map(question.module, others)), tuple(map(question.module, hidden))
 
 
 def _grade_on_others(

@@ -40,7 +40,7 @@ READY = b"ready"  # the first message; anything else says why this zygote cannot
 # What most programs import. More would be memory to every fork, and cost them more than it saves the few.
 _PRELOAD = (
     "abc array bisect collections.abc contextlib copy datetime decimal enum fractions functools heapq itertools math "
-    "operator random re string time types typing"
+    "operator random re string time types typing codea1.sandbox.child.entries"
 )
 _PRELOAD_WHERE_FILES_ARE_CLOSED = (
     "ast asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes dataclasses "

@@ -1,0 +1,199 @@
+"""Entry points that are no plain function, as callables among a program's definitions.
+
+A method is called on a new object each time. Where its parameters are linked lists or binary trees, a call has lists in
+level order for them, as LeetCode writes them, and so has its answer. A program that reads standard input and prints is
+a function of one text to another.
+
+Standard library only: this runs inside the sandbox. The program can change all of it, and so no more than its answers.
+"""
+
+import io
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, TREE, tidied
+
+_FILE = "<solution>"
+_PIPE_BYTES = 1 << 16  # that a pipe holds
+_MOST_NODES = 1 << 20  # of an answer: more are a circle
+
+Kinds = dict[str, str]  # by parameter
+
+
+def define(namespace: dict[str, Any], preamble: str, program: str) -> None:
+    """Runs a program's definitions after its preamble's."""
+    exec(compile(preamble, "<preamble>", "exec", dont_inherit=True), namespace)
+    exec(compile(program, _FILE, "exec", dont_inherit=True), namespace)
+
+
+def define_method(
+    namespace: dict[str, Any], preamble: str, program: str, owner: str, name: str, parameters: Kinds, answer: str
+) -> None:
+    """Defines `owner().name` besides.
+
+    Args:
+      namespace: of the module.
+      preamble: runs before the program.
+      program: defines the class `owner`.
+      name: of its method.
+      parameters: those of the method that are nodes, in its order; others have an empty kind.
+      answer: the kind of its answer; empty for plain data.
+    """
+    define(namespace, preamble, program)
+
+    def call(*positional: Any, **named: Any) -> Any:
+        made = [_made(value, kind, namespace) for value, kind in zip(positional, parameters.values(), strict=False)]
+        named = {each: _made(value, parameters.get(each, ""), namespace) for each, value in named.items()}
+        method = getattr(namespace[owner](), name) if owner in namespace else _missing(owner)
+        return _written(method(*made, *positional[len(made) :], **named), answer)
+
+    namespace[f"{owner}().{name}"] = call
+
+
+def _missing(owner: str) -> Any:
+    raise NameError(f"name {owner!r} is not defined")
+
+
+def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:
+    """Returns an argument as the program takes it: its own nodes in the place of lists, None for an empty one."""
+    if not kind or not isinstance(value, list):
+        return value
+    make = linked if kind in (LINKED, MANY_LINKED) else tree
+    node = namespace["ListNode" if make is linked else "TreeNode"]
+    return [make(each, node) for each in value] if kind in (MANY_LINKED, MANY_TREES) else make(value, node)
+
+
+def _written(value: Any, kind: str) -> Any:
+    """Returns an answer as tests state it: lists in the place of nodes."""
+    if not kind or isinstance(value, list) is (kind in (LINKED, TREE)):
+        return value
+    write = unlinked if kind in (LINKED, MANY_LINKED) else level_order
+    return [write(each) for each in value] if kind in (MANY_LINKED, MANY_TREES) else write(value)
+
+
+def linked(values: list, node: Callable[[Any], Any]) -> Any:
+    """Returns the head of a linked list of these values; None of none."""
+    head = None
+    for value in reversed(values):
+        new = node(value)
+        new.next = head
+        head = new
+    return head
+
+
+def unlinked(head: Any) -> list:
+    """Returns the values of a linked list. Raises ValueError: it is a circle."""
+    values = []
+    while head is not None:
+        values.append(head.val)
+        head = head.next
+        if len(values) > _MOST_NODES:
+            raise ValueError("the linked list is a circle")
+    return values
+
+
+def tree(values: list, node: Callable[[Any], Any]) -> Any:
+    """Returns the root of a binary tree, given in level order with None for a child that is missing."""
+    if not values or values[0] is None:
+        return None
+    root = node(values[0])
+    waiting, rest = deque([root]), iter(values[1:])
+    while waiting:
+        parent = waiting.popleft()
+        for side in ("left", "right"):
+            value = next(rest, None)
+            if value is not None:
+                setattr(parent, side, node(value))
+                waiting.append(getattr(parent, side))
+    return root
+
+
+def level_order(root: Any) -> list:
+    """Returns what `tree` makes the same tree of, without None at the end. Raises ValueError: it has a circle."""
+    values, waiting = [], deque([root])
+    while waiting:
+        node = waiting.popleft()
+        values.append(None if node is None else node.val)
+        if node is not None:
+            waiting += (node.left, node.right)
+        if len(values) > _MOST_NODES:
+            raise ValueError("the tree has a circle")
+    while values and values[-1] is None:
+        values.pop()
+    return values
+
+
+def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> None:
+    """Defines `stdout(text)`: what a program prints that gets `text` as its standard input, as `tidied` leaves it.
+
+    Each call runs the whole program, its main guard open, in a namespace of its own; the process and what it imports
+    are shared. Exit code 0 ends a run like its last line; any other is raised.
+    """
+    before = compile(preamble, "<preamble>", "exec", dont_inherit=True)
+    code = compile(program, _FILE, "exec", dont_inherit=True)
+
+    def stdout(text: str) -> str:
+        main = {"__name__": "__main__", "exit": sys.exit, "quit": sys.exit}
+        with _Standard(text.encode()) as standard:
+            try:
+                exec(before, main)
+                exec(code, main)
+            except SystemExit as ended:
+                if ended.code not in (None, 0):
+                    raise RuntimeError(f"exited with {ended.code!r}") from None
+            for thread in threading.enumerate():
+                if thread is not threading.current_thread():
+                    thread.join()
+            sys.stdout.flush()
+        return tidied(standard.printed.decode())
+
+    namespace[STDOUT] = stdout
+
+
+class _Printed(io.BytesIO):
+    """What is written to `sys.stdout`, with the number of the descriptor behind it, which some programs write to."""
+
+    def fileno(self) -> int:
+        return 1
+
+
+class _Standard:
+    """Standard input and output, Python's objects and the descriptors 0 and 1, of one run of a program.
+
+    Input, and what is written to descriptor 1 itself, are in pipes. They hold as much as the arguments of a test may
+    have, and its answer.
+    """
+
+    def __init__(self, given: bytes) -> None:
+        if len(given) > _PIPE_BYTES:
+            raise ValueError(f"the input is larger than {_PIPE_BYTES} bytes")
+        self._given = given
+        self.printed = b""  # all of it, at the end
+
+    def __enter__(self) -> "_Standard":
+        self._objects = sys.stdin, sys.stdout
+        self._kept = os.dup(0), os.dup(1)
+        reads, writes = os.pipe()
+        os.write(writes, self._given)
+        os.close(writes)
+        os.dup2(reads, 0)
+        os.close(reads)
+        self._reads, writes = os.pipe()
+        os.dup2(writes, 1)
+        os.close(writes)
+        self._buffer = _Printed()
+        self._stdout = io.TextIOWrapper(self._buffer, encoding="utf-8", write_through=True)
+        sys.stdin, sys.stdout = open(0, encoding="utf-8", closefd=False), self._stdout
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdin, sys.stdout = self._objects
+        for descriptor, kept in enumerate(self._kept):
+            os.dup2(kept, descriptor)
+            os.close(kept)
+        with open(self._reads, "rb") as reads:
+            self.printed = self._buffer.getvalue() + reads.read()

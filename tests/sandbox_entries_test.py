@@ -1,0 +1,244 @@
+"""Methods, linked lists and trees, and whole programs as entry points: what they answer, and that they cannot cheat."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.question import Question
+from codea1.sandbox.child.entries import level_order, linked, tree, unlinked
+from codea1.sandbox.host import Limits
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values import decode_exact
+from codea1.values.entry_points import tidied
+
+LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.0, output_bytes=1 << 20)
+PREAMBLE = """
+from typing import *
+class ListNode:
+    def __init__(self, val=0, next=None):
+        self.val, self.next = val, next
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+"""
+ADD = """
+class Solution:
+    def add(self, numbers: List[int], more: int = 1) -> List[int]:
+        return [number + more for number in numbers]
+"""
+REVERSE = """
+class Solution:
+    def reverse(self, head: Optional[ListNode]) -> Optional[ListNode]:
+        before = None
+        while head:
+            head.next, before, head = before, head, head.next
+        return before
+"""
+INVERT = """
+class Solution:
+    def invert(self, root: Optional[TreeNode]) -> Optional[TreeNode]:
+        if root:
+            root.left, root.right = self.invert(root.right), self.invert(root.left)
+        return root
+"""
+MERGE = """
+class Solution:
+    def merge(self, lists: List[Optional[ListNode]]) -> Optional[ListNode]:
+        values = []
+        for head in lists:
+            while head:
+                values.append(head.val)
+                head = head.next
+        first = None
+        for value in sorted(values, reverse=True):
+            first = ListNode(value, first)
+        return first
+"""
+SPLIT = """
+class Solution:
+    def split(self, root: TreeNode) -> List[TreeNode]:
+        return [root.left, root.right]
+"""
+SUM = "n = int(input())\nprint(sum(int(input()) for _ in range(n)))"
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        yield Grader(pool)
+
+
+def question(program: str, entry_point: str) -> Question:
+    return Question("q", None, "", "", program, entry_point, preamble=PREAMBLE)
+
+
+def graded(grader: Grader, program: str, asked: Question, *tests: str) -> list[str]:
+    parsed = [parse_assert(f"assert {test}", asked.entry_point) for test in tests]
+    assert not any(isinstance(test, Rejected) for test in parsed), parsed
+    grading = grader.grade(asked.module(program), parsed).result(60)
+    return [verdict.value for verdict in grading.verdicts]
+
+
+def answers(grader: Grader, asked: Question, *tests: str) -> list[object]:
+    calls = [parse_assert(f"assert {test}", asked.entry_point).call for test in tests]
+    found = grader.ground_truth(asked.module(asked.ground_truth), calls).result(60)
+    return [decode_exact(each.value) if each.usable else each.reason for each in found]
+
+
+@pytest.mark.parametrize(
+    ("program", "call", "answer"),
+    [
+        (ADD, "add([1, 2])", [2, 3]),
+        (ADD, "add(more=2, numbers=[1])", [3]),
+        (REVERSE, "reverse([1, 2, 3])", [3, 2, 1]),
+        (REVERSE, "reverse(head=[])", []),
+        (INVERT, "invert([4, 2, 7, None, 3])", [4, 7, 2, None, None, 3]),
+        (INVERT, "invert([])", []),
+        (MERGE, "merge([[1, 4], [], [2]])", [1, 2, 4]),
+        (SPLIT, "split([1, 2, None, 3])", [[2, 3], []]),
+    ],
+)
+def test_a_method_is_called_on_a_new_object_with_its_own_nodes(grader, program, call, answer):
+    asked = question(program, f"Solution().{call.partition('(')[0]}")
+    test = f"Solution().{call} == {answer!r}"
+    assert answers(grader, asked, test) == [answer]
+    assert graded(grader, program, asked, test) == ["pass"]
+
+
+def test_a_program_may_bring_nodes_of_its_own_and_a_future_import(grader):
+    own = (
+        "from __future__ import annotations\nclass ListNode:\n    def __init__(self, val):\n        self.val = val\n"
+        "        self.next = None\n" + REVERSE
+    )
+    asked = question(REVERSE, "Solution().reverse")
+    assert graded(grader, own, asked, "Solution().reverse([1, 2]) == [2, 1]") == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("class Other: pass", "error"),
+        ("class Solution: pass", "error"),
+        ("class Solution:\n    def __init__(self):\n        raise ValueError", "error"),
+        (REVERSE.replace("return before", "before.next = before; return before"), "error"),  # a circle
+        (REVERSE.replace("return before", "return 7"), "error"),
+        (REVERSE.replace("return before", "return [3, 2, 1]"), "pass"),
+        (REVERSE.replace("return before", "return head"), "fail"),
+    ],
+)
+def test_programs_without_the_method_or_with_other_answers(grader, program, verdict):
+    asked = question(REVERSE, "Solution().reverse")
+    assert graded(grader, program, asked, "Solution().reverse([1, 2, 3]) == [3, 2, 1]") == [verdict]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        SUM,
+        "import sys\nn, *rest = sys.stdin.read().split()\nprint(sum(map(int, rest)), end='')",
+        "import sys\nsys.stdout.write(str(sum(map(int, sys.stdin.buffer.read().split()[1:]))) + ' \\n\\n')",
+        "import os\nos.write(1, b'%d\\n' % sum(map(int, os.read(0, 1 << 16).split()[1:])))",
+        "print(sum(map(int, open(0).read().split()[1:])))",
+        "import sys\ninput = sys.stdin.readline\n" + SUM,
+        "def main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)))\n"
+        "if __name__ == '__main__':\n    main()",
+        SUM + "\nexit()",
+        SUM + "\nimport sys; sys.exit(0)",
+        "import threading\ndef main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)))\n"
+        "threading.stack_size(1 << 20)\nthreading.Thread(target=main).start()",
+        "import io, os, sys\nclass Fast(io.IOBase):\n"
+        "    def __init__(self, file):\n        self.number = file.fileno()\n"
+        "    def write(self, text):\n        os.write(self.number, text.encode())\n    def flush(self):\n        pass\n"
+        "sys.stdout = Fast(sys.stdout)\n" + SUM,
+    ],
+)
+def test_programs_that_read_and_print_in_the_ways_people_do(grader, program):
+    asked = question(SUM, "stdout")
+    tests = ['stdout("2\\n3\\n4\\n") == "7"', 'stdout("1\\n5") == "5\\n"', 'stdout("0") == " "']
+    assert graded(grader, program, asked, *tests) == ["pass", "pass", "fail"]
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("print(", "error"),
+        ("print(7); raise ValueError", "error"),
+        ("print(7); import sys; sys.exit(3)", "error"),
+        ("print(7); import os; os._exit(0)", "error"),
+        ("print(8)", "fail"),
+        ("while True: pass", "timeout"),
+        ("while True: print('7')", "timeout"),
+        ("import os\nwhile True: os.write(1, b'7')", "timeout"),  # waits for a reader
+        ("input(); input(); input(); input()", "error"),  # EOFError
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(99,)).start()\nprint(7)", "timeout"),
+    ],
+)
+def test_programs_that_end_otherwise(grader, program, verdict):
+    assert graded(grader, program, question(SUM, "stdout"), 'stdout("2\\n3\\n4\\n") == "7"') == [verdict]
+
+
+CHEATS = [
+    "import codea1.sandbox.child.entries as e\ne.tidied = lambda printed: True",
+    "import sys\nsys.stdin.close()\nimport os\nos.close(0)\nos.close(1)",
+    "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'7')\n    except OSError: pass",
+    "import gc\nfor each in gc.get_objects():\n"
+    "    if isinstance(each, dict) and 'stdout' in each: each['stdout'] = None",
+    "class Text(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\n"
+    "import sys\nsys._getframe(1).f_globals['tidied'] = Text",
+    "import sys\nframe = sys._getframe()\nwhile frame:\n    print(frame.f_locals)\n    frame = frame.f_back",
+    "import builtins\nbuiltins.exec = lambda *a: None",
+]
+
+
+@pytest.mark.parametrize("program", CHEATS)
+def test_a_program_that_attacks_its_own_harness_does_not_pass(grader, program):
+    asked = question(SUM, "stdout")
+    tests = ['stdout("2\\n3\\n4\\n") == "7"', 'stdout("1\\n9\\n") == "9"']
+    assert "pass" not in graded(grader, program, asked, *tests)
+    method = "class Solution:\n    def add(self, *args):\n" + "".join(
+        f"        {line}\n" for line in program.splitlines()
+    )
+    assert "pass" not in graded(grader, method, question(ADD, "Solution().add"), "Solution().add([1]) == [2]")
+    right = graded(grader, SUM, asked, *tests)
+    assert right == ["pass", "pass"]  # the next grading is as if nothing had run before it
+
+
+def test_runs_of_one_program_do_not_share_names(grader):
+    asked = question("count = globals().get('count', 0) + 1\nprint(count)", "stdout")
+    assert answers(grader, asked, 'stdout("a") == ""', 'stdout("b") == ""') == ["1", "1"]
+
+
+def test_what_hangs_on_earlier_runs_is_no_answer(grader):
+    asked = question("import math\nmath.n = getattr(math, 'n', 0) + 1\nprint(math.n)", "stdout")
+    assert answers(grader, asked, 'stdout("a") == ""', 'stdout("b") == ""') == ["disagrees", "disagrees"]
+
+
+def test_stdout_tests_are_one_test_whatever_ends_their_lines():
+    one = parse_assert(r"assert stdout('1 2') == '3  \n4\n\n'", "stdout")
+    assert one == parse_assert(r"assert stdout('1 2\n') == '3\n4'", "stdout")
+    assert decode_exact(one.expected) == "3\n4"
+
+
+@given(st.text())
+def test_tidying_is_idempotent_and_keeps_what_stands_before_spaces(text):
+    assert tidied(tidied(text)) == tidied(text)
+    assert tidied(text).split() == text.split()
+
+
+class Node:
+    def __init__(self, val):
+        self.val, self.next, self.left, self.right = val, None, None, None
+
+
+@given(st.lists(st.integers()))
+def test_linked_lists_survive(values):
+    assert unlinked(linked(values, Node)) == values
+
+
+@given(st.lists(st.none() | st.integers()))
+def test_trees_survive(values):
+    written = level_order(tree(values, Node))
+    assert written == level_order(tree(written, Node))
+    assert not written or (written[0] is not None and written[-1] is not None)

@@ -10,7 +10,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from codea1.data.kodcode import COLUMNS, Dropped, asserts_of, make_training_set, read_row
+from codea1.data.conversion import make_training_set
+from codea1.data.kodcode import COLUMNS, HARD, Dropped, asserts_of, kodcode, read_row
 from codea1.data.loader import load_questions
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
@@ -77,7 +78,8 @@ def test_rows_are_dropped_for_a_reason(changes, reason):
 def test_of_several_functions_the_one_that_is_tested_is_asked_for():
     helper = {**row()["test_info"][0], "function_name": "helper", "function_declaration": "def helper(n):"}
     question = read_row(row(test_info=[helper, row()["test_info"][0]]), "here", max_pass_rate=1 / 3)
-    assert (question.function_name, question.declaration) == ("double", row()["test_info"][0]["function_declaration"])
+    assert question.entry_point == "double"
+    assert question.problem.endswith("declared as `def double(n):`.")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_a_training_set_comes_out(tmp_path, kind):
         ],
     )
     output = tmp_path / "out.parquet"
-    command = [sys.executable, "-m", "codea1.tools.prepare_data", *files, f"--output={output}"]
+    command = [sys.executable, "-m", "codea1.tools.convert", "kodcode", *files, f"--output={output}"]
     done = subprocess.run([*command, f"--exclude={evaluations}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (question,) = load_questions(str(output))
@@ -135,11 +137,16 @@ def test_a_training_set_comes_out(tmp_path, kind):
     assert question.problem in question.prompt[-1]["content"]
     assert question.description == row()["question"]
     printed = " ".join(done.stdout.split())
-    for told in ("rows read 5", "not hard: too many trials passed 1 4", "asks what an earlier row asks 1 3"):
-        assert told in printed
-    for told in ("nearly a question of an evaluation set 1 2", "passes none of those asserts, twice 1 1"):
-        assert told in printed
-    assert "kept, with 2 golden tests 1 1" in printed
+    assert "rows read 5" in printed
+    left_out = [json.loads(line) for line in output.with_suffix(".left_out.jsonl").read_text().splitlines()]
+    assert {each["question_id"]: each["reason"] for each in left_out} == {
+        "Prefill_2_I": "not hard: too many trials passed",
+        "Prefill_3_I": "its solution passes none of its tests, twice",
+        "Prefill_4_I": "asks what an earlier row asks",
+        "Prefill_5_I": "nearly a question of an evaluation set",
+    }
+    assert all(f"left out: {each['reason']} 1 " in printed for each in left_out)
+    assert "kept, with 2 golden tests, 0 check scripts and 0 mutants 1 1" in printed
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -163,13 +170,20 @@ def test_a_file_without_a_column_is_refused(tmp_path, name):
 def test_bad_files_are_one_sentence_and_nothing_is_written(tmp_path, make, told):
     output = tmp_path / "out.parquet"
     with pytest.raises(BadInput, match=re.escape(told)):
-        make_training_set(make(tmp_path), str(output))
+        make_training_set(kodcode(HARD), make(tmp_path), str(output))
     assert not output.exists()
+
+
+def test_rows_of_the_pipeline_call_their_tests_otherwise(tmp_path):
+    each = row()
+    each["test_code"] = each.pop("test")
+    ((where, found),) = kodcode(HARD).rows(write(tmp_path / "a.jsonl", [each]))
+    assert read_row(found, where, HARD).golden_tests == read_row(row(), where, HARD).golden_tests
 
 
 def test_an_output_that_is_there_is_kept(tmp_path):
     output = tmp_path / "out.parquet"
     output.write_text("mine")
     with pytest.raises(BadInput, match="is there already"):
-        make_training_set([write(tmp_path / "a.jsonl", [row()])], str(output))
+        make_training_set(kodcode(HARD), [write(tmp_path / "a.jsonl", [row()])], str(output))
     assert output.read_text() == "mine"

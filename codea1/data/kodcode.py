@@ -7,37 +7,22 @@ a third itself, 0.333 there, is labelled medium.
 """
 
 import ast
-import io
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-from etils import epath
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-
-from codea1.data.loader import entry_point, load_questions, parsed
-from codea1.data.near_duplicates import NearDuplicates
+from codea1.data.conversion import Format, Row, Rows, declared
+from codea1.data.loader import entry_point, parsed
 from codea1.data.rows import file_rows
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import CallTest
-from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation import AUTO
-from codea1.storage.objects import exists, location, write_atomically
-from codea1.values import answers_equal
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 _ROUNDING = 0.0005  # of the shares in its files
+DATA_SOURCE = "kodcode_light"  # the tag of the official file
 COLUMNS = ("question_id", "question", "solution", "test", "test_info", "gpt_pass_percentage")
 
 
@@ -49,25 +34,9 @@ class Dropped(StrEnum):
     NOT_HARD = "not hard: too many trials passed"
     NO_FUNCTION = "its solution does not define the function"
     NO_ASSERT = "no plain assert on a call with plain data"
-    REPEATED = "asks what an earlier row asks"
-    NEAR_DUPLICATE = "nearly a question of an evaluation set"
-    NO_GOLDEN_TEST = "its solution passes none of those asserts, twice"
-    SANDBOX = "the sandbox failed to run its solution"
 
 
-@dataclass(frozen=True)
-class KodCodeQuestion:
-    """A row that may become a training question."""
-
-    id: str
-    question: str  # the task, in words
-    declaration: str  # the first line of the function asked for
-    function_name: str
-    solution: str
-    tests: tuple[CallTest, ...]  # what its pytest file asserts, as far as it is data; at least one
-
-
-def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCodeQuestion | Dropped:
+def read_row(row: Row, where: str, max_pass_rate: float) -> Question | Dropped:
     """Returns a row as a question, or why it cannot be one.
 
     Args:
@@ -91,15 +60,30 @@ def read_row(row: Mapping[str, Any], where: str, max_pass_rate: float) -> KodCod
         if len(tested) != 1:
             return Dropped.NOT_ONE_FUNCTION
     ((info, tests),) = tested
-    name = str(info.get("function_name"))
+    name, asked, solution = str(info.get("function_name")), row["question"], row["solution"]
     try:
-        entry_point(row["solution"], None, None, name)
+        entry_point(solution, None, None, name)
     except (ValueError, RecursionError):
         return Dropped.NO_FUNCTION
     if not tests:
         return Dropped.NO_ASSERT
-    declaration = str(info.get("function_declaration") or f"def {name}(...):")
-    return KodCodeQuestion(str(row["question_id"]), row["question"], declaration, name, row["solution"], tests)
+    problem = declared(asked, str(info.get("function_declaration") or f"def {name}(...):"))
+    texts = tuple(test.text for test in tests)
+    return Question(
+        str(row["question_id"]), None, problem, asked, solution, name, golden_tests=texts, data_source=DATA_SOURCE
+    )
+
+
+def kodcode(max_pass_rate: float) -> Format:
+    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept."""
+    return Format(_rows, partial(read_row, max_pass_rate=max_pass_rate), "CC-BY-NC-4.0", "KodCode/KodCode-V1")
+
+
+def _rows(path: str) -> Rows:
+    """Yields the rows of a file; those of KodCode's own pipeline call the tests `test_code`."""
+    columns = COLUMNS if path.endswith(".parquet") else None
+    for where, row in file_rows(path, columns=columns):
+        yield where, {"test": row["test_code"], **row} if "test_code" in row else row
 
 
 def asserts_of(pytest_file: str, function_name: str) -> tuple[CallTest, ...]:
@@ -131,170 +115,3 @@ def _check(row: Mapping[str, Any], where: str) -> None:
     info = row["test_info"]
     if not isinstance(info, list | None) or not all(isinstance(each, Mapping) for each in info or ()):
         raise BadInput(f"{where}: test_info is not a list of records.")
-
-
-DATA_SOURCE = "kodcode_light"  # the tag of the official file
-_IN_FLIGHT = 64  # questions whose ground truths are being run
-_TEMPLATES = replace(DEFAULT, dataset_prompts=False)
-
-Rows = Iterable[tuple[str, Mapping[str, Any]]]
-Counts = Counter[Dropped]
-
-
-def training_questions(
-    rows: Rows, evaluations: NearDuplicates, grader: Grader, max_pass_rate: float, seen: Callable[[], None]
-) -> tuple[list[KodCodeQuestion], Counts]:
-    """Returns the questions that are kept, with the tests that their solutions pass, in the order of the rows.
-
-    Every solution answers its tests' calls twice, in two processes with different hash seeds; a test is kept where both
-    give the value that it states.
-
-    Args:
-      rows: of KodCode-V1, each with its place for messages.
-      evaluations: questions that must not be trained on.
-      grader: runs the solutions.
-      max_pass_rate: share of trials below which a question is hard.
-      seen: called after each row.
-
-    Returns:
-      The questions, and how many rows were dropped for each reason.
-
-    Raises:
-      BadInput: a row is not of KodCode-V1, or a question id comes twice.
-    """
-    counts: Counts = Counter()
-    kept: list[KodCodeQuestion] = []
-    for question, answers in _answered(_candidates(rows, evaluations, max_pass_rate, counts, seen), grader):
-        checked = _with_right_tests(question, answers.result())
-        if isinstance(checked, Dropped):
-            counts[checked] += 1
-        else:
-            kept.append(checked)
-    return kept, counts
-
-
-def _candidates(
-    rows: Rows, evaluations: NearDuplicates, max_pass_rate: float, counts: Counts, seen: Callable[[], None]
-) -> Iterator[KodCodeQuestion]:
-    """Yields the rows that may be kept, and counts those that are dropped by what they say."""
-    asked: set[str] = set()
-    for where, row in rows:
-        question = read_row(row, where, max_pass_rate)
-        if not isinstance(question, Dropped):
-            words = " ".join(question.question.lower().split())
-            if words in asked:
-                question = Dropped.REPEATED
-            elif evaluations.of(question.question, question.solution):
-                question = Dropped.NEAR_DUPLICATE
-            asked.add(words)
-        if isinstance(question, Dropped):
-            counts[question] += 1
-        else:
-            yield question
-        seen()
-
-
-def _answered(
-    questions: Iterator[KodCodeQuestion], grader: Grader
-) -> Iterator[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]]:
-    """Yields each question with what its solution answers, a few questions ahead."""
-    running: deque[tuple[KodCodeQuestion, Future[list[GroundTruthAnswer]]]] = deque()
-    for question in questions:
-        running.append((question, grader.ground_truth(question.solution, [test.call for test in question.tests])))
-        if len(running) > _IN_FLIGHT:
-            yield running.popleft()
-    yield from running
-
-
-def _with_right_tests(question: KodCodeQuestion, answers: Sequence[GroundTruthAnswer]) -> KodCodeQuestion | Dropped:
-    if any(answer.reason == "infra" for answer in answers):
-        return Dropped.SANDBOX
-    right = tuple(
-        test
-        for test, answer in zip(question.tests, answers, strict=True)
-        if answer.usable and answers_equal(answer.value, test.expected)
-    )
-    return replace(question, tests=right) if right else Dropped.NO_GOLDEN_TEST
-
-
-def make_training_set(
-    files: Sequence[str], output: str, exclude: Sequence[str] = (), max_pass_rate: float = HARD
-) -> None:
-    """Writes the questions of KodCode's `files` that can be trained on, and prints how many were dropped, and why.
-
-    Args:
-      files: Parquet, JSON lines or a JSON array; see `file_rows`.
-      output: .parquet file that is not there yet, local or gs://.
-      exclude: files of evaluation sets, whose questions must not be trained on.
-      max_pass_rate: share of trials below which a question is hard.
-
-    Raises:
-      BadInput: one of the files cannot be used or the output be written, or no question is left.
-      StorageFailed: a bucket fails.
-    """
-    path = location(output, "output")
-    if path.suffix != ".parquet":
-        raise BadInput(f"output {path} does not end in .parquet.")
-    if exists(path):
-        raise BadInput(f"output {path} is there already.")
-    for file in files:
-        next(
-            file_rows(file, columns=COLUMNS), None
-        )  # a file that cannot be read is reported before the first is worked on
-    evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
-    read: set[str] = set()
-    with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
-        progress.console.print(pool.isolation_note)
-        task = progress.add_task("rows", total=None)
-        rows = (row for file in files for row in file_rows(file, columns=COLUMNS))
-        kept, dropped = training_questions(
-            _unrepeated(rows, read), evaluations, Grader(pool), max_pass_rate, lambda: progress.advance(task)
-        )
-    table, left = Table("", "questions", "left", box=None), len(read)
-    table.add_row("rows read", "", f"{left:,}")
-    for reason in Dropped:
-        left -= dropped[reason]
-        table.add_row(f"dropped: {reason.value}", f"{dropped[reason]:,}", f"{left:,}")
-    tests = sum(len(question.tests) for question in kept)
-    table.add_row(f"kept, with {tests:,} golden tests", f"{len(kept):,}", f"{left:,}")
-    Console().print(table)
-    if not kept:
-        raise BadInput("no question is left, so nothing was written.")
-    write_training_set(path, kept)
-    print(f"wrote {path}")
-
-
-def _unrepeated(rows: Rows, read: set[str]) -> Rows:
-    """Yields rows, whose ids it adds to `read`. Raises BadInput where one comes twice."""
-    for where, row in rows:
-        if (id := str(row.get("question_id"))) in read:
-            raise BadInput(f"{where}: question {id} comes twice.")
-        read.add(id)
-        yield where, row
-
-
-def write_training_set(path: epath.Path, questions: Sequence[KodCodeQuestion]) -> None:
-    """Writes the official columns as one Parquet file, whole or not at all."""
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([_row(question) for question in questions]), file)
-    write_atomically(path, file.getvalue())
-
-
-def _row(question: KodCodeQuestion) -> dict[str, Any]:
-    problem = f"{question.question.rstrip()}\n\nThe function is declared as `{question.declaration}`."
-    imports = (node for node in ast.parse(question.solution).body if isinstance(node, ast.Import | ast.ImportFrom))
-    asked = Question(question.id, None, problem, question.question, question.solution, question.function_name)
-    return {
-        "prompt": code_messages(_TEMPLATES, asked),
-        "problem": problem,
-        "clean_description": question.question,
-        "GT_code": question.solution,
-        "GT_test": [test.text for test in question.tests],
-        "data_source": DATA_SOURCE,
-        "extra_info": {
-            "question_id": question.id,
-            "function_name": question.function_name,
-            "function_declaration": question.declaration,
-            "imports": "\n".join(map(ast.unparse, imports)),
-        },
-    }

@@ -10,7 +10,6 @@ Standard library only: this runs inside the sandbox. The program can change all 
 import io
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -145,9 +144,10 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
             except SystemExit as ended:
                 if ended.code not in (None, 0):
                     raise RuntimeError(f"exited with {ended.code!r}") from None
-            for thread in threading.enumerate():
-                if thread is not threading.current_thread():
-                    thread.join()
+            if threading := sys.modules.get("threading"):  # imported by few programs
+                for thread in threading.enumerate():
+                    if thread is not threading.current_thread():
+                        thread.join()
             sys.stdout.flush()
         return tidied(standard.printed.decode())
 

@@ -1,0 +1,228 @@
+"""Rows as other datasets have them become questions that the loader reads, with what of them holds."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codea1.data.conversion import make_training_set
+from codea1.data.formats import FORMATS, NO_FUNCTION, NO_SOLUTION, NO_TESTS, UNPARSED, quixbugs_rows
+from codea1.data.loader import load_questions
+from codea1.game.question import Question
+from codea1.runtime.errors import BadInput
+from tests.conftest import ROOT
+
+MBPP = {
+    "task_id": 7,
+    "text": "Write a function to add a list of numbers to a start.",
+    "code": "START = 1\ndef add_up(numbers, start=START): \r\n\treturn start + sum(numbers)\n",
+    "test_setup_code": "limit = 3",
+    "test_list": ["assert add_up([1, 2]) == 4", "assert add_up([1], 2) == limit", "assert add_up([]) == 5"],
+    "challenge_test_list": ["assert add_up([], 0) == 0"],
+}
+PACK = {
+    "task_id": "Python/3",
+    "prompt": '\n\ndef helper(n):\n    return n + 1\n\ndef more(n):\n    """One more."""\n',
+    "canonical_solution": "    return helper(n)\n",
+    "buggy_solution": "    return helper(n) + (n > 3)\n",
+    "test": "def check(more):\n    assert more(1) == 2\n    assert more(9) == helper(9)\n\ncheck(more)",
+    "entry_point": "more",
+    "docstring": "One more.",
+}
+NODES = """from typing import *
+class ListNode:
+    def __init__(self, val=0, next=None):
+        self.val, self.next = val, next
+class TreeNode:
+    def __init__(self, val=0, left=None, right=None):
+        self.val, self.left, self.right = val, left, right
+def list_node(values): ...
+def tree_node(values): ...
+def is_same_tree(p, q): ...
+"""
+LEETCODE = {
+    "task_id": "mirror",
+    "prompt": NODES,
+    "completion": (
+        "class Solution:\n    def mirror(self, root: Optional[TreeNode], times: int = 1) -> Optional[TreeNode]:\n"
+        "        if root and times % 2:\n            left = self.mirror(root.left)\n"
+        "            root.left, root.right = self.mirror(root.right), left\n        return root\n"
+    ),
+    "entry_point": "Solution().mirror",
+    "test": (
+        "def check(candidate):\n"
+        "    assert is_same_tree(candidate(root = tree_node([1,2,None,3,None])), tree_node([1,None,2,None,3,None]))\n"
+        "    assert is_same_tree(candidate(root = tree_node([]), times = 2), tree_node([]))\n"
+    ),
+    "query": "Mirror a tree.",
+}
+STDIN = {
+    "problem_id": 5,
+    "question": "Add two numbers.",
+    "solutions": json.dumps(["print 3", "a, b = map(int, input().split())\nprint(a + b)"]),
+    "input_output": json.dumps({"inputs": ["1 2\n", ["3 4"]], "outputs": ["3\n", ["7"]]}),
+}
+
+
+def read(form: str, row: dict, **changes) -> Question | str:
+    return FORMATS[form].read({**row, **changes}, "here")
+
+
+def test_a_row_of_mbpp():
+    question = read("mbpp", MBPP)
+    assert (question.id, question.entry_point, question.description) == ("mbpp/7", "add_up", MBPP["text"])
+    assert question.problem == f"{MBPP['text']}\n\nThe function is declared as `def add_up(numbers, start=START):`."
+    # `limit` is no literal, so that the second assert is for the script alone.
+    assert question.golden_tests == (
+        "assert add_up([1, 2]) == 4",
+        "assert add_up([]) == 5",
+        "assert add_up([], 0) == 0",
+    )
+    assert "limit = 3" in question.check_script
+    assert "    assert add_up([1], 2) == limit" in question.check_script
+
+
+def test_a_row_of_humanevalpack_brings_its_mutant():
+    question = read("humanevalpack", PACK)
+    assert (question.id, question.entry_point, question.golden_tests) == ("Python/3", "more", ("assert more(1) == 2",))
+    assert question.ground_truth.endswith("return helper(n)\n")
+    assert question.mutants == (question.ground_truth.replace("helper(n)\n", "helper(n) + (n > 3)\n"),)
+
+
+def test_a_row_of_leetcode_has_its_nodes_as_lists():
+    question = read("leetcode", LEETCODE)
+    assert (question.entry_point, question.preamble) == ("Solution().mirror", NODES)
+    assert question.golden_tests == (
+        "assert Solution().mirror(root=[1, 2, None, 3]) == [1, None, 2, None, 3]",
+        "assert Solution().mirror(root=[], times=2) == []",
+    )
+    assert "candidate(root=[1, 2, None, 3]" in question.check_script
+    assert "tree_node" not in question.check_script
+
+
+def test_a_row_of_pairs_of_texts():
+    question = read("stdin", STDIN)
+    assert (question.id, question.entry_point, question.form) == ("5", "stdout", "program")
+    assert question.golden_tests == ("assert stdout('1 2\\n') == '3'", "assert stdout('3 4\\n') == '7'")
+    assert question.ground_truth.startswith("a, b")
+    unpacked = {name: json.loads(STDIN[name]) for name in ("solutions", "input_output")}
+    assert read("stdin", STDIN, **unpacked) == question
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "changes", "reason"),
+    [
+        ("mbpp", MBPP, {"code": "def add_up(:"}, UNPARSED),
+        ("mbpp", MBPP, {"code": "def other(): pass"}, NO_FUNCTION),
+        ("mbpp", MBPP, {"test_list": [], "challenge_test_list": []}, NO_TESTS),
+        ("humanevalpack", PACK, {"canonical_solution": "    return ("}, UNPARSED),
+        ("humanevalpack", PACK, {"entry_point": "less", "test": "def check(less): pass"}, NO_FUNCTION),
+        ("leetcode", LEETCODE, {"completion": "class Solution"}, UNPARSED),
+        ("leetcode", LEETCODE, {"entry_point": "LRUCache"}, NO_FUNCTION),
+        ("leetcode", LEETCODE, {"test": "assert True"}, NO_TESTS),
+        ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
+        ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
+        ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, reason):
+    assert read(form, row, **changes) == reason
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "changes", "told"),
+    [
+        ("mbpp", MBPP, {"test_list": "assert"}, "test_list is str"),
+        ("mbpp", LEETCODE, {}, "task_id is str"),  # another benchmark's file
+        ("humanevalpack", MBPP, {}, "task_id is int"),
+        ("leetcode", PACK, {}, "the field 'completion' is missing"),
+        ("stdin", MBPP, {}, "the field 'description' is missing"),
+        ("stdin", STDIN, {"solutions": "[1]"}, "solutions is not a list of texts"),
+        ("stdin", STDIN, {"input_output": "{"}, "input_output is not JSON"),
+        ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, "1 inputs and 0 outputs"),
+    ],
+)
+def test_a_row_of_another_format_is_refused(form, row, changes, told):
+    with pytest.raises(BadInput, match=rf"here: .*{re.escape(told)}"):
+        read(form, row, **changes)
+
+
+def quixbugs(folder: Path, tests: str) -> Path:
+    texts = {
+        "correct_python_programs/halves.py": "def halves(n):\n    return n // 2, n - n // 2\n",
+        "python_programs/halves.py": 'def halves(n):\n    return n // 2, n // 2\n\n"""\nHalves\n\nInput: n\n"""\n',
+        "json_testcases/halves.json": tests,
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_all_formats_come_out_and_are_loaded_again(tmp_path):
+    sources = {"mbpp": MBPP, "humanevalpack": PACK, "leetcode": LEETCODE, "stdin": STDIN}
+    files = {form: tmp_path / f"{form}.jsonl" for form in sources}
+    for form, file in files.items():
+        file.write_text(json.dumps(sources[form]))
+    files["quixbugs"] = quixbugs(tmp_path / "quix", "[[3], [1, 2]]\n[[4], [2, 2]]\n[[5], [9, 9]]\n")
+    found = {}
+    for form, file in files.items():
+        make_training_set(FORMATS[form], [str(file)], str(tmp_path / f"{form}.parquet"))
+        (found[form],) = load_questions(str(tmp_path / f"{form}.parquet"))
+    # `add_up([]) == 5` is wrong, and with it the script.
+    assert found["mbpp"].golden_tests == ("assert add_up([1, 2]) == 4", "assert add_up([], 0) == 0")
+    assert found["mbpp"].check_script is None
+    assert [len(each.mutants) for each in found.values()] == [0, 1, 0, 0, 1]
+    assert found["humanevalpack"].check_script == PACK["test"]
+    assert (found["leetcode"].entry_point, found["leetcode"].preamble) == ("Solution().mirror", NODES)
+    assert len(found["leetcode"].golden_tests) == 2
+    assert "candidate(root=[1, 2, None, 3]" in found["leetcode"].check_script
+    assert found["stdin"].check_script.count("assert candidate(") == 2
+    # JSON has no tuples, and the program answers one.
+    assert found["quixbugs"].golden_tests == ("assert halves(3) == (1, 2)", "assert halves(4) == (2, 2)")
+    assert "Complete" not in found["stdin"].prompt[-1]["content"]
+    assert "complete Python program" in found["stdin"].prompt[-1]["content"]
+
+
+def test_a_mutant_that_no_test_exposes_is_left_out(tmp_path):
+    file = tmp_path / "pack.jsonl"
+    file.write_text(json.dumps({**PACK, "buggy_solution": "    return helper(n) + (n > 99)\n"}))
+    make_training_set(FORMATS["humanevalpack"], [str(file)], str(tmp_path / "out.parquet"))
+    (question,) = load_questions(str(tmp_path / "out.parquet"))
+    assert question.mutants == ()
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda folder: folder / "none", "does not exist"),
+        (lambda folder: folder, "is no clone of QuixBugs"),
+        (lambda folder: quixbugs(folder, "[[3], [1, 2]"), "Expecting ',' delimiter"),
+    ],
+)
+def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
+    with pytest.raises(BadInput, match=re.escape(told)):
+        list(quixbugs_rows(str(make(tmp_path))))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["apps", "a.jsonl"], "'apps' is no form of files; known are kodcode, mbpp, "),
+        (["mbpp"], "FILE is missing."),
+        (["mbpp", "a.jsonl"], "--output is missing"),
+        (["mbpp", "a.jsonl", "--output=a.jsonl"], "does not end in .parquet"),
+        (["mbpp", "a.jsonl", "--output=a.parquet"], "a.jsonl does not exist"),
+    ],
+)
+def test_a_command_that_cannot_work_says_so(tmp_path, arguments, told):
+    done = subprocess.run(
+        [sys.executable, "-m", "codea1.tools.convert", *arguments],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr

@@ -167,7 +167,7 @@ def read_leetcode(row: Row, where: str) -> Question | str:
 def read_stdin(row: Row, where: str) -> Question | str:
     """Returns a row in the form of APPS (Hendrycks et al., 2021), of which TACO's is another: a whole program's pairs.
 
-    `solutions` and `input_output` are JSON, or what that stands for. The ground truth is the first solution that parses.
+    `solutions` and `input_output` are JSON or what that stands for; the first solution that parses is the ground truth.
     """
     name = "question" if "question" in row else "description"
     _require(row, where, **{name: str}, solutions=(str, list), input_output=(str, dict))

@@ -45,6 +45,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.max_prompt_length = max_prompt_length  # tokens
     c.prompt_lengths = ()  # tokens: further lengths that shorter prompts are padded to; each is compiled for
     c.max_response_length = 4096  # tokens
+    c.thinking = ""  # "on" or "off": the chat template's enable_thinking; "": its own. No thought is part of an answer
     c.temperature = 1.0  # of training samples; log-probs are those of the same tempered softmax
 
     c.learning_rate = 1e-6  # peak
@@ -364,6 +365,7 @@ CHOICES = {
     "{player}.aggregation": ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo"),
     "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b"))),
     "{player}.surrogate": ("ppo", "gspo", "cispo"),
+    "{player}.thinking": ("", "off", "on"),
 }
 
 
@@ -458,6 +460,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
+    *("code.thinking", "test.thinking"),
 )
 
 

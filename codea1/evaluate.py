@@ -43,6 +43,9 @@ TEMPERATURE = flags.DEFINE_float(
 )
 TOP_P = flags.DEFINE_float("top_p", AnswerSampling.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
 SEED = flags.DEFINE_integer("seed", AnswerSampling.seed, "of all draws", lower_bound=0)
+THINKING = flags.DEFINE_enum(
+    "thinking", "", ["", "on", "off"], "of --model and --test_model: the chat template's enable_thinking; else its own"
+)
 MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the run's own, or 4096", lower_bound=0)
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
@@ -90,7 +93,7 @@ def _refuse_idle_flags() -> None:
     of_programs = (SEMANTICS_FLAG, SAMPLES, BEST_OF, TEST_MODEL)
     of_benchmarks = (FILE, OUTPUT, TEMPERATURE, TOP_P, SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, NUM_TESTS)
     if BENCHMARK.value is None:
-        _require_absent((*of_benchmarks, *of_programs, ROUNDS, PART), "with a --benchmark")
+        _require_absent((*of_benchmarks, *of_programs, ROUNDS, PART, THINKING), "with a --benchmark")
         return
     _require_absent((SPLIT,), "without a --benchmark")
     if not RUN.value:
@@ -103,6 +106,8 @@ def _refuse_idle_flags() -> None:
         _require_absent((ROUNDS,), "with a benchmark of the Test LLM")
         if not BEST_OF.value:
             _require_absent((TEST_MODEL, NUM_TESTS), "with --best_of")
+    if not (MODEL.value or TEST_MODEL.value):
+        _require_absent((THINKING,), "with a --model or --test_model")
     if not COMPLETIONS.value:
         _require_absent((PART,), "with --completions")
     else:
@@ -125,6 +130,7 @@ def _spec(default_temperature: float) -> EvaluationSpec:
         completions=COMPLETIONS.value or "",
         part=PART.value,
         output=OUTPUT.value or "",
+        thinking=THINKING.value,
         benchmark=BENCHMARK.value,
         file=FILE.value,
         semantics=SEMANTICS_FLAG.value,

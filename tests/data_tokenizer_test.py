@@ -128,3 +128,25 @@ def test_wrapper_reads_the_stop_tokens_of_any_chat_tokenizer(tmp_path):
     tokenizer = load_tokenizer(tmp_path)
     assert isinstance(tokenizer, ChatTokenizer)
     assert tokenizer.stop_ids == (TOKENIZER.end_id, TOKENIZER.pad_id)
+
+
+HEAD = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+TEMPLATES = {"switched": f"{HEAD}{SWITCHED}{{% endif %}}", "begun": f"{HEAD}{{{{ '<think>\n' }}}}{{% endif %}}"}
+
+
+@pytest.mark.parametrize(
+    ("template", "thinking", "opening", "decoded"),
+    [
+        ("switched", "", "assistant\n", "x"),
+        ("switched", "on", "assistant\n", "x"),
+        ("switched", "off", "assistant\n<think>\n\n</think>\n\n", "x"),
+        ("begun", "", "assistant\n<think>\n", "<think>x"),  # what the prompt begins is part of the answer's text
+    ],
+)
+def test_a_template_is_told_whether_to_think(template, thinking, opening, decoded, tmp_path):
+    make_tokenizer(TEXTS[:100], 448).save(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATES[template])
+    tokenizer = load_tokenizer(tmp_path, thinking)
+    assert tokenizer.transcript(tokenizer.encode_chat([{"role": "user", "content": "?"}])) == f"<|im_start|>{opening}"
+    assert tokenizer.decode(tokenizer.encode("x")) == decoded

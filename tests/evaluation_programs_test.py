@@ -408,9 +408,9 @@ def test_stated_answers_are_taken_at_their_word():
 
 def test_tests_are_counted_per_program():
     tests = stated_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
-    attempts = [Attempt("q", index, program) for index, program in enumerate([RIGHT, WRONG, "", "def f(x): return 2"])]
+    programs = [RIGHT, WRONG, "", "def f(x): return 2"]
     with SandboxPool(2, isolation="auto") as pool:
-        assert start(count_passes(attempts, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
+        assert start(count_passes(programs, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
 
 
 @pytest.mark.parametrize("sees_solution", [True, False])

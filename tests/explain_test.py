@@ -102,6 +102,18 @@ def test_a_story_has_every_meeting_and_the_book_made_again(run: RunFolder):
     assert not story.note
 
 
+def test_thoughts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    suite = test_row(1, 0, [], text="<think>\nCounting [red]sheep")
+    Samples(folder).write(1, [code_row(1, 0, text="<think>\nIdentity?\n</think>\n\ndef f(a): ..."), suite])
+    explain(folder.path, "q/1", None, "")
+    told = capsys.readouterr().out
+    assert "thought:" in told
+    assert "Identity?" in told
+    assert "thought, and did not end:" in told
+    assert "Counting [red]sheep" in told
+
+
 def test_one_meeting_knows_the_book_of_those_before(run: RunFolder):
     (meeting,) = read_story(run, "q/1", step=3).meetings
     assert meeting.book[0] == BookLine("assert f(1) == 2", 2, 1)

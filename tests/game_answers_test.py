@@ -24,6 +24,29 @@ def read(*lines: str) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.parametrize(
+    ("thought", "answered"),
+    [
+        ("<think>\n```python\ndef f(): return 1\nassert f(0) == 1\n```\n</think>\n\n", True),
+        ("\n<think>assert f(0) == 1</think>", True),
+        ("<think>\n\n</think>\n\n", True),
+        ("<think>\nassert f(0) == 1\n", False),  # cut off
+        ("# <think>\n", None),  # no thought: it does not stand at the beginning
+    ],
+)
+def test_thoughts_are_no_part_of_an_answer(thought, answered):
+    program, suite = fenced("def f(n):", "    return n"), fenced("assert f(1) == 1")
+    if answered is None:
+        assert extract_program(f"{thought}x = 1").source == f"{thought}x = 1"
+        return
+    for extract in (extract_program, extract_python_block):
+        assert extract(thought + program).source == ("def f(n):\n    return n" if answered else "")
+    assert [item.source for item in parse_suite(thought + suite, "f").asserts] == ["assert f(1) == 1"] * answered
+    assert [item.source for item in parse_suite(f"{thought}assert f(1) == 1", "f").asserts] == [
+        "assert f(1) == 1"
+    ] * answered
+
+
+@pytest.mark.parametrize(
     ("answer", "source", "is_fenced"),
     [
         ("```python\nx = 1\n```", "x = 1", True),

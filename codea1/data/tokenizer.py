@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codea1.game.answers import THOUGHT_BEGINS
 from codea1.game.prompts import ROLES, Message
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
@@ -62,13 +63,18 @@ _CLAUSE = re.compile(
 class ChatTokenizer:
     """Text to tokens and back, as chat models read and write it."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = ""):
+        """Takes `thinking` as `load_tokenizer` does."""
         self._tokenizer = tokenizer
+        self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id: int = tokenizer.convert_tokens_to_ids(END)  # ends each message
         self._head = tuple(self.encode(f"{START}assistant\n"))
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
+        asked = self.encode_chat([{"role": "user", "content": "?"}])
+        # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
+        self._begun = THOUGHT_BEGINS if self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS) else ""
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a piece of text, with nothing added."""
@@ -76,7 +82,8 @@ class ChatTokenizer:
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a chat up to and including the head of the assistant's next message."""
-        return self._tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]
+        chat = list(messages)
+        return self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, **self._options)["input_ids"]
 
     def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """Returns a finished chat's tokens, and for each 1 where the assistant speaks, <|im_end|> included, else 0."""
@@ -91,8 +98,8 @@ class ChatTokenizer:
         return ids, mask
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of tokens, special tokens left out."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
+        return self._begun + self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def transcript(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens as a chat is written down, special tokens included."""
@@ -107,8 +114,11 @@ class ChatTokenizer:
                 written.write(path.name, [path.read_bytes()])
 
 
-def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
+def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTokenizer:
     """Returns the tokenizer in a model's folder, local or behind a URL.
+
+    Args:
+      thinking: "on" or "off": what its chat template gets as enable_thinking; "": nothing.
 
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
@@ -132,7 +142,7 @@ def load_tokenizer(folder: str | os.PathLike[str]) -> ChatTokenizer:
         raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
-    return ChatTokenizer(tokenizer)
+    return ChatTokenizer(tokenizer, thinking)
 
 
 def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:

@@ -67,6 +67,7 @@ class EvaluationSpec:
     completions: str = ""
     part: bool = False  # completions may leave questions out
     output: str = ""
+    thinking: str = ""  # of a model's folder; see `codea1.players.policy`
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
     lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `codea1.players.policy`

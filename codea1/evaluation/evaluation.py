@@ -147,7 +147,7 @@ class Evaluation:
         self.console.print(f"loading the {role} model")
         if url:
             with self.hosts.agreed():
-                return policy_of_folder(role, url, self.spec.lengths)
+                return policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
         return policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
@@ -162,6 +162,7 @@ class Evaluation:
         return {
             f"{prefix}model": url or self.spec.run,
             f"{prefix}weights": weights,
+            **({f"{prefix}thinking": self.spec.thinking} if url and self.spec.thinking else {}),
             "step": self.step,
             "max_prompt_length": prompt,
             "max_response_length": response,

@@ -17,6 +17,7 @@ from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
 from codea1.evaluation.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.evaluation.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.evaluation.statistics import pass_at_k_of
+from codea1.game.answers import extract_program, without_thoughts
 from codea1.game.mutants import flip_one_operator
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
@@ -207,7 +208,8 @@ def sampled(
     requests = []
     for question in questions:
         indices = [index for index in range(sampling.samples) if (question.id, index) not in done]
-        prompt_ids = policy.prompt_ids(benchmark.messages(question, templates), benchmark.prefill)
+        prefill = "" if policy.thinks else benchmark.prefill  # it would take the place of the thoughts
+        prompt_ids = policy.prompt_ids(benchmark.messages(question, templates), prefill)
         if not policy.fits(prompt_ids):
             yield from (Attempt(question.id, index, "") for index in indices)
             continue
@@ -216,7 +218,9 @@ def sampled(
             own = [index for _, index in run]
             requests.append(Request(question.id, prompt_ids, own[0], len(own)))
     for sample in policy.generate(requests, **sampling.options(f"code/{benchmark.name}")):
-        answer = policy.tokenizer.decode(sample.token_ids)
+        answer = without_thoughts(policy.tokenizer.decode(sample.token_ids))
+        if policy.thinks and benchmark.prefill:
+            answer = extract_program(answer).source
         answer = answer[: min((end for end in map(answer.find, benchmark.stops) if end >= 0), default=len(answer))]
         program = benchmark.program(by_id[sample.question_id], answer) if answer.strip() else ""
         yield Attempt(sample.question_id, sample.index, program)

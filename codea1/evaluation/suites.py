@@ -18,7 +18,7 @@ from codea1.evaluation.benchmarks import (
 )
 from codea1.evaluation.evaluation import Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suites
-from codea1.game.answers import parse_suite
+from codea1.game.answers import parse_suite, without_thoughts
 from codea1.game.prompts import Message, PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.players.policy import Policy
@@ -214,7 +214,7 @@ def ask_in_rounds(
                     break
         for sample in generate(requests):
             key = sample.question_id, number
-            answers[key] = policy.tokenizer.decode(sample.token_ids)
+            answers[key] = without_thoughts(policy.tokenizer.decode(sample.token_ids))
             yield key, answers[key]
 
 

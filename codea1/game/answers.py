@@ -14,6 +14,8 @@ from codea1.values.literals import Budget
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
 MAX_ASSERTS = 128  # of one suite that are read
 
+THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking model writes before its answer
+
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _PRINTABLE = frozenset(string.printable)
@@ -36,8 +38,17 @@ class ParsedSuite:
     nonprintable_ratio: float  # share of the answer's characters that are not ASCII printable
 
 
+def without_thoughts(text: str) -> str:
+    """Returns what follows the thoughts that a text begins with; nothing where they do not end."""
+    return text.partition(THOUGHT_ENDS)[2] if text.lstrip().startswith(THOUGHT_BEGINS) else text
+
+
 def extract_program(answer: str) -> ExtractedProgram:
-    """Takes the first closed ```python block, else the first closed block of any kind, else the whole answer."""
+    """Takes the first closed ```python block, else the first closed block of any kind, else the whole answer.
+
+    Thoughts are no part of it.
+    """
+    answer = without_thoughts(answer)
     for fence in (_PYTHON_FENCE, _FENCE):
         _, opened, rest = answer.partition(fence)
         block, closed, _ = rest.partition(_FENCE)
@@ -51,8 +62,9 @@ def extract_python_block(answer: str) -> ExtractedProgram:
     """Takes the first ```python block, if it is closed before another one opens, else the whole answer.
 
     So the Code-A1 reference implementation does when it is executed: a block without a language stays in its fences,
-    which do not parse.
+    which do not parse. Thoughts, which the reference does not know, are no part of it.
     """
+    answer = without_thoughts(answer)
     _, _, rest = answer.partition(_PYTHON_FENCE)
     block, closed, _ = rest.partition(_PYTHON_FENCE)[0].partition(_FENCE)
     return ExtractedProgram((block if closed else answer).strip("\n"), bool(closed))
@@ -61,9 +73,11 @@ def extract_python_block(answer: str) -> ExtractedProgram:
 def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     """Reads the asserts of all closed ```python blocks; without a block, those lines that start with `assert`.
 
+    Thoughts are no part of the answer.
     In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
     where it is a bare argument of the call. Without a block each line stands alone.
     """
+    answer = without_thoughts(answer)
     text = answer[:MAX_SUITE_CHARS]
     blocks = list(_python_blocks(text))
     if blocks:

@@ -29,8 +29,9 @@ class Policy:
 
     def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
         """Loads the tokenizer; `functions` are those of `role`, "code" or "test", in `config`."""
-        self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model)
+        self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model, config[role].thinking)
         self.max_prompt_length: int = config[role].max_prompt_length
+        self.thinks: bool = config[role].thinking == "on"
         self._params, self._engine = params, functions.engine
 
     def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
@@ -56,13 +57,15 @@ class Policy:
         )
 
 
-def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int]) -> Policy:
+def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinking: str = "") -> Policy:
     """Returns the model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
+
+    `thinking` is "on" or "off", or "" for what its chat template does by itself.
 
     Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
     """
     config = default_config()
-    config[role].model = url
+    config[role].model, config[role].thinking = url, thinking
     prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     checkpoint = huggingface.Checkpoint(url)

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
+from codea1.game.answers import without_thoughts
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest
 from codea1.game.methods import METHODS
@@ -336,6 +337,7 @@ def _solution(solution: Solution) -> Iterator[Text]:
     head = _text(f"solution {row['solution']}: {_standing(row)}", "bold")
     yield Text.assemble(head, _text(f"  {_code_parts(row)}"))
     program, answer = row.get("program", ""), row.get("text", "")
+    yield from _thoughts(row, indent=2)
     yield Syntax("", "python", theme="ansi_dark").highlight(_text(program, indent=2).plain)
     if not row.get("program_valid") and answer != program:
         yield _text(f"the whole answer:\n{answer}", "dim", indent=2)
@@ -345,11 +347,21 @@ def _solution(solution: Solution) -> Iterator[Text]:
     for suite in solution.suites:
         parts = ", ".join(f"{name.replace('_', ' ')} {_number(part)}" for name, part in suite["reward_parts"].items())
         yield _text(f"suite {suite['suite']}: {_standing(suite)}  {parts}", indent=2)
+        yield from _thoughts(suite, indent=4)
         for item in suite.get("asserts") or ():
             yield Text.assemble("    ", _verdict(item["verdict"]), _text(item["source"]), _mark(item))
         if not suite.get("asserts"):
             yield _text(suite.get("text", "") or "an empty answer", "dim", indent=4)
     yield Text()
+
+
+def _thoughts(row: Row, indent: int) -> Iterator[Text]:
+    """Yields what a player thought before its answer, where it did."""
+    text = row.get("text", "")
+    answer = without_thoughts(text)
+    if answer != text:
+        unfinished = "" if answer else ", and did not end"
+        yield _text(f"thought{unfinished}:\n{text.removesuffix(answer).strip()}", "dim", indent=indent)
 
 
 def _verdict(verdict: str | None) -> Text:

@@ -100,7 +100,8 @@ class SavedStep:
 
     def _learned(self, name: str, mesh: Mesh) -> dict[str, float]:
         # One player after the other: the devices here may be smaller than those of the run.
-        player = Player(name, self._config, mesh, load_tokenizer(self._config[name].model))
+        own = self._config[name]
+        player = Player(name, self._config, mesh, load_tokenizer(own.model, own.thinking))
         if self.step > 1:
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
         return player.learn(_train_samples(self._samples.read(self.step), player), self.step)

@@ -74,7 +74,7 @@ def assemble(config: ConfigDict) -> Components:
     """
     rules = game_rules(config)
     mesh = device_mesh(config)
-    tokenizers = {name: load_tokenizer(config[name].model) for name in rules.method.policies}
+    tokenizers = {name: load_tokenizer(config[name].model, config[name].thinking) for name in rules.method.policies}
     train, dropped = filter_by_length(
         questions_of(config, "train"),
         lambda question: len(tokenizers["code"].encode_chat(code_messages(rules.templates, question))),

@@ -4,9 +4,10 @@
   python -m codea1.evaluate --run=RUN --step=best --benchmark=humanevalplus --file=HumanEvalPlus.jsonl
   python -m codea1.evaluate --model=FOLDER --output=OUT --benchmark=bigcodebench_complete --file=FILE.parquet
   python -m codea1.evaluate --completions=FILE.jsonl --output=OUT --benchmark=mbppplus --file=MbppPlus.jsonl
+  python -m codea1.evaluate --completions=FILE.jsonl --suites=FILE.jsonl --output=OUT --benchmark=... --file=...
   python -m codea1.evaluate --run=RUN --benchmark=ult --file=ULT.jsonl
 
-The first asks the questions of the run's own config. The next three ask a benchmark of the Code LLM, see
+The first asks the questions of the run's own config. The next four ask a benchmark of the Code LLM, see
 docs/benchmarks.md, the last one of the Test LLM, see docs/benchmarks_tests.md. What they do is kept in
 evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where one was cut off, and the
 result is evaluations/NAME.json. With --best_of, a Test LLM's tests choose one program of each question.
@@ -29,6 +30,10 @@ MODEL = flags.DEFINE_string("model", None, "Hugging Face folder of the model tha
 COMPLETIONS = flags.DEFINE_string(
     "completions", None, "programs: a .jsonl file with task_id and solution or completion; ground_truth; or the same "
     "with an operator flipped, flipped_ground_truth. Of test generation, suites: task_id and tests"
+)  # fmt: skip
+SUITES = flags.DEFINE_string(
+    "suites", None, "a .jsonl file with task_id and tests, a list of asserts, or suite, an answer's text: they and the "
+    "programs of --completions judge each other"
 )  # fmt: skip
 BENCHMARK = flags.DEFINE_enum(
     "benchmark", None, [*CODE_BENCHMARKS, *SUITE_BENCHMARKS], "what is asked instead of the run's own questions"
@@ -90,7 +95,7 @@ def main() -> None:
 
 def _refuse_idle_flags() -> None:
     """Raises BadInput for flags that were given and would decide nothing."""
-    of_programs = (SEMANTICS_FLAG, SAMPLES, BEST_OF, TEST_MODEL)
+    of_programs = (SEMANTICS_FLAG, SAMPLES, BEST_OF, TEST_MODEL, SUITES)
     of_benchmarks = (FILE, OUTPUT, TEMPERATURE, TOP_P, SEED, MAX_PROMPT_LENGTH, MAX_RESPONSE_LENGTH, SLOTS, NUM_TESTS)
     if BENCHMARK.value is None:
         _require_absent((*of_benchmarks, *of_programs, ROUNDS, PART, THINKING), "with a --benchmark")
@@ -105,11 +110,13 @@ def _refuse_idle_flags() -> None:
     else:
         _require_absent((ROUNDS,), "with a benchmark of the Test LLM")
         if not BEST_OF.value:
-            _require_absent((TEST_MODEL, NUM_TESTS), "with --best_of")
+            _require_absent((TEST_MODEL,), "with --best_of")
+            if not SUITES.value:
+                _require_absent((NUM_TESTS,), "with --best_of or --suites")
     if not (MODEL.value or TEST_MODEL.value):
         _require_absent((THINKING,), "with a --model or --test_model")
     if not COMPLETIONS.value:
-        _require_absent((PART,), "with --completions")
+        _require_absent((PART, SUITES), "with --completions")
     else:
         _require_absent((SAMPLES, TEMPERATURE, TOP_P), "without --completions")
         if not BEST_OF.value:
@@ -128,6 +135,7 @@ def _spec(default_temperature: float) -> EvaluationSpec:
         step=STEP.value,
         model=MODEL.value or "",
         completions=COMPLETIONS.value or "",
+        suites=SUITES.value or "",
         part=PART.value,
         output=OUTPUT.value or "",
         thinking=THINKING.value,

@@ -65,6 +65,7 @@ class EvaluationSpec:
     step: str = "last"  # of the run
     model: str = ""
     completions: str = ""
+    suites: str = ""  # of a file, that judge the completions
     part: bool = False  # completions may leave questions out
     output: str = ""
     thinking: str = ""  # of a model's folder; see `codea1.players.policy`
@@ -87,6 +88,14 @@ class CodeBenchmark(ABC):
     past_base = (
         ""  # what the detail of a program begins with that fails inputs beyond the base ones; "": there are none
     )
+
+    @property
+    def judgements(self) -> dict[str, Callable[[Mapping[str, Any]], bool]]:
+        """What tells by a row of results whether a program passes: "" all of it, "base_" the base inputs alone."""
+        judgements = {"": lambda row: row["verdict"] == Verdict.PASS.value}
+        if self.past_base:
+            judgements["base_"] = lambda row: judgements[""](row) or row["detail"].startswith(self.past_base)
+        return judgements
 
     def messages(self, question: Question, templates: PromptTemplates) -> list[Message]:
         """Returns the chat that asks for a program."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import Row
-from codea1.evaluation import best_of_n
+from codea1.evaluation import agreement, best_of_n
 from codea1.evaluation.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBenchmark, EvaluationSpec, benchmark_rows
 from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks
 from codea1.evaluation.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
@@ -48,6 +48,8 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
             given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
+            if spec.suites:  # read again later: a file that cannot be is told before anything runs
+                agreement.given_suites(spec.suites, benchmark.questions, spec.num_tests)
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
@@ -65,6 +67,8 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         if folder:
             ids = [question.id for question in benchmark.questions]
             evaluation.publish(benchmark.name, metrics(benchmark, folder, broken), ids, broken)
+        if spec.suites:
+            agreement.cross(evaluation, benchmark, broken, folder, pool)
         if spec.best_of:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
 
@@ -271,11 +275,8 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
     for attempt in folder.attempts(results):
         results[attempt.question_id].append(folder.rows("results").get(attempt.key))
     n = min((len(rows) for id, rows in results.items() if rows and id not in left_out), default=0)
-    judges = {"": _passes}
-    if benchmark.past_base:
-        judges["base_"] = lambda row: _passes(row) or row["detail"].startswith(benchmark.past_base)
     found = {}
-    for prefix, passes in judges.items():
+    for prefix, passes in benchmark.judgements.items():
         shares = [
             [math.nan] * n if id in left_out else [math.nan if row is None else float(passes(row)) for row in rows]
             for id, rows in results.items()
@@ -285,7 +286,3 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
             if k <= n:
                 found[f"{prefix}pass_at_{k}"] = [pass_at_k_of(row, k) for row in shares]
     return found
-
-
-def _passes(row: Row) -> bool:
-    return row["verdict"] == Verdict.PASS.value

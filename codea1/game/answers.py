@@ -4,12 +4,15 @@ Every text here was written by a policy that is paid for the outcome. Reading it
 nothing and never raises.
 """
 
+import ast
+import contextlib
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codea1.game.asserts import Inlined, ParsedAssert, read_statement, split_statements
-from codea1.values.literals import Budget
+from codea1.game.asserts import Inlined, ParsedAssert, Rejected, read_fixed_tests, read_statement, split_statements
+from codea1.game.calls import CallTest
+from codea1.values.literals import Budget, NotLiteral, parse_source
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
 MAX_ASSERTS = 128  # of one suite that are read
@@ -78,21 +81,36 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     where it is a bare argument of the call. Without a block each line stands alone.
     """
     answer = without_thoughts(answer)
-    text = answer[:MAX_SUITE_CHARS]
-    blocks = list(_python_blocks(text))
-    if blocks:
-        statements = split_statements("\n".join(blocks))
-    else:
-        statements = (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
+    fenced, statements = _statements(answer[:MAX_SUITE_CHARS])
     inlined: Inlined = {}
     budget = Budget()
     asserts: list[ParsedAssert] = []
     for statement in statements:
-        asserts += read_statement(statement, entry_point, inlined, budget, fenced=bool(blocks))
+        asserts += read_statement(statement, entry_point, inlined, budget, fenced=fenced)
         if len(asserts) >= MAX_ASSERTS:
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
-    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), bool(blocks), num_nonprintable / max(len(answer), 1))
+    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), fenced, num_nonprintable / max(len(answer), 1))
+
+
+def stated_tests(answer: str, entry_point: str) -> list[CallTest | Rejected]:
+    """Reads the tests of an answer in the forms that people write them in too; see `read_fixed_tests`.
+
+    Where they stand is found as by `parse_suite`. What does not parse is left out.
+    """
+    statements: list[ast.stmt] = []
+    for source in _statements(without_thoughts(answer)[:MAX_SUITE_CHARS])[1]:
+        with contextlib.suppress(NotLiteral):
+            statements += parse_source(source.strip()).body
+    return read_fixed_tests(statements, entry_point)[:MAX_ASSERTS]
+
+
+def _statements(text: str) -> tuple[bool, Iterator[str]]:
+    """Returns whether a text has closed ```python blocks, and their statements, or else its lines of asserts."""
+    blocks = list(_python_blocks(text))
+    if blocks:
+        return True, split_statements("\n".join(blocks))
+    return False, (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
 
 
 def _without_language(block: str) -> str:

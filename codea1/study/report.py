@@ -1,6 +1,7 @@
 """The report of a study: worlds, recipes, power, comparisons and the figure, from the declaration and its results."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,6 +31,7 @@ WATCHED = {
     "test/own_kill_rate": "own kills",
     "test/trivial_rate": "trivial",
 }
+_STEPS = re.compile(r", \d+ steps")  # in titles: all that a figure shows have as many
 PLAYERS = ("Code LLM", "Test LLM")  # as the audit calls them
 
 
@@ -207,21 +209,25 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
     places = {world: place for place, world in enumerate(sorted(exposed, key=lambda world: -exposed[world]))}
     figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
     axes = figure.add_subplot()
-    figures.style(axes, "Pass@1, points", xlabel="near misses that four bland inputs expose")
-    for pair, color in zip(
-        (*stage.primary, *stage.secondary), (figures.TEST, figures.CODE, figures.BOOK), strict=False
-    ):
+    figures.style(
+        axes, "Pass@1 of the Code LLM, difference in points", xlabel="near misses that four bland inputs expose"
+    )
+    pairs = (*stage.primary, *stage.secondary)
+    for number, (pair, color) in enumerate(zip(pairs, (figures.TEST, figures.CODE, figures.BOOK), strict=False)):
+        beside = 0.08 * (number - (len(pairs) - 1) / 2)  # marks of one world stand side by side
         points = []
         for world in stage.worlds:
             if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair, results):
-                points.append((places[world], *(100 * bound for bound in found[:3])))
+                points.append((places[world] + beside, *(100 * bound for bound in found[:3])))
         if points:
             x, mean, low, high = np.array(sorted(points)).T
-            name = " less ".join(study.arms[arm].title for arm in pair)
+            name = " less ".join(_STEPS.sub("", study.arms[arm].title) for arm in pair)
             axes.errorbar(x, mean, [mean - low, high - mean], color=color, marker="o", capsize=3, label=name)
     axes.axhline(0.0, color=figures.FAINT, linewidth=0.8)
     axes.set_xticks(list(places.values()), [f"{100 * exposed[world]:.0f} %\n{world}" for world in places])
     if not axes.containers:
         return None
-    axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
+    axes.set_xlim(-0.4, len(places) - 0.6)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    figure.legend(fontsize=9, frameon=False, labelcolor=figures.INK, loc="outside lower left")
     return figures.picture(figure, "png")

@@ -111,10 +111,8 @@ def test_a_program_runs_at_every_level(pool):
         "socket.socket().bind(('127.0.0.1', 0))",
         "os.symlink('/etc/passwd', 'x')",
         "os.link('/etc/passwd', 'x')",
-        "os.chmod('.', 0)",
         "os.mkfifo('x')",
         "os.memfd_create('x')",
-        "__import__('shutil').copy(os.__file__, 'x')",
         "__import__('time').clock_gettime((~os.getppid() << 3) | 2)",
         "socket.socketpair()[0].send(b'x', socket.MSG_OOB)",
         "socket.socketpair()[0].recv(1, socket.MSG_OOB)",
@@ -306,6 +304,42 @@ def test_a_scratch_is_small(full):
     assert answer(full, many) == (255, "No space left on device")
 
 
+def test_modes_and_times_of_own_files_alone_can_be_changed(full):
+    program = f"""
+        import ctypes, os, shutil
+        from pathlib import Path
+        libc = ctypes.CDLL(None, use_errno=True)
+        def utimensat(path, flags):
+            number = {seccomp.native(seccomp.WITH_CONDITIONS["utimensat"])}
+            if libc.syscall(number, 0, path, None, flags): raise OSError(ctypes.get_errno(), 'denied')
+        def attempt(action):
+            try: return action()
+            except OSError as error: return type(error).__name__
+        def f():
+            shutil.copy2(os.__file__, 'x')
+            Path('touched').touch()
+            os.chmod('x', 0o400)
+            os.utime('x', (7, 7))
+            own = oct(os.stat('x').st_mode), os.stat('x').st_mtime, os.path.exists('touched')
+            return own, open('/dev/null', 'w').write('x'), [attempt(action) for action in (
+                lambda: os.chmod(os.__file__, 0o777), lambda: os.utime('/usr'), lambda: os.chmod('/dev/null', 0),
+                lambda: os.utime('/dev/null'), lambda: os.fchmod(0, 0), lambda: os.utime(0),
+                lambda: utimensat(None, 0), lambda: utimensat(b'', 0x1000),
+            )]
+    """
+    before = os.stat("/dev/null")
+    own, written, denied = answer(full, program)
+    assert own == ("0o100400", 7.0, True)
+    assert written == 1
+    assert set(denied) <= {"OSError", "PermissionError"}
+    after = os.stat("/dev/null")
+    assert (after.st_mode, after.st_mtime_ns, after.st_ctime_ns) == (
+        before.st_mode,
+        before.st_mtime_ns,
+        before.st_ctime_ns,
+    )
+
+
 def test_neighbours_cannot_reach_each_others_scratch(full):
     stay = "import time\ndef f():\n  open('mine', 'w').write('secret')\n  time.sleep(2)\n  return open('mine').read()"
     program = """
@@ -318,9 +352,9 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
             return listed, {attempt(action) for action in (
                 lambda: os.listdir(folder), lambda: open(f'{folder}/mine').read(),
                 lambda: open(f'{folder}/mine', 'w').close() or 1, lambda: os.unlink(f'{folder}/mine') or 1,
-                lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.chmod(folder, 0) or 1,
+                lambda: os.truncate(f'{folder}/mine', 0) or 1, lambda: os.rmdir(folder) or 1,
                 lambda: os.rename(f'{folder}/mine', 'mine') or 1, lambda: os.mkdir(f'{folder}/new') or 1,
-                lambda: os.utime(f'{folder}/mine') or 1, lambda: open(f'{folder}/new', 'w').close() or 1,
+                lambda: open(f'{folder}/new', 'w').close() or 1,
             )}
     """
     staying = full.run_calls(stay, [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)

@@ -43,10 +43,16 @@ PROGRAMS = {
     "truncate a file": "import os\ndef f(x):\n  os.truncate('@FOLDER@/file', 0)\n  return 4",
     "rename a file": "import os\ndef f(x):\n  os.rename('@FOLDER@/file', '@FOLDER@/file2')\n  return 4",
     "take a file": "import os\ndef f(x):\n  os.rename('@FOLDER@/file', 'mine')\n  return 4",
-    "change a mode": "import os\ndef f(x):\n  os.chmod('@FOLDER@/file', 0o777)\n  return 4",
+    "change a mode": (
+        "import os\ndef f(x):\n  os.chmod('@FOLDER@/file', 0o700)\n"
+        "  return 4 if os.stat('@FOLDER@/file').st_mode & 0o777 == 0o700 else 0"
+    ),
     "change a mode without following": _RAW + "def f(x): return 4 if libc.syscall(452, -100, b'@FOLDER@/file', 0o777, 0x100) == 0 else 0",
     "change an owner": "import os\ndef f(x):\n  os.chown('@FOLDER@/file', 0, 0)\n  return 4",
-    "change times": "import os\ndef f(x):\n  os.utime('@FOLDER@/file')\n  return 4",
+    "change times": (
+        "import os\ndef f(x):\n  os.utime('@FOLDER@/file', (7, 7))\n"
+        "  return 4 if os.stat('@FOLDER@/file').st_mtime == 7 else 0"
+    ),
     "set an attribute": "import os\ndef f(x):\n  os.setxattr('@FOLDER@/file', 'user.x', b'x')\n  return 4",
     "link from outside": "import os\ndef f(x):\n  os.symlink('@FOLDER@/file', 'link')\n  return 4 if open('link').read() else 0",
     "hard link": "import os\ndef f(x):\n  os.link('@FOLDER@/file', 'link')\n  return 4",

@@ -25,7 +25,7 @@ _CLONE_TREE, _RECURSIVE, _FROM_FD = 1, 0x8000, 4
 _PRIVATE = 0x4000 | 0x40000  # MS_REC | MS_PRIVATE
 _NO_SETUID_NO_DEVICES, _NO_PROGRAMS = 0x2 | 0x4, 0x8
 _DETACH = 2
-_READ_ONLY = struct.pack("=4Q", 0x1 | 0x2 | 0x4, 0, 0, 0)  # struct mount_attr: rdonly, nosuid, nodev
+_NO_CHANGE, _NO_SETUID, _NO_DEVICES = 0x1, 0x2, 0x4  # MOUNT_ATTR_RDONLY, _NOSUID and _NODEV
 _STAGE = "/proc"  # where the new root is put together: it exists everywhere and is not wanted after
 
 SCRATCH_BYTES, SCRATCH_FILES = 8 << 20, 256
@@ -136,13 +136,14 @@ def _attach(clone: int, path: str) -> None:
         open(staged, "x").close()
     check(libc.syscall(_MOVE_MOUNT, clone, b"", _HERE, staged.encode(), _FROM_FD), f"move_mount of {path}")
     os.close(clone)
-    if not path.startswith("/dev/"):
-        _set_read_only(staged, _RECURSIVE)
+    # What is written to a device is no change to its mount.
+    _set_read_only(staged, _RECURSIVE, devices=path.startswith("/dev/"))
 
 
-def _set_read_only(path: str, flags: int) -> None:
-    size = ctypes.c_size_t(len(_READ_ONLY))
-    check(libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, _READ_ONLY, size), f"mount_setattr of {path}")
+def _set_read_only(path: str, flags: int, *, devices: bool = False) -> None:
+    attributes = struct.pack("=4Q", _NO_CHANGE | _NO_SETUID | (0 if devices else _NO_DEVICES), 0, 0, 0)
+    size = ctypes.c_size_t(len(attributes))  # of struct mount_attr
+    check(libc.syscall(_MOUNT_SETATTR, _HERE, path.encode(), flags, attributes, size), f"mount_setattr of {path}")
 
 
 def _mount_tmpfs(path: str, flags: int, options: str) -> None:

@@ -49,6 +49,7 @@ _SOL_SOCKET = 1
 _SOCKET_OPTIONS = (2, 3, 4, 6, 7, 8, 9, 13, 20, 21, 30, 38, 39)
 _LAST_CLOCK = 11  # CLOCK_TAI; larger numbers, as unsigned ones, are the CPU clocks of other processes
 _PRCTLS = (15, 16)  # PR_SET_NAME, PR_GET_NAME
+_NOFOLLOW = 0x100  # AT_SYMLINK_NOFOLLOW; not AT_EMPTY_PATH
 _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptors of its own
 # SECCOMP_IOCTL_NOTIF_RECV and _SEND: of the listener that a zygote alone has.
 NOTIFICATION, RESPONSE = 0xC0502100, 0xC0182101
@@ -98,11 +99,21 @@ ALLOWED = _table(
     chdir 80 49, fchdir 81 50, statfs 137 43, fstatfs 138 44
     """
 )
-# For programs that have a scratch folder; never names, owners, modes or times of files: Landlock does not cover those.
+# For programs that have a scratch folder; never links or owners of files: Landlock does not cover those.
 CHANGING_FILES = _table(
     """
     creat 85 -, ftruncate 77 46, fallocate 285 47, mkdir 83 -, mkdirat 258 34, rename 82 -, renameat 264 38,
     renameat2 316 276, unlink 87 -, unlinkat 263 35, rmdir 84 -
+    """
+)
+# Modes and times of files, by their paths, for programs that have a scratch folder: what else they see is read-only. No
+# descriptors: some are open from outside.
+OWN_FILES = _table("chmod 90 -, fchmodat 268 53, utime 132 -, utimes 235 -")
+# Attributes of files, which no file system here has.
+UNSUPPORTED = _table(
+    """
+    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, getxattr 191 8, lgetxattr 192 9, fgetxattr 193 10,
+    listxattr 194 11, llistxattr 195 12, flistxattr 196 13
     """
 )
 # Allowed for some arguments only.
@@ -110,7 +121,7 @@ WITH_CONDITIONS = _table(
     """
     clock_gettime 228 113, clock_getres 229 114, open 2 -, openat 257 56, openat2 437 437, socket 41 198,
     socketpair 53 199, sendto 44 206, recvfrom 45 207, getsockopt 55 209, close_range 436 436, ioctl 16 29,
-    fcntl 72 25, prlimit64 302 261, prctl 157 167, clone 56 220, clone3 435 435, exit 60 93
+    fcntl 72 25, prlimit64 302 261, prctl 157 167, clone 56 220, clone3 435 435, exit 60 93, utimensat 280 88
     """
 )
 # What a zygote still does after it is confined, and its children may not.
@@ -155,6 +166,9 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
     changing = _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)
     rules += [_for_call(numbers, changing) for numbers in CHANGING_FILES.values()]
+    own = _ALLOW_IT if isolation.has_scratch else _fail(errno.EPERM)
+    rules += [_for_call(numbers, own) for numbers in OWN_FILES.values()]
+    rules += [_for_call(numbers, _fail(errno.ENOTSUP)) for numbers in UNSUPPORTED.values()]
     rules += [
         *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
         _rule("open", _opening(isolation, flags=1)),
@@ -171,6 +185,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
         _rule("close_range", _allow_values(2, (0, _CLOSE_ON_EXEC))),
         _rule("clone", _cloning(asks)),
         _rule("clone3", _fail(errno.ENOSYS)),  # its flags lie in memory; the C library falls back to clone
+        _rule("utimensat", (_not_null(1) + _only_values(3, (0, _NOFOLLOW)) + own)),
         _rule("exit", _instruction(_RETURN, _ASK if asks else _ALLOW)),
     ]
     rules += [_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")]
@@ -298,6 +313,13 @@ def _allow_values(argument: int, values: tuple[int, ...]) -> bytes:
 
 def _allow_up_to(argument: int, value: int) -> bytes:
     return _load_argument(argument) + _instruction(_JUMP_GREATER, value, 0, 1) + _fail(errno.EINVAL) + _ALLOW_IT
+
+
+def _not_null(argument: int) -> bytes:
+    """Denies the call when a pointer is null; else what follows decides."""
+    low, high = (_load_argument(argument, high=high) for high in (False, True))
+    is_set = _instruction(_JUMP_EQUAL, 0, 0, len(high) // 8 + 2)
+    return low + is_set + high + _instruction(_JUMP_EQUAL, 0, 0, 1) + _fail(errno.EPERM)
 
 
 def _allow_null(argument: int) -> bytes:

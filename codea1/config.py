@@ -109,6 +109,7 @@ def _game() -> ConfigDict:
     c.num_solutions = 8  # M: solutions per question
     c.num_suites = 8  # N: suites per solution
     c.num_tests = 8  # K: tests asked for in a suite
+    c.assert_forms = "equality"  # that are tests: `f(x) == v` alone, or "all" that state a value, such as `not f(x)`
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
     c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure
     c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
@@ -366,6 +367,7 @@ CHOICES = {
     "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b"))),
     "{player}.surrogate": ("ppo", "gspo", "cispo"),
     "{player}.thinking": ("", "off", "on"),
+    "game.assert_forms": ("equality", "all"),
 }
 
 
@@ -460,7 +462,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
-    *("code.thinking", "test.thinking"),
+    *("code.thinking", "test.thinking", "game.assert_forms"),
 )
 
 

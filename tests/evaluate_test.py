@@ -38,7 +38,7 @@ REFUSED = {
     (COMPLETIONS, OUTPUT, CODE, "--best_of"): "--best_of needs a Test LLM: give --test_model.",
     (COMPLETIONS, OUTPUT, CODE, "--test_model=m"): "--test_model: only with --best_of.",
     (COMPLETIONS, OUTPUT, CODE, "--norounds"): "--rounds: only with a benchmark of the Test LLM.",
-    (COMPLETIONS, OUTPUT, CODE, "--num_tests=4"): "--num_tests: only with --best_of.",
+    (COMPLETIONS, OUTPUT, CODE, "--num_tests=4"): "--num_tests: only with --best_of or --suites.",
     (RUN, ULT, "--num_tests=4"): "--num_tests: only with --rounds=false.",
     (COMPLETIONS, OUTPUT, CODE, "--samples=1", "--temperature=0", "--top_p=1"): (
         "--samples, --temperature, --top_p: only without --completions."

@@ -23,6 +23,22 @@ def read(*lines: str) -> list[tuple[str | None, str]]:
     return [(item.test and item.test.text, item.rejection) for item in suite.asserts]
 
 
+def test_forms_that_people_write_count_where_a_config_says_so():
+    lines = ["assert f(1)", "assert not f(2)", "r = f(3)", "assert r == 4", "assert 5 == f(4)", "assert f(0) is None"]
+    lines += ["r = f([6])", "r.append(7)", "assert r == [7]"]  # what r is by then is not known
+    strict, wide = (parse_suite(fenced(*lines), "f", all_forms=forms).asserts for forms in (False, True))
+    assert [item.test for item in strict] == [None] * 6
+    assert [item.test and item.test.text for item in wide] == [
+        "assert f(1) == True",
+        "assert f(2) == False",
+        "assert f(3) == 4",
+        "assert f(4) == 5",
+        "assert f(0) == None",
+        None,
+    ]
+    assert [item.source for item in wide] == [line for line in lines if line.startswith("assert")]
+
+
 @pytest.mark.parametrize(
     ("thought", "answered"),
     [

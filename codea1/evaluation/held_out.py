@@ -48,6 +48,7 @@ class HeldOut:
     samples: int  # solutions per question at temperature 1
     shown_mutants: int  # programs per question that the Test LLM is asked to break
     purpose: str  # names the random stream
+    all_forms: bool = False  # see `codea1.game.methods.Rules`
 
     @classmethod
     def of_config(
@@ -62,6 +63,7 @@ class HeldOut:
             samples=samples,
             shown_mutants=config.validation.shown_mutants,
             purpose=split,
+            all_forms=rules.all_forms,
         )
 
 
@@ -207,7 +209,8 @@ def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple
     for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
         question, program, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
-        suites[sample.question_id, sample.index] = (question, program, parse_suite(text, question.entry_point))
+        parsed = parse_suite(text, question.entry_point, all_forms=held_out.all_forms)
+        suites[sample.question_id, sample.index] = (question, program, parsed)
     return list(suites.values())
 
 

@@ -73,12 +73,13 @@ def extract_python_block(answer: str) -> ExtractedProgram:
     return ExtractedProgram((block if closed else answer).strip("\n"), bool(closed))
 
 
-def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
+def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> ParsedSuite:
     """Reads the asserts of all closed ```python blocks; without a block, those lines that start with `assert`.
 
     Thoughts are no part of the answer.
     In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
-    where it is a bare argument of the call. Without a block each line stands alone.
+    where it is a bare argument of the call. Without a block each line stands alone. With `all_forms` those of
+    `read_fixed_tests` count, besides `f(x) == v`.
     """
     answer = without_thoughts(answer)
     fenced, statements = _statements(answer[:MAX_SUITE_CHARS])
@@ -86,7 +87,7 @@ def parse_suite(answer: str, entry_point: str) -> ParsedSuite:
     budget = Budget()
     asserts: list[ParsedAssert] = []
     for statement in statements:
-        asserts += read_statement(statement, entry_point, inlined, budget, fenced=fenced)
+        asserts += read_statement(statement, entry_point, inlined, budget, fenced=fenced, all_forms=all_forms)
         if len(asserts) >= MAX_ASSERTS:
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)

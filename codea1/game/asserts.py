@@ -137,13 +137,19 @@ def read_fixed_tests(body: Iterable[ast.stmt], entry_point: str) -> list[CallTes
             stated = ast.Assert(_as_comparison(node.test, entry_point, inlined))
             parsed = _read_assert(stated, "", entry_point, inlined, budget, fenced=True)
             tests.append(parsed.test or Rejected(parsed.rejection))
-        elif not _is_simple_assignment(node):
-            inlined.clear()
-        elif isinstance(node.value, ast.Call):
-            inlined[node.targets[0].id] = _with_arguments(node.value, inlined)
         else:
-            inlined[node.targets[0].id] = node.value
+            _follow(node, inlined)
     return tests
+
+
+def _follow(node: ast.stmt, inlined: Inlined) -> None:
+    """Remembers what a simple assignment names, a call with its arguments as they are; other statements end that."""
+    if not _is_simple_assignment(node):
+        inlined.clear()
+    elif isinstance(node.value, ast.Call):
+        inlined[node.targets[0].id] = _with_arguments(node.value, inlined)
+    else:
+        inlined[node.targets[0].id] = node.value
 
 
 def _with_arguments(call: ast.Call, inlined: Inlined) -> ast.Call:
@@ -184,7 +190,7 @@ def _as_comparison(test: ast.expr, entry_point: str, inlined: Inlined) -> ast.ex
 
 
 def read_statement(
-    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
+    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool, all_forms: bool = False
 ) -> list[ParsedAssert]:
     """Reads the asserts of one statement (several when joined by semicolons) and remembers its simple assignments.
 
@@ -195,6 +201,7 @@ def read_statement(
       budget: of the suite; once it is spent, operands are refused.
       fenced: the statement stood in a code block, where the reference's extraction drops what is not
         `assert <call> <operator> ...` instead of counting it.
+      all_forms: the forms of `read_fixed_tests` count too.
     """
     statement = statement.strip()
     try:
@@ -205,11 +212,14 @@ def read_statement(
         return [ParsedAssert(statement[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
     asserts = []
     for node in body:
-        if _is_simple_assignment(node):
-            inlined[node.targets[0].id] = node.value
-        elif isinstance(node, ast.Assert):
+        if isinstance(node, ast.Assert):
             source = statement if len(body) == 1 else _unparse(node, statement)
-            asserts.append(_read_assert(node, source, entry_point, inlined, budget, fenced=fenced))
+            stated = ast.Assert(_as_comparison(node.test, entry_point, inlined)) if all_forms else node
+            asserts.append(_read_assert(stated, source, entry_point, inlined, budget, fenced=fenced))
+        elif all_forms:
+            _follow(node, inlined)
+        elif _is_simple_assignment(node):
+            inlined[node.targets[0].id] = node.value
     return asserts
 
 

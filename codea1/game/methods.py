@@ -80,6 +80,7 @@ class Rules:
     num_solutions: int  # M
     num_suites: int  # N
     num_tests: int  # K: asserts asked for in a suite
+    all_forms: bool  # of asserts that state a value count, not `f(x) == v` alone
     history_size: int  # tests of the Mistake Book replayed per question; 0 without a book
     trained_solutions: int  # solutions per question whose suites train the Test LLM
     selection: Callable[[SuiteGroup], float]  # that score highest
@@ -116,6 +117,7 @@ def game_rules(config: ConfigDict) -> Rules:
         num_solutions=game.num_solutions,
         num_suites=game.num_suites,
         num_tests=game.num_tests,
+        all_forms=game.assert_forms == "all",
         history_size=game.history_size if has_book else 0,
         trained_solutions=game.trained_solutions,
         selection=SELECTIONS[game.selection],

@@ -196,7 +196,8 @@ class Step:
                 m, n = divmod(sample.index, rules.num_suites)
                 record, solution = asked[sample.question_id, m]
                 id = record.question.id
-                solution.suites.append(SuiteRecord(n, answer, parse_suite(answer.text, record.question.entry_point)))
+                parsed = parse_suite(answer.text, record.question.entry_point, all_forms=rules.all_forms)
+                solution.suites.append(SuiteRecord(n, answer, parsed))
                 if len(solution.suites) < rules.num_suites:
                     continue
                 solution.suites.sort(key=lambda suite: suite.index)

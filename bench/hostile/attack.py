@@ -1,4 +1,7 @@
-"""`python -m bench.hostile.attack LEVEL`: runs every program at one level of isolation and prints the reports as JSON.
+"""`python -m bench.hostile.attack LEVEL FORM`: runs every program at one level and prints the reports as JSON.
+
+FORM is what is called: the function of a program, a method that calls it, or the whole program, which reads its argument
+and prints the answer.
 
 Standard library only, so that any user's Python can run it.
 """
@@ -18,15 +21,22 @@ from pathlib import Path
 import codea1
 from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
 from bench.sandbox import Call, CallTest, descendants
+from codea1.game.question import Question
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
+from codea1.values.entry_points import STDOUT
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
 AT_ONCE = 12  # programs
 CALL = Call(encode_exact(((3,), {})))
+FORMS = {  # entry point, argument, what makes such a program of one that defines f, and an answer as it gives it
+    "function": ("f", 3, "{}", lambda answer: answer),
+    "method": ("Solution().f", 3, "{}\nclass Solution:\n    def f(self, x): return f(x)\n", lambda answer: answer),
+    "stdout": (STDOUT, "3\n", "{}\nprint(f(int(input())))\n", str),
+}
 OUTSIDE = ["/tmp/codea1-hostile", "/dev/shm/codea1-hostile", "/var/tmp/codea1-hostile"]
 
 # Judged after the programs: what it sees must be as if nothing had run before it.
@@ -138,7 +148,9 @@ class Neighbourhood:
 class Attacker:
     """A pool in which programs run a few at a time, beside an honest one."""
 
-    def __init__(self, level: str, neighbourhood: Neighbourhood) -> None:
+    def __init__(self, level: str, form: str, neighbourhood: Neighbourhood) -> None:
+        self.entry_point, argument, self.form, self.answer = FORMS[form]
+        self.call = Call(encode_exact(((argument,), {})), self.entry_point)
         self.pool = SandboxPool(AT_ONCE + 1, LIMITS, level)
         self.neighbourhood = neighbourhood
         for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there
@@ -152,7 +164,9 @@ class Attacker:
         attacks = {}
         for name, source in programs:
             answer = secret if name.startswith("forging") else 4
-            attacks[name] = grader.grade(self.neighbourhood.filled_in(source), [CallTest(CALL, encode_exact(answer))])
+            question = Question("q", None, "", "", "", self.entry_point)
+            program = question.module(self.form.replace("{}", self.neighbourhood.filled_in(source), 1))
+            attacks[name] = grader.grade(program, [CallTest(self.call, encode_exact(self.answer(answer)))])
         beside = grader.grade(BYSTANDER, [CallTest(CALL, encode_exact(4))]).result(120)
         gradings = {name: attack.result(120) for name, attack in attacks.items()}
         clean = grader.grade(CLEAN, [CallTest(CALL, encode_exact(4))]).result(120)
@@ -181,7 +195,7 @@ class Attacker:
         }
 
 
-def attack_all(level: str) -> dict[str, object]:
+def attack_all(level: str, form: str) -> dict[str, object]:
     """{"programs": {name: report}, "reached": the sockets that heard from someone}"""
     os.environ["TRAINER_SECRET"] = f"secret-{os.urandom(8).hex()}"
     has_numpy = importlib.util.find_spec("numpy") is not None
@@ -189,7 +203,7 @@ def attack_all(level: str) -> dict[str, object]:
     reports: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         neighbourhood = Neighbourhood(Path(folder))
-        attacker = Attacker(level, neighbourhood)
+        attacker = Attacker(level, form, neighbourhood)
         for start in range(0, len(programs), AT_ONCE):
             reports |= attacker.attack(programs[start : start + AT_ONCE])
         attacker.pool.close()
@@ -197,4 +211,4 @@ def attack_all(level: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    json.dump(attack_all(sys.argv[1]), sys.stdout)
+    json.dump(attack_all(*sys.argv[1:]), sys.stdout)

@@ -141,9 +141,7 @@ def _check_definition(program: str, entry_point: str) -> None:
         raise ValueError("its ground truth does not parse as Python")
     if method := class_and_method(entry_point):
         owners = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == method[0]]
-        if not any(
-            isinstance(node, ast.FunctionDef) and node.name == method[1] for each in owners for node in each.body
-        ):
+        if method[1] not in {each.name for owner in owners for each in _functions(owner)}:
             raise ValueError(f"its ground truth does not define {entry_point}")
 
 
@@ -216,7 +214,7 @@ def _called_by_check(check_script: str) -> list[str]:
     return [name for name in called if name in parameters or name not in own]
 
 
-def _functions(tree: ast.Module | None) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _functions(tree: ast.Module | ast.ClassDef | None) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     body = tree.body if tree is not None else []
     return [node for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 

@@ -28,7 +28,7 @@ from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Awaiting, every, start
+from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
@@ -149,7 +149,7 @@ def _run(question: Question, grader: Grader) -> Awaiting[_Ran]:
     passes = yield from _passes_check(question, truth, grader)
     exposed = []
     for mutant in map(question.module, question.mutants):
-        (grading,) = yield from every([grader.grade(mutant, tests)])
+        grading = yield grader.grade(mutant, tests)
         fails = Verdict.INFRA not in grading.verdicts and any(each is not Verdict.PASS for each in grading.verdicts)
         exposed.append(fails or (passes is True and (yield from _passes_check(question, mutant, grader)) is False))
     return _Ran(answers, passes, exposed)

@@ -57,6 +57,7 @@ def read_signature(program: str, entry_point: str) -> Signature:
         return AS_WRITTEN
 
 
+@lru_cache(maxsize=4096)
 def node_kinds(program: str, entry_point: str) -> tuple[dict[str, str], str]:
     """Returns which parameters of a method are linked lists and trees, and its answer: see `sandbox.child.entries`.
 

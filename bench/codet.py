@@ -38,27 +38,27 @@ def asserts(sample: str, entry_point: str) -> Iterator[str]:
 
 def main(code: str, tests: str, tasks: str, out: str) -> None:
     warnings.simplefilter("ignore", SyntaxWarning)
-    by_signature = {}
-    for _, row in file_rows(tasks):
-        by_signature[row["entry_point"]] = row["task_id"]
+    by_opening = {opening(row["prompt"]): row["task_id"] for _, row in file_rows(tasks)}
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "completions.jsonl").open("w") as written:
         for _, row in file_rows(code):
-            task = by_signature[entry_point_of(row["prompt"])]
+            task = by_opening[opening(row["prompt"])]
             for sample in row["samples"]:
                 written.write(json.dumps({"task_id": task, "solution": row["prompt"] + cut(sample)}) + "\n")
     with (folder / "suites.jsonl").open("w") as written:
         for _, row in file_rows(tests):
-            name = entry_point_of(row["prompt"])
+            name = opening(row["prompt"])[0].removeprefix("def ").partition("(")[0]
             for sample in row["samples"]:
                 found = list(asserts(sample, name))
-                written.write(json.dumps({"task_id": by_signature[name], "tests": found}) + "\n")
+                written.write(json.dumps({"task_id": by_opening[opening(row["prompt"])], "tests": found}) + "\n")
 
 
-def entry_point_of(prompt: str) -> str:
-    """Returns the last function that a prompt begins."""
-    return [line for line in prompt.splitlines() if line.startswith("def ")][-1].removeprefix("def ").partition("(")[0]
+def opening(prompt: str) -> tuple[str, str]:
+    """Returns the first line of the last function that a prompt begins, and the line after it."""
+    lines = prompt.splitlines()
+    last = max(number for number, line in enumerate(lines) if line.startswith("def "))
+    return lines[last], lines[last + 1].strip()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 
 from codea1.evaluation import best_of_n, evaluation, programs
 from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.evaluation.best_of_n import chosen, count_passes, stated_tests, suites
+from codea1.evaluation.best_of_n import chosen, count_passes, different_tests, suites
 from codea1.evaluation.evalplus import CheckScripts, EvalPlus
 from codea1.evaluation.evaluation import Attempt, EvaluationFolder
 from codea1.evaluation.programs import FILES, evaluate_code
@@ -403,11 +403,11 @@ def test_the_first_of_equally_good_programs_is_chosen():
 
 def test_stated_answers_are_taken_at_their_word():
     texts = ["assert f(1) == 2\nassert f(1) == 3\nassert f(5) == 6", "assert f(1) == 2\nassert g(1) == 1", "nothing"]
-    assert [test.text for test in stated_tests(texts, "f", 2)] == ["assert f(1) == 2", "assert f(1) == 3"]
+    assert [test.text for test in different_tests(texts, "f", 2)] == ["assert f(1) == 2", "assert f(1) == 3"]
 
 
 def test_tests_are_counted_per_program():
-    tests = stated_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
+    tests = different_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
     programs = [RIGHT, WRONG, "", "def f(x): return 2"]
     with SandboxPool(2, isolation="auto") as pool:
         assert start(count_passes(programs, tests, Grader(pool))).result(60) == [1, 1, 0, 2]

@@ -116,7 +116,8 @@ def converted(
             raise BadInput(f"{where}: question {read.id} comes twice.")
         ids.add(read.id)
         words = " ".join(read.problem.lower().split())
-        reason = REPEATED if words in asked else NEAR_DUPLICATE if _is_near(evaluations, read) else ""
+        is_near = evaluations.of(read.description, read.ground_truth) is not None
+        reason = REPEATED if words in asked else NEAR_DUPLICATE if is_near else ""
         asked.add(words)
         if reason:
             result.left_out.append(LeftOut(where, read.id, reason))
@@ -127,10 +128,6 @@ def converted(
     while running:
         _take(result, format, *running.popleft())
     return result
-
-
-def _is_near(evaluations: NearDuplicates, question: Question) -> bool:
-    return evaluations.of(question.description, question.ground_truth) is not None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A training set with the columns of the official Code-A1 file, made of the rows of KodCode-V1.
+"""Rows of KodCode-V1 as training questions; see `codea1.data.conversion`.
 
 A row of huggingface.co/datasets/KodCode/KodCode-V1 brings a question, a solution, a pytest file that imports it, and
 the share of GPT-4o's trials that passed their own tests. The paper trains on the hard ones, less than a third, that ask

@@ -74,7 +74,7 @@ class ChatTokenizer:
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
         asked = self.encode_chat([{"role": "user", "content": "?"}])
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
-        self._begun = THOUGHT_BEGINS if self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS) else ""
+        self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a piece of text, with nothing added."""
@@ -99,7 +99,8 @@ class ChatTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
-        return self._begun + self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return THOUGHT_BEGINS + text if self.begins_thoughts else text
 
     def transcript(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens as a chat is written down, special tokens included."""

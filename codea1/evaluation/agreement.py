@@ -35,7 +35,7 @@ from codea1.game.calls import CallTest
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
-from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import answers_equal
 from codea1.values.verdict import Verdict
@@ -212,8 +212,9 @@ def _run(
         answer.usable and answers_equal(answer.value, test.expected)
         for test, answer in zip(tests, answers, strict=True)
     ]
-    if lost := next((grading.lost for grading in gradings if grading.lost), ""):
-        return Judged({}, [lost])
+    lost = [LOST for answer in answers if answer.reason == "infra"] + [each.lost for each in gradings if each.lost]
+    if lost:
+        return Judged({}, lost[:1])
     shape, times = (len(attempts), len(tests)), np.array([suite[test] for test in tests], int)
     scores = {
         f"{prefix}{name}": None if math.isnan(score) else score

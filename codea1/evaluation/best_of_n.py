@@ -112,7 +112,7 @@ def suites(
         yield keys[sample.question_id], policy.tokenizer.decode(sample.token_ids)
 
 
-def stated_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
+def different_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
     """Returns the different tests that suites state, the first `num_tests` asserts of each."""
     parsed = [parse_suite(text, entry_point).asserts[:num_tests] for text in texts]
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
@@ -138,7 +138,7 @@ def _judged(
     for question in questions:
         own = attempts[question.id]
         written = [texts[attempt.key] for attempt in own if attempt.key in texts]
-        tests = stated_tests(written, question.entry_point, num_tests)
+        tests = different_tests(written, question.entry_point, num_tests)
         programs = [question.module(attempt.program) for attempt in own]
         running.append((own, len(tests), start(count_passes(programs, tests, grader))))
     for own, count, future in running:

@@ -31,7 +31,7 @@ class Policy:
         """Loads the tokenizer; `functions` are those of `role`, "code" or "test", in `config`."""
         self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model, config[role].thinking)
         self.max_prompt_length: int = config[role].max_prompt_length
-        self.thinks: bool = config[role].thinking == "on"
+        self.thinks: bool = config[role].thinking == "on" or self.tokenizer.begins_thoughts
         self._params, self._engine = params, functions.engine
 
     def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:

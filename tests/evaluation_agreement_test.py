@@ -5,6 +5,8 @@ import math
 import re
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.evaluation.agreement import Crossing, given_suites
+from codea1.evaluation.agreement import Crossing, _run, given_suites
+from codea1.evaluation.evaluation import Attempt
 from codea1.game.answers import stated_tests
-from codea1.game.asserts import Rejected
+from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import start
+from codea1.sandbox.host.grading import LOST, Grading, GroundTruthAnswer
+from codea1.values.verdict import Verdict
 from tests.conftest import ROOT
 from tests.evalplus_files import humaneval_row, write_rows
 
@@ -98,6 +104,28 @@ def test_forms_that_people_write_are_read_in_an_answer():
         "operator >",
     ]
     assert stated_tests("so:\nassert f(1) == 2\nnot assert", "f")[0].text == "assert f(1) == 2"
+
+
+class Loses:
+    """A grader whose sandbox fails on the ground truth."""
+
+    def ground_truth(self, program: str, calls: list) -> Future:
+        return self._done([GroundTruthAnswer(False, b"", "infra", 0.0) for _ in calls])
+
+    def grade(self, program: str, tests: list) -> Future:
+        return self._done(Grading(True, [Verdict.PASS for _ in tests], ["" for _ in tests], 0.0))
+
+    def _done(self, result: object) -> Future:
+        future: Future = Future()
+        future.set_result(result)
+        return future
+
+
+def test_a_question_whose_ground_truth_was_lost_has_no_scores():
+    suite = Counter([parse_assert("assert f(1) == 2", "f")])
+    asked = _run(QUESTIONS[0], [Attempt("HumanEval/0", 0, "x")], {"": np.array([True])}, suite, Loses())
+    judged = start(asked).result()
+    assert (judged.rows, judged.reasons) == ({}, [LOST])
 
 
 QUESTIONS = [Question("HumanEval/0", None, "", "", "def f(x):\n    return x + 1", "f")]

@@ -1,19 +1,20 @@
 """One mesh, logical axis names, and the two tables that map names to mesh axes.
 
 Parameters and activations name their dimensions ("embed", "heads", "batch"); a table says which mesh axis cuts each.
-Training cuts weights over `fsdp` and `tensor`; rollout weights drop `fsdp`, so publishing them is a pure all-gather.
-The tables differ in the weights' "embed" alone, which no activation carries: activations need no choice of table.
+Weights at rest are cut over `fsdp` and `tensor` by TRAIN_RULES. At their use in training, and for generation, they drop
+`fsdp`, a pure all-gather: they are then laid out as activations are, by ACTIVATION_RULES. The tables differ in "embed"
+alone, which no activation carries.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 from jax.experimental import mesh_utils, multihost_utils
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
@@ -32,9 +33,9 @@ ACTIVATION_RULES: AxisRules = {
     "layers": None,
     "head_dim": None,
     "norm": None,
+    "embed": None,
 }
 TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": "fsdp"}
-ROLLOUT_RULES: AxisRules = {**ACTIVATION_RULES, "embed": None}
 
 
 def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -105,19 +106,46 @@ def laid_out(arrays: Any, shardings: Any) -> Any:
     )
 
 
-def constrain(x: jax.Array, *axes: str | None) -> jax.Array:
-    """Pins the layout of an activation (or of a weight at its use) by the names of its dimensions.
+def constrain(x: jax.Array, *axes: str | None, rules: AxisRules = ACTIVATION_RULES) -> jax.Array:
+    """Pins the layout of an activation, or of a weight at its use, by the names of its dimensions.
 
     The mesh is the one of `jax.set_mesh`, or else that of `x`. Only where there is neither, on a single
     device, does this do nothing.
     """
-    spec = partition_spec(axes, ACTIVATION_RULES)
+    spec = partition_spec(axes, rules)
     if len(axes) != x.ndim:
         raise ValueError(f"{len(axes)} axis names for an array of {x.ndim} dimensions: {axes}")
-    if not jax.sharding.get_abstract_mesh().empty:
-        return jax.lax.with_sharding_constraint(x, spec)
-    mesh = jax.typeof(x).sharding.mesh
+    mesh = mesh_of(x)
     return x if mesh.empty else jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+def mesh_of(x: jax.Array) -> AbstractMesh | Mesh:
+    """Returns the mesh of `jax.set_mesh`, or else that of `x`; it is empty on a single device without either."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.typeof(x).sharding.mesh if mesh.empty else mesh
+
+
+def on_each_device(
+    function: Callable[..., jax.Array],
+    inputs: Sequence[Sequence[str | None]],
+    output: Sequence[str | None],
+    output_rules: AxisRules = ACTIVATION_RULES,
+) -> Callable[..., jax.Array]:
+    """Wraps a function of activations such that every device computes it on its own parts of them.
+
+    `inputs` and `output` name the dimensions of the arrays, as `constrain` takes them; the mesh is found as there.
+    """
+
+    def mapped(*arrays: jax.Array) -> jax.Array:
+        mesh = mesh_of(arrays[0])
+        if mesh.empty:
+            return function(*arrays)
+        in_specs = tuple(partition_spec(axes, ACTIVATION_RULES) for axes in inputs)
+        out_specs = partition_spec(output, output_rules)
+        # Pallas kernels do not declare how their results vary over the mesh, so that is not checked.
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)(*arrays)
+
+    return mapped
 
 
 def to_host(tree: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,6 +100,26 @@ def test_a_shipped_config_compiles_with_the_memory_that_the_docs_name(name):
     report = reports.report(name, config, topology(config.mesh.topology), cache, "largest")
     (summary,) = reports.markdown([report]).split("| config |")[1].splitlines()[2:3]
     assert summary in (ROOT / "docs" / "pods_compiled.md").read_text()
+
+
+@needs_libtpu
+def test_no_token_is_written_by_a_loop_and_no_weight_multiplied_in_windows():
+    """What XLA for TPU made of a published shape until its scatter and its gathers were written out."""
+    config = dict(shipped_configs())["code_a1:size=0.5b,topology=v5e-8"]
+    for player in (config.code, config.test):
+        player.max_prompt_length = player.max_response_length = 512
+        player.prompt_lengths = player.row_lengths = ()
+        player.micro_batch_size = 8
+    mesh = device_mesh(config, topology("v5e-8").devices)
+    last = {job.function.kind: job.function for job in plan(config, mesh, models(config)).jobs}
+    decode, update = (last[kind].lower().compile().as_text() for kind in ("decode", "accumulate"))
+    assert decode.count(" while(") == 2  # over tokens and over layers
+    assert " scatter(" in decode
+    assert "windowed_dot_general" not in update
+    assert "collective-permute" not in update
+    summed = [line for line in update.splitlines() if re.search(r" (all-reduce|reduce-scatter)(-start)?\(", line)]
+    assert summed
+    assert not [line for line in summed if "bf16" in line.partition("(%")[0]]
 
 
 @needs_libtpu

@@ -43,7 +43,7 @@ def _table(model: Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str
     shapes = flatten_dict(nnx.to_pure_dict(abstract), sep=".")
     train, rollout = (
         flatten_dict(sharding.param_shardings(abstract, mesh, rules), sep=".")
-        for rules in (sharding.TRAIN_RULES, sharding.ROLLOUT_RULES)
+        for rules in (sharding.TRAIN_RULES, sharding.ACTIVATION_RULES)
     )
 
     def one(name: str) -> str:

@@ -38,7 +38,7 @@ SPECS = {  # parameter: (training, rollout)
     "layers.mlp.up_kernel": (P(None, "fsdp", "tensor"), P(None, None, "tensor")),
     "layers.mlp.down_kernel": (P(None, "tensor", "fsdp"), P(None, "tensor", None)),
 }
-RULES = {"train": sharding.TRAIN_RULES, "rollout": sharding.ROLLOUT_RULES}
+RULES = {"train": sharding.TRAIN_RULES, "rollout": sharding.ACTIVATION_RULES}
 
 mesh = sharding.make_mesh(1, 4, 2)
 graphdef, abstract = qwen2.abstract(CONFIG)
@@ -138,8 +138,8 @@ def test_constrain_refuses_names_it_cannot_place():
     with jax.set_mesh(mesh):
         with pytest.raises(ValueError, match="1 axis names for an array of 2 dimensions"):
             sharding.constrain(jnp.ones((8, 4)), "batch")
-        with pytest.raises(KeyError, match="embed"):
-            sharding.constrain(jnp.ones((8, 4)), "batch", "embed")
+        with pytest.raises(KeyError, match="time"):
+            sharding.constrain(jnp.ones((8, 4)), "batch", "time")
 
 
 def test_splash_attention_stays_on_its_device_and_equals_dense():

@@ -1,8 +1,7 @@
-"""Compiles one function for a TPU and reads its memory and collectives; a folder keeps the results."""
+"""Compiles one function for a TPU and reads its memory, collectives and cost; a folder keeps the results."""
 
 import hashlib
 import json
-import math
 import os
 import re
 import time
@@ -13,11 +12,12 @@ from typing import Any, Self
 
 import jax
 
+from codea1.aot.cost import Cost, array_bytes, costs
+
 _INSTRUCTION = re.compile(
     r"= (?P<result>.+?) (?P<kind>all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
     r"(?P<start>-start)?\(.*?channel_id=(?P<channel>\d+)"
 )
-_ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)[a-z0-9]*)\[([\d,]*)\]")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # "Used 20.00G of 15.75G hbm", and "the total memory required for HLO temporaries (20.00G) exceeds available HBM".
 _OUT_OF_MEMORY = re.compile(r"(?:Used |total memory required for [\w ]+\()([\d.]+)([KMG]?)")
@@ -33,7 +33,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class CompilerResult:
-    """Memory and collectives of a compiled function; bytes are of one chip."""
+    """Memory, collectives and cost of a compiled function; bytes are of one chip."""
 
     argument_bytes: int
     output_bytes: int
@@ -41,6 +41,8 @@ class CompilerResult:
     temporary_bytes: int
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
+    cost: Cost  # of a call; a loop of an unknown number of turns, which decoding is, makes one
+    turn: Cost  # of each further turn of it
     refusal: str = ""  # the compiler's message where the function alone does not fit
 
     @property
@@ -52,7 +54,8 @@ class CompilerResult:
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the result of which `content` is the `dataclasses.asdict`."""
         found = {kind: Collectives(**each) for kind, each in content["collectives"].items()}
-        return cls(**content | {"collectives": found})
+        cost, turn = (Cost(**content[name]) for name in ("cost", "turn"))
+        return cls(**content | {"collectives": found, "cost": cost, "turn": turn})
 
 
 class ResultCache:
@@ -79,7 +82,7 @@ class ResultCache:
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
     """Returns a digest of all that decides the result: the function, the chips it is for, the compiler, its form."""
     compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
-    form = [field.name for each in (CompilerResult, Collectives) for field in fields(each)]
+    form = [field.name for each in (CompilerResult, Collectives, Cost) for field in fields(each)]
     return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler, *form]).encode()).hexdigest()[:24]
 
 
@@ -95,15 +98,18 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
         size = _OUT_OF_MEMORY.search(message)
         needed = int(float(size[1]) * _UNITS[size[2]]) if size else 0
         seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
-        return CompilerResult(0, 0, 0, needed, {}, seconds, refusal)
-    memory = compiled.memory_analysis()
+        return CompilerResult(0, 0, 0, needed, {}, seconds, Cost(), Cost(), refusal)
+    memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    cost, turn = costs(hlo)
     return CompilerResult(
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
         aliased_bytes=memory.alias_size_in_bytes,
         temporary_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
-        collectives=collectives(compiled.as_text()),
+        collectives=collectives(hlo),
         seconds=time.monotonic() - started,
+        cost=cost,
+        turn=turn,
     )
 
 
@@ -115,7 +121,7 @@ def collectives(hlo: str) -> dict[str, Collectives]:
     """
     largest: dict[tuple[str, str], int] = {}  # by kind and channel
     for match in filter(None, map(_INSTRUCTION.search, hlo.splitlines())):
-        arrays = [_bytes(array) for array in _ARRAY.finditer(match["result"])]
+        arrays = array_bytes(match["result"])
         # What starts a collective returns its operand and bookkeeping beside the result.
         size = max(arrays, default=0) if match["start"] else sum(arrays)
         key = match["kind"], match["channel"]
@@ -123,8 +129,3 @@ def collectives(hlo: str) -> dict[str, Collectives]:
     kinds = sorted({kind for kind, _ in largest})
     sizes = {kind: [size for (of, _), size in largest.items() if of == kind] for kind in kinds}
     return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}
-
-
-def _bytes(array: re.Match) -> int:
-    bits = int(array[2]) if array[2] else 8
-    return math.prod(int(size) for size in filter(None, array[3].split(","))) * bits // 8

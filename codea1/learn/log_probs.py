@@ -1,13 +1,13 @@
 """Log-probabilities and entropies of given tokens, never holding logits [B, T, V] at once.
 
 The vocabulary makes logits the largest array of an update, so they exist for one chunk of time at a time and
-are computed again in the backward pass instead of being stored.
+are computed again in the backward pass instead of being stored. That pass is written out: a chunk's logits become its
+gradient, two products follow, and the head's gradient is added up in float32 and crosses the devices once.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,52 +16,115 @@ from jax.sharding import Mesh, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
 from codea1.models.qwen2 import Params, logits
-from codea1.sharding import ACTIVATION_RULES
+from codea1.sharding import ACTIVATION_RULES, TRAIN_RULES, mesh_of
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def token_log_probs(
-    logits_of: Callable[[jax.Array], jax.Array],
+    head_VD: jax.Array,
     hidden_BTD: jax.Array,
     tokens_BT: jax.Array,
     temperature: jax.Array | float,
     chunk_length: int,
+    gathered_over: str | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns float32 log-probabilities of `tokens_BT` and entropies (nats) of their distributions, both [B, T].
 
-    The value at t concerns tokens[b, t] under softmax(logits_of(hidden[b, t - 1]) / temperature); at t = 0, which
-    nothing predicts, both are 0. `logits_of` maps hidden states [B, C, D] to logits [B, C, V] and sees at most
-    `chunk_length` (C) positions of each row at once.
+    The value at t concerns tokens[b, t] under softmax(hidden[b, t - 1] @ head.T / temperature); at t = 0, which
+    nothing predicts, both are 0. Differentiable in the head and the hidden states.
+
+    Args:
+      head_VD: in any dtype; it is cast to that of the hidden states.
+      hidden_BTD: final hidden states.
+      tokens_BT: int32.
+      temperature: of the softmax.
+      chunk_length: C, most positions of each row whose logits there are at once.
+      gathered_over: under `jax.shard_map`, the axis that cuts the head's D.
     """
-    batch_size, num_tokens, _ = hidden_BTD.shape
-    num_chunks = -(-(num_tokens - 1) // chunk_length)
-    chunk_length = -(-(num_tokens - 1) // num_chunks)
-    padding = num_chunks * chunk_length - (num_tokens - 1)
+    chunks = _Chunks(tokens_BT, chunk_length)
+    whole_VD = _gather(head_VD, hidden_BTD.dtype, gathered_over)
 
-    def to_chunks(x: jax.Array) -> jax.Array:
+    def score(hidden_BCD: jax.Array, targets_BC: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits_BCV = logits(whole_VD, hidden_BCD) / temperature
+        normaliser_BC = jax.nn.logsumexp(logits_BCV, axis=-1)
+        target_BC = jnp.sum(jnp.where(_is_target(logits_BCV, targets_BC), logits_BCV, 0.0), axis=-1)
+        mean_BC = jnp.sum(jnp.exp(logits_BCV - normaliser_BC[..., None]) * logits_BCV, axis=-1)
+        return target_BC - normaliser_BC, normaliser_BC - mean_BC
+
+    inputs = chunks.split(hidden_BTD[:, :-1]), chunks.split(tokens_BT[:, 1:])
+    _, scores = jax.lax.scan(lambda _, chunk: ((), score(*chunk)), (), inputs)
+    log_probs_BT, entropy_BT = (jnp.pad(chunks.join(each), ((0, 0), (1, 0))) for each in scores)
+    return log_probs_BT, entropy_BT
+
+
+def _forward(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over):
+    scores = token_log_probs(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
+    return scores, (head_VD, hidden_BTD, tokens_BT, temperature, scores[1])
+
+
+def _backward(
+    chunk_length: int, gathered_over: str | None, residuals: tuple, bars: tuple[jax.Array, jax.Array]
+) -> tuple[jax.Array, jax.Array, None, None]:
+    """Computes the gradients from those of the log-probs, a, and of the entropies H, b.
+
+    By logit z_j: a (1[j is the target] - p_j) - b p_j (log p_j + H), over the temperature.
+    """
+    head_VD, hidden_BTD, tokens_BT, temperature, entropy_BT = residuals
+    chunks, dtype = _Chunks(tokens_BT, chunk_length), hidden_BTD.dtype
+    whole_VD = _gather(head_VD, dtype, gathered_over)
+
+    def step(head_bar_VD: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        hidden_BCD, targets_BC, entropy_BC, a_BC, b_BC = chunk
+        logits_BCV = logits(whole_VD, hidden_BCD) / temperature
+        log_p_BCV = logits_BCV - jax.nn.logsumexp(logits_BCV, axis=-1, keepdims=True)
+        falls_BCV = jnp.exp(log_p_BCV) * (a_BC[..., None] + b_BC[..., None] * (log_p_BCV + entropy_BC[..., None]))
+        rises_BCV = jnp.where(_is_target(logits_BCV, targets_BC), a_BC[..., None], 0.0)
+        logits_bar_BCV = ((rises_BCV - falls_BCV) / temperature).astype(dtype)
+        logits_bar_NV = logits_bar_BCV.reshape(-1, logits_bar_BCV.shape[-1])
+        hidden_ND = hidden_BCD.reshape(len(logits_bar_NV), -1)
+        head_bar_VD += jnp.matmul(logits_bar_NV.T, hidden_ND, preferred_element_type=jnp.float32)
+        return head_bar_VD, (logits_bar_NV @ whole_VD).reshape(hidden_BCD.shape)
+
+    parts = hidden_BTD[:, :-1], *(x_BT[:, 1:] for x_BT in (tokens_BT, entropy_BT, *bars))
+    zeros_VD = jnp.zeros(whole_VD.shape, jnp.float32)
+    head_bar_VD, hidden_bar_NBCD = jax.lax.scan(step, zeros_VD, tuple(map(chunks.split, parts)))
+    if gathered_over:
+        head_bar_VD = jax.lax.psum_scatter(head_bar_VD, gathered_over, scatter_dimension=1, tiled=True)
+    hidden_bar_BTD = jnp.pad(chunks.join(hidden_bar_NBCD), ((0, 0), (0, 1), (0, 0)))
+    return head_bar_VD.astype(head_VD.dtype), hidden_bar_BTD, None, None
+
+
+token_log_probs.defvjp(_forward, _backward)
+
+
+def _gather(head_VD: jax.Array, dtype: jnp.dtype, axis: str | None) -> jax.Array:
+    head_VD = head_VD.astype(dtype)
+    return jax.lax.all_gather(head_VD, axis, axis=1, tiled=True) if axis else head_VD
+
+
+def _is_target(logits_BCV: jax.Array, targets_BC: jax.Array) -> jax.Array:
+    # A comparison instead of a gather: it stays local where the vocabulary is sharded.
+    return jnp.arange(logits_BCV.shape[-1]) == targets_BC[..., None]
+
+
+class _Chunks:
+    """How the T - 1 positions that predict a token are cut into equal chunks, the last of which is padded."""
+
+    def __init__(self, tokens_BT: jax.Array, most: int) -> None:
+        self._positions = tokens_BT.shape[1] - 1
+        self._count = -(-self._positions // most)
+        self._length = -(-self._positions // self._count)
+
+    def split(self, x: jax.Array) -> jax.Array:
+        """Returns [B, T - 1, ...] as [N, B, C, ...]."""
+        padding = self._count * self._length - self._positions
         x = jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
-        return jnp.moveaxis(x.reshape(batch_size, num_chunks, chunk_length, *x.shape[2:]), 1, 0)
+        return jnp.moveaxis(x.reshape(len(x), self._count, self._length, *x.shape[2:]), 1, 0)
 
-    @jax.checkpoint
-    def score_chunk(hidden_BCD: jax.Array, targets_BC: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return _log_probs_and_entropy(logits_of(hidden_BCD).astype(jnp.float32) / temperature, targets_BC)
-
-    chunks = (to_chunks(hidden_BTD[:, :-1]), to_chunks(tokens_BT[:, 1:]))
-    _, scores = jax.lax.scan(lambda _, chunk: ((), score_chunk(*chunk)), (), chunks)
-
-    def from_chunks(x_NBC: jax.Array) -> jax.Array:
-        x_BT = jnp.moveaxis(x_NBC, 0, 1).reshape(batch_size, num_chunks * chunk_length)
-        return jnp.pad(x_BT[:, : num_tokens - 1], ((0, 0), (1, 0)))
-
-    return from_chunks(scores[0]), from_chunks(scores[1])
-
-
-def _log_probs_and_entropy(logits_BCV: jax.Array, targets_BC: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # A comparison instead of a gather: it stays local where the vocabulary is sharded, and its gradient is no scatter.
-    is_target_BCV = jnp.arange(logits_BCV.shape[-1]) == targets_BC[..., None]
-    target_BC = jnp.sum(jnp.where(is_target_BCV, logits_BCV, 0.0), axis=-1)
-    normaliser_BC = jax.nn.logsumexp(logits_BCV, axis=-1)
-    probs_BCV = jnp.exp(logits_BCV - normaliser_BC[..., None])
-    return target_BC - normaliser_BC, normaliser_BC - jnp.sum(probs_BCV * logits_BCV, axis=-1)
+    def join(self, x: jax.Array) -> jax.Array:
+        """Returns [N, B, C, ...] as [B, T - 1, ...]."""
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(len(x), self._count * self._length, *x.shape[3:])[:, : self._positions]
 
 
 def model_log_probs(
@@ -75,35 +138,25 @@ def model_log_probs(
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     hidden_BTD, _ = model(tokens_BT, positions_BT)
 
-    def score(head_VD: jax.Array, hidden_BTD: jax.Array, tokens_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def score(
+        head_VD: jax.Array, hidden_BTD: jax.Array, tokens_BT: jax.Array, gathered_over: str | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         chunk_length = max(chunk_tokens // len(tokens_BT), 1)
-        logits_of = functools.partial(logits, head_VD)
-        return token_log_probs(logits_of, hidden_BTD, tokens_BT, temperature, chunk_length)
+        return token_log_probs(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
 
-    return _each_device_its_rows(score, hidden_BTD)(model.head_VD, hidden_BTD, tokens_BT)
-
-
-def _each_device_its_rows(
-    score: Callable[[jax.Array, jax.Array, jax.Array], Any], hidden_BTD: jax.Array
-) -> Callable[[jax.Array, jax.Array, jax.Array], Any]:
-    """Wraps `score(head, hidden, tokens)` such that the head and its gradient cross the devices once.
-
-    Left to the partitioner, the backward pass gathers the head and sums its gradient over the devices in every chunk.
-    """
-    mesh = jax.sharding.get_abstract_mesh()
-    mesh = jax.typeof(hidden_BTD).sharding.mesh if mesh.empty else mesh
-    axes = ACTIVATION_RULES["batch"]
-    if mesh.empty or math.prod(mesh.shape[axis] for axis in axes) == 1:
-        return score
-    rows = PartitionSpec(axes)
-    return jax.shard_map(
-        score,
-        mesh=mesh,
-        in_specs=(PartitionSpec(), rows, rows),
-        out_specs=rows,
-        axis_names=set(axes),  # tensor is left to the partitioner
-        check_vma=False,
-    )
+    mesh, axes = mesh_of(hidden_BTD), ACTIVATION_RULES["batch"]
+    if not mesh.empty and math.prod(mesh.shape[axis] for axis in axes) > 1:
+        # Each device scores its own rows. Left to itself the partitioner gathers the head in every chunk.
+        rows, cut = PartitionSpec(axes), TRAIN_RULES["embed"]
+        score = jax.shard_map(
+            functools.partial(score, gathered_over=cut),
+            mesh=mesh,
+            in_specs=(PartitionSpec(None, cut), rows, rows),
+            out_specs=rows,
+            axis_names=set(axes),  # tensor is left to the partitioner
+            check_vma=False,
+        )
+    return score(model.head_VD, hidden_BTD, tokens_BT)
 
 
 @functools.cache

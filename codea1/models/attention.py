@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
-from codea1.sharding import ACTIVATION_RULES, partition_spec
+from codea1.sharding import on_each_device
 
 SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
 SPLASH_LARGEST_BLOCK = 512
@@ -53,18 +53,9 @@ def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, in
 
     Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`.
     """
-    mesh = jax.sharding.get_abstract_mesh()
-    mesh = jax.typeof(q_BTHh).sharding.mesh if mesh.empty else mesh
+    q_axes, kv_axes = ("batch", None, "heads", None), ("batch", None, "kv_heads", None)
     local = partial(_splash_on_one_device, interpret=interpret)
-    if mesh.empty:
-        return local(q_BTHh, k_BTKh, v_BTKh)
-    q_spec, kv_spec = (
-        partition_spec(("batch", None, heads, None), ACTIVATION_RULES) for heads in ("heads", "kv_heads")
-    )
-    # The kernel does not declare how its results vary over the mesh, so that is not checked.
-    return jax.shard_map(local, mesh=mesh, in_specs=(q_spec, kv_spec, kv_spec), out_specs=q_spec, check_vma=False)(
-        q_BTHh, k_BTKh, v_BTKh
-    )
+    return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
 
 
 def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, interpret: bool) -> jax.Array:

@@ -12,23 +12,10 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from codea1.models.config import Qwen2Config
-from codea1.sharding import constrain
+from codea1.sharding import constrain, on_each_device
 
 KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
 VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
-
-
-def _head_scatter(position_axis: int) -> jax.lax.ScatterDimensionNumbers:
-    # Updates [B, K, h] go to (layer, position) of their own row and head. Both are batching dimensions, which tells the
-    # partitioner that rows are independent: a cache cut over its rows is written in place, without communication.
-    # (Indexing with `.at[layer, rows, positions]` gathers all updates on all devices; `jax.vmap` transposes the cache.)
-    return jax.lax.ScatterDimensionNumbers(
-        update_window_dims=(2,),
-        inserted_window_dims=(0, position_axis),
-        scatter_dims_to_operand_dims=(0, position_axis),
-        operand_batching_dims=(1, 2),
-        scatter_indices_batching_dims=(0, 1),
-    )
 
 
 @jax.tree_util.register_dataclass
@@ -74,14 +61,19 @@ class KVCache:
 
     def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
         """Returns the cache with one token per row written at its position; those outside 0..S-1 are dropped."""
-        B, K = k_BKh.shape[:2]
-        index_B2 = jnp.stack([jnp.full_like(positions_B, layer), positions_B], axis=-1)
-        index_BK2 = jnp.broadcast_to(index_B2[:, None], (B, K, 2))
 
+        # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
+        # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
         def put(cache: jax.Array, update_BKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-            update_BKh = update_BKh.astype(cache.dtype)
-            written = jax.lax.scatter(cache, index_BK2, update_BKh, _head_scatter(axes.index(None)), mode="drop")
-            return constrain(written, *axes)
+            def put_own(cache: jax.Array, update_BKh: jax.Array, layer: jax.Array, positions_B: jax.Array) -> jax.Array:
+                B, K = update_BKh.shape[:2]
+                rows_B1, heads_1K = jnp.arange(B)[:, None], jnp.arange(K)[None]
+                index = {None: positions_B[:, None], "head_dim": slice(None)}
+                place = cache.at[layer, rows_B1, heads_1K, index[axes[3]], index[axes[4]]]
+                return place.set(update_BKh, mode="drop", wrap_negative_indices=False)
+
+            inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",))
+            return on_each_device(put_own, inputs, axes)(cache, update_BKh.astype(cache.dtype), layer, positions_B)
 
         return dataclasses.replace(
             self,

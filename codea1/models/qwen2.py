@@ -28,6 +28,7 @@ from flax import nnx
 from codea1.models.attention import attend_cached, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import KVCache
+from codea1.models.weights import dense, gathered, look_up, rounded
 from codea1.sharding import constrain
 
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
@@ -56,17 +57,6 @@ class _Initialiser:
         return _param(jnp.ones(shape, self._dtype), axes)
 
 
-def dense(x: jax.Array, kernel: jax.Array, contracted: int = 1, dtype: jnp.dtype | None = None) -> jax.Array:
-    """Multiplies x [B, T, in...] by kernel [in..., out...] over `contracted` dimensions: [B, T, out...] in `dtype`.
-
-    One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
-    kernel's gradient, and computes again what they are made of.
-    """
-    rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
-    product_NO = jnp.matmul(rows_NI, kernel.reshape(rows_NI.shape[1], -1), preferred_element_type=dtype)
-    return product_NO.reshape(*x.shape[:2], *kernel.shape[contracted:])
-
-
 class RMSNorm(nnx.Module):
     """Root mean square normalisation (Zhang and Sennrich, 2019), computed in float32."""
 
@@ -78,7 +68,9 @@ class RMSNorm(nnx.Module):
         """Normalises the last dimension of `x`."""
         x32 = x.astype(jnp.float32)
         normal = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
-        return normal.astype(x.dtype) * self.scale.astype(x.dtype)
+        # The product of two bfloat16 is exact in float32: rounded once, it is theirs.
+        normal32 = normal.astype(x.dtype).astype(jnp.float32)
+        return (normal32 * rounded(self.scale[...], x.dtype)).astype(x.dtype)
 
 
 class Attention(nnx.Module):
@@ -106,9 +98,10 @@ class Attention(nnx.Module):
         dtype, theta = self.config.dtype, self.config.rope_theta
 
         def project(name: str, heads: str) -> jax.Array:
-            y_BTHh = dense(x_BTD, getattr(self, f"{name}_kernel").astype(dtype))
+            y_BTHh = dense(x_BTD, getattr(self, f"{name}_kernel")[...], ("embed", heads, "head_dim"))
             if self.config.qkv_bias:
-                y_BTHh += getattr(self, f"{name}_bias").astype(dtype)
+                bias = rounded(getattr(self, f"{name}_bias")[...], dtype)
+                y_BTHh = (y_BTHh.astype(jnp.float32) + bias).astype(dtype)
             return constrain(y_BTHh, "batch", None, heads, "head_dim")
 
         def rotate(y_BTHh: jax.Array, name: str) -> jax.Array:
@@ -127,14 +120,13 @@ class Attention(nnx.Module):
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
-        return dense(y_BTHh.astype(dtype), self.o_kernel.astype(dtype), contracted=2), cache
+        return dense(y_BTHh.astype(dtype), self.o_kernel[...], ("heads", "head_dim", "embed"), 2), cache
 
 
 class MLP(nnx.Module):
     """SwiGLU (Shazeer, 2020)."""
 
     def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
-        self.dtype = config.dtype
         D, F = config.hidden_size, config.intermediate_size
         make = _Initialiser(config, rngs)
         self.gate_kernel = make.weight((D, F), ("embed", "mlp"))
@@ -142,10 +134,10 @@ class MLP(nnx.Module):
         self.down_kernel = make.weight((F, D), ("mlp", "embed"))
 
     def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        gate_BTF = dense(x_BTD, self.gate_kernel.astype(self.dtype))
-        up_BTF = dense(x_BTD, self.up_kernel.astype(self.dtype))
+        gate_BTF = dense(x_BTD, self.gate_kernel[...], ("embed", "mlp"))
+        up_BTF = dense(x_BTD, self.up_kernel[...], ("embed", "mlp"))
         hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
-        return dense(hidden_BTF, self.down_kernel.astype(self.dtype))
+        return dense(hidden_BTF, self.down_kernel[...], ("mlp", "embed"))
 
 
 class Layer(nnx.Module):
@@ -192,7 +184,7 @@ class Qwen2(nnx.Module):
         per row is a decode step, each row at its own position: its keys and values go to the slot of that position p,
         and its query sees slots 0..p. A row whose position is beyond the cache writes nothing.
         """
-        x_BTD = constrain(self._table(self.embedding)[tokens_BT], "batch", None, None)
+        x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
 
         def step(carry: tuple, layer: tuple[Layer, jax.Array]) -> tuple[tuple, None]:
             block, index = layer
@@ -207,26 +199,20 @@ class Qwen2(nnx.Module):
 
     @property
     def head_VD(self) -> jax.Array:
-        """The output head, in the dtype of the parameters; see `logits`."""
-        return constrain(self._head[...], "vocab", None)
+        """The output head, in the dtype and layout of the parameters; see `logits`."""
+        return (self.embedding if self.config.tie_word_embeddings else self.lm_head)[...]
 
     def logits(self, hidden_BTD: jax.Array) -> jax.Array:
-        """Returns float32 [B, T, V], the largest array of all: for long sequences call the function on slices of it."""
-        return constrain(logits(self._table(self._head), hidden_BTD), "batch", None, "vocab")
-
-    @property
-    def _head(self) -> nnx.Param:
-        return self.embedding if self.config.tie_word_embeddings else self.lm_head
-
-    def _table(self, table_VD: nnx.Param) -> jax.Array:
-        # Gathered over fsdp before use, like every other weight. Left to itself the partitioner looks the tokens of the
-        # whole batch up on every device and then exchanges the results.
-        return constrain(table_VD.astype(self.config.dtype), "vocab", None)
+        """Returns float32 [B, T, V], the largest array of all: for long sequences see `learn.log_probs`."""
+        head_VD = gathered(self.head_VD, ("vocab", "embed"), self.config.dtype)
+        return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
 
 
 def logits(head_VD: jax.Array, hidden_BTD: jax.Array) -> jax.Array:
-    """Returns hidden @ head.T, float32 [B, T, V], multiplied in the dtype of `hidden_BTD`, accumulated in float32."""
-    return dense(hidden_BTD, head_VD.T.astype(hidden_BTD.dtype), dtype=jnp.float32)
+    """Returns hidden @ head.T, float32 [B, T, V], of arrays in one dtype, accumulated in float32."""
+    B, T, D = hidden_BTD.shape
+    rows_ND = hidden_BTD.reshape(B * T, D)  # see `weights.dense`
+    return jnp.matmul(rows_ND, head_VD.T, preferred_element_type=jnp.float32).reshape(B, T, -1)
 
 
 def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:

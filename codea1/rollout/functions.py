@@ -20,7 +20,6 @@ from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.runtime.compilations import Function
 from codea1.sharding import (
     ACTIVATION_RULES,
-    ROLLOUT_RULES,
     TRAIN_RULES,
     data_parallel,
     laid_out,
@@ -30,7 +29,7 @@ from codea1.sharding import (
 )
 
 SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
-# Positions: in caches of whole tiles XLA for TPU keeps the order of axes; others it copies to rearrange them.
+# The last axis of an array on TPU is padded to whole tiles; a cache whose positions are none is copied to rearrange it.
 TILE = 128
 FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 
@@ -163,20 +162,22 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
     def publish(params: Params) -> Params:
         return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
 
-    def cache_format(axes: tuple[str | None, ...], axis_order: tuple[int, ...]) -> NamedSharding | Format:
-        """Returns a layout, on TPU with the head dimension last: decoding would copy others to that order whole."""
+    def cache_format(axes: tuple[str | None, ...]) -> NamedSharding | Format:
+        """Returns a layout, on TPU with the order of axes in which decoding writes: it would copy all of another.
+
+        Last is the head dimension where it fills whole tiles; else the positions do, and it is not padded to them.
+        """
         sharding = NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
-        on_tpu = mesh.devices.flat[0].platform == "tpu"
-        return Format(Layout(major_to_minor=axis_order), sharding) if on_tpu else sharding
+        if mesh.devices.flat[0].platform != "tpu":
+            return sharding
+        last = axes.index(None if config.model.head_dim % TILE else "head_dim")
+        return Format(Layout(major_to_minor=(0, 1, 2, 7 - last, last)), sharding)
 
     # Pinned, or a chunk would hand back a cache cut in another way than it came.
-    cache = KVCache(
-        cache_format(kv_cache.KEY_AXES, (0, 1, 2, 4, 3)),
-        cache_format(kv_cache.VALUE_AXES, (0, 1, 2, 3, 4)),
-    )
+    cache = KVCache(cache_format(kv_cache.KEY_AXES), cache_format(kv_cache.VALUE_AXES))
     everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
     layouts = {
-        "publish": param_shardings(declared, mesh, ROLLOUT_RULES),
+        "publish": param_shardings(declared, mesh, ACTIVATION_RULES),
         "empty": cache,
         "prefill": cache,
         "insert": cache,

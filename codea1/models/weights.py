@@ -1,0 +1,114 @@
+"""Weights at their use: gathered over fsdp in the dtype of activations, their gradients summed in float32.
+
+Left to itself the partitioner does not gather a weight that lies cut along the contraction, but multiplies in windows,
+and XLA for TPU adds those up in the dtype of the result. A gradient that is stated in bfloat16 is summed over the
+devices in bfloat16. So both are written out here.
+"""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
+
+from codea1.sharding import TRAIN_RULES, constrain, mesh_of, on_each_device
+
+Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
+
+
+def gathered(weight: jax.Array, axes: Axes, dtype: DTypeLike) -> jax.Array:
+    """Returns a weight cast, and whole along "embed"."""
+    return constrain(weight.astype(dtype), *axes)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def rounded(weight: jax.Array, dtype: DTypeLike) -> jax.Array:
+    """Returns a weight that is broadcast, in float32 with the values that it has in `dtype`.
+
+    Its gradient is not rounded: the compiler would do so before it sums over the devices.
+    """
+    return weight.astype(dtype).astype(jnp.float32)
+
+
+rounded.defvjp(
+    lambda weight, dtype: (rounded(weight, dtype), weight),
+    lambda _, weight, weight_bar: (weight_bar.astype(weight.dtype),),
+)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def dense(x: jax.Array, kernel: jax.Array, axes: Axes, contracted: int = 1) -> jax.Array:
+    """Multiplies x [B, T, in...] by kernel [in..., out...] over `contracted` dimensions: [B, T, out...] in x's dtype.
+
+    One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
+    kernel's gradient, and computes again what they are made of.
+    """
+    return _dense_forward(x, kernel, axes, contracted)[0]
+
+
+def _dense_forward(x: jax.Array, kernel: jax.Array, axes: Axes, contracted: int) -> tuple[jax.Array, tuple]:
+    rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
+    product_NO = rows_NI @ gathered(kernel, axes, x.dtype).reshape(rows_NI.shape[1], -1)
+    return product_NO.reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
+
+
+def _dense_backward(axes: Axes, contracted: int, residuals: tuple, y_bar: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = residuals
+    num_rows = x.shape[0] * x.shape[1]
+    kernel_IO = gathered(kernel, axes, x.dtype).reshape(math.prod(kernel.shape[:contracted]), -1)
+    x_bar = (y_bar.reshape(num_rows, -1) @ kernel_IO.T).reshape(x.shape)
+    return x_bar, _kernel_gradient(x, y_bar, axes, contracted).astype(kernel.dtype)
+
+
+def _kernel_gradient(x: jax.Array, y_bar: jax.Array, axes: Axes, contracted: int) -> jax.Array:
+    """Computes the gradient of a kernel, float32, as it lies at rest.
+
+    Every device multiplies its own rows whole, then the sums are scattered: the partitioner would multiply in windows
+    here too, as narrow as a device's part of "embed".
+    """
+    mesh = mesh_of(x)
+
+    def own(x: jax.Array, y_bar: jax.Array) -> jax.Array:
+        rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
+        y_bar_NO = y_bar.reshape(len(rows_NI), -1)
+        sums_IO = jnp.matmul(rows_NI.T, y_bar_NO, preferred_element_type=jnp.float32)
+        sums = sums_IO.reshape(*x.shape[2:], *y_bar.shape[2:])
+        if not mesh.empty:
+            sums = jax.lax.psum(sums, "replica")
+            sums = jax.lax.psum_scatter(sums, "fsdp", scatter_dimension=axes.index("embed"), tiled=True)
+        return sums
+
+    inputs = ("batch", None, *axes[:contracted]), ("batch", None, *axes[contracted:])
+    return on_each_device(own, inputs, axes, output_rules=TRAIN_RULES)(x, y_bar)
+
+
+dense.defvjp(_dense_forward, _dense_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def look_up(table_VD: jax.Array, tokens_BT: jax.Array, dtype: DTypeLike) -> jax.Array:
+    """Returns the rows [B, T, D] of an embedding table that tokens name."""
+    # Gathered like every other weight. Left to itself the partitioner looks the tokens of the whole batch up on every
+    # device and then exchanges the results.
+    return constrain(gathered(table_VD, ("vocab", "embed"), dtype)[tokens_BT], "batch", None, None)
+
+
+def _look_up_forward(table_VD: jax.Array, tokens_BT: jax.Array, dtype: DTypeLike) -> tuple[jax.Array, tuple]:
+    return look_up(table_VD, tokens_BT, dtype), (table_VD, tokens_BT)
+
+
+def _look_up_backward(dtype: DTypeLike, residuals: tuple, y_bar_BTD: jax.Array) -> tuple[jax.Array, None]:
+    table_VD, tokens_BT = residuals
+    # Every device adds up its own part of the dimensions, of all tokens: fewer bytes than the table has.
+    mesh = mesh_of(y_bar_BTD)
+    if not mesh.empty:
+        tokens_BT = jax.lax.with_sharding_constraint(tokens_BT, NamedSharding(mesh, PartitionSpec("replica")))
+        own = NamedSharding(mesh, PartitionSpec("replica", None, "fsdp"))
+        y_bar_BTD = jax.lax.with_sharding_constraint(y_bar_BTD, own)
+    table_bar_VD = jnp.zeros(table_VD.shape, jnp.float32).at[tokens_BT].add(y_bar_BTD.astype(jnp.float32))
+    return constrain(table_bar_VD, "vocab", "embed", rules=TRAIN_RULES).astype(table_VD.dtype), None
+
+
+look_up.defvjp(_look_up_forward, _look_up_backward)

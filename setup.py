@@ -26,6 +26,7 @@ setup(
         "numpy==2.4.6",
         "optax==0.2.8",
         "orbax-checkpoint==0.12.8",
+        "orjson==3.13.0",
         "pyarrow==26.0.1",
         "rich==15.0.0",
         "scipy==1.17.1",

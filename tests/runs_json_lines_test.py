@@ -21,7 +21,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 def test_a_row_is_one_line_and_comes_back(row: dict):
     line = json_lines.encode(row)
-    assert line.endswith("\n")
+    assert line.endswith(b"\n")
     assert len(line.splitlines()) == 1
     assert json.loads(line) == row
 

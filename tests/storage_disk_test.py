@@ -12,6 +12,8 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.samples import Samples
+from codea1.runtime.errors import StorageFailed
+from codea1.training.record import Record
 from tests.conftest import ROOT
 
 # Files of more than `limit` bytes cannot be: the kernel writes a part and refuses the rest, as it does on a full disk.
@@ -85,3 +87,18 @@ def test_metrics_and_samples_that_do_not_fit_leave_whole_ones(tmp_path: Path):
     with MetricsWriter(folder) as writer:
         writer.write(2, {"x": 2.0})
     assert [row["x"] for row in read_metrics(folder.metrics)] == [1.0, 2.0]
+
+
+def test_samples_that_could_not_be_written_are_told_before_a_checkpoint_is_saved(tmp_path: Path, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise StorageFailed("no space")
+
+    monkeypatch.setattr(Samples, "write", refuse)
+    with Record(RunFolder.open(str(tmp_path), {}), -1, -1, 1, 1, cursor=None) as record:
+        record.write_samples(1, [{"a": 1}])
+        record.write_metrics(1, {"x": 1.0})
+        with pytest.raises(StorageFailed, match="no space"):
+            record.cursor()
+        record.write_samples(2, [{"a": 1}])
+        with pytest.raises(StorageFailed, match="no space"):
+            record.write_samples(3, [{"a": 1}])

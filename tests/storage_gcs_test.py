@@ -192,6 +192,7 @@ def test_retries_are_in_the_metrics_of_their_step(folder: RunFolder):
         record.write_metrics(1, {})
         with faulty(PlannedFault(WRITE, "samples", unavailable, times=3)):
             record.write_samples(2, [])
+            record.cursor()
         record.write_metrics(2, {})
         record.write_metrics(3, {})
     assert [row["storage/retries"] for row in read_metrics(folder.metrics)][1:] == [3, 0]

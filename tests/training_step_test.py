@@ -168,7 +168,11 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
         solutions[1].suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
     rules = SimpleNamespace(
-        reward=REWARDS[reward](0.5, 3, **options), num_tests=3, hidden_reward=hidden_reward, wrong_answers=0.0
+        reward=REWARDS[reward](0.5, 3, **options),
+        num_tests=3,
+        hidden_reward=hidden_reward,
+        wrong_answers=0.0,
+        all_forms=False,
     )
     grader = RunsHere({})
     record = QuestionRecord(question, solutions)
@@ -208,7 +212,7 @@ def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_v
             text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
             solution.suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
     reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
-    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, wrong_answers=0.0)
+    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, wrong_answers=0.0, all_forms=False)
     record, grader = QuestionRecord(question, solutions), RunsHere({})
     own = [start(_grade_suites(record, each, rules, grader)) for each in solutions]
     programs = _other_programs(record, rules)
@@ -254,7 +258,9 @@ def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_la
         solution = SolutionRecord(0, sample(""), extract_program(SAME), True)
         solution.suites.append(SuiteRecord(0, sample(text), parse_suite(text, "f")))
         reward = REWARDS["official"](0.5, 40)
-        rules = SimpleNamespace(reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0)
+        rules = SimpleNamespace(
+            reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0, all_forms=False
+        )
         record = QuestionRecord(question, [solution], read_signature(TRUTH, "f"))
         (graded,) = start(_grade_suites(record, solution, rules, RunsHere({}))).result()
         return {item.parsed.call.text: decode_exact(item.test.expected) for item in graded.marked}

@@ -102,7 +102,7 @@ class EvaluationFolder:
     def add(self, name: str, key: Key, row: Mapping[str, Any]) -> None:
         """Adds a line to one of the files."""
         self._rows[name][key] = whole = {"question_id": key[0], "index": key[1], **row}
-        self._files[name].append(json_lines.encode(whole).encode())
+        self._files[name].append(json_lines.encode(whole))
 
 
 class Evaluation:

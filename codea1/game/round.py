@@ -56,7 +56,7 @@ class SuiteRecord:
 
     index: int  # n, among the solution's suites
     sample: SampleRecord
-    parsed: ParsedSuite
+    parsed: ParsedSuite | None = None  # until it is graded
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
     on_others: list[list[Verdict]] = field(default_factory=list)  # by program of the reward's `others`, of its tests

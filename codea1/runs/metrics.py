@@ -56,7 +56,7 @@ class MetricsWriter:
         if step <= self._last_step:
             raise ValueError(f"metrics of step {step} after those of step {self._last_step}")
         values = json_lines.plain({name: _number(value) for name, value in values.items()})
-        line = json_lines.encode({"step": step, **values}).encode()
+        line = json_lines.encode({"step": step, **values})
         self._checksum.update(line)
         self._file.append(line)
         if self._events is None:

@@ -29,7 +29,7 @@ class Samples:
         Args:
           rows: plain values, numpy ones included; NaN and infinities become null.
         """
-        write_atomically(self._path(step), "".join(json_lines.encode(row) for row in rows))
+        write_atomically(self._path(step), b"".join(json_lines.encode(row) for row in rows))
 
     def steps(self) -> list[int]:
         """Returns the steps that have rows, in order."""

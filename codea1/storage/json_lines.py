@@ -6,19 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import orjson
 from etils import epath
 
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import read
 
 
-def encode(row: Mapping[str, Any]) -> str:
+def encode(row: Mapping[str, Any]) -> bytes:
     """Returns `row` as one line with its newline; NaN and infinities become null, numpy values become plain ones.
 
     Raises:
       TypeError: a value that JSON has no form for.
     """
-    return json.dumps(plain(row), allow_nan=False) + "\n"
+    try:
+        return orjson.dumps(row, _plain_array, orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:  # it refuses what UTF-8 cannot hold, long integers, and keys that are no text
+        return json.dumps(plain(row), allow_nan=False).encode() + b"\n"
+
+
+def _plain_array(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError
 
 
 def plain(value: Any) -> Any:

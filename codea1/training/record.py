@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rich.console import Console
@@ -61,6 +62,9 @@ class Record(contextlib.ExitStack):
             )
         self._samples = Samples(folder)
         self._samples.remove_after(done)
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codea1-samples")
+        self._written: Future[None] | None = None  # the samples that were given last
+        self.callback(self._settle)
         self.enter_context(self.progress)
         if is_changed:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
@@ -73,13 +77,26 @@ class Record(contextlib.ExitStack):
             self._retries = retries
 
     def cursor(self) -> Checksum | None:
-        """Returns what the metrics hold, once stored: for the checkpoint of the step that was written last."""
-        return self._metrics.flush() if self._is_main else None
+        """Returns what the metrics hold, once they and the samples are stored: for a checkpoint of the last step."""
+        if not self._is_main:
+            return None
+        self._settle()
+        return self._metrics.flush()
 
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the samples of a step, a row each."""
+        """Begins to write the samples of a step, a row each, while the run goes on; `rows` is read meanwhile.
+
+        Raises StorageFailed where those of the step before could not be written; so do `cursor` and `write_report`.
+        """
         if self._is_main:
-            self._samples.write(step, rows)
+            self._settle()
+            self._written = self._writer.submit(self._samples.write, step, rows)
+
+    def _settle(self) -> None:
+        """Waits for the samples that are being written."""
+        if self._written is not None:
+            written, self._written = self._written, None
+            written.result()
 
     def write_evaluation(self, name: str, evaluation: Mapping[str, Any]) -> None:
         """Writes an evaluation; see `codea1.evaluation.result_files`."""
@@ -89,4 +106,5 @@ class Record(contextlib.ExitStack):
     def write_report(self) -> None:
         """Writes the report and prints its table and warnings."""
         if self._is_main:
+            self._settle()
             show_report(self._folder, self.progress.print)

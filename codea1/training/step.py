@@ -17,7 +17,7 @@ from itertools import chain, islice
 from typing import Any
 
 from codea1.data.feed import QuestionFeed
-from codea1.game.answers import parse_suite
+from codea1.game.answers import ParsedSuite, parse_suite
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
@@ -49,6 +49,7 @@ Solved = tuple[QuestionRecord, SolutionRecord]
 class GradedSuite:
     """What becomes of a suite: its asserts, and in order the verdicts of those that ran on its solution."""
 
+    parsed: ParsedSuite
     marked: list[MarkedAssert]
     verdicts: list[Verdict]
 
@@ -196,8 +197,7 @@ class Step:
                 m, n = divmod(sample.index, rules.num_suites)
                 record, solution = asked[sample.question_id, m]
                 id = record.question.id
-                parsed = parse_suite(answer.text, record.question.entry_point, all_forms=rules.all_forms)
-                solution.suites.append(SuiteRecord(n, answer, parsed))
+                solution.suites.append(SuiteRecord(n, answer))
                 if len(solution.suites) < rules.num_suites:
                     continue
                 solution.suites.sort(key=lambda suite: suite.index)
@@ -312,7 +312,9 @@ def _grade_suites(
     they finished, because a program that keeps state between calls could tell the difference.
     """
     reward, question = rules.reward, record.question
-    parsed = [suite.parsed for suite in solution.suites]
+    parsed = [
+        parse_suite(suite.sample.text, question.entry_point, all_forms=rules.all_forms) for suite in solution.suites
+    ]
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(question.module(question.ground_truth), calls)
     if rules.wrong_answers:
@@ -326,12 +328,12 @@ def _grade_suites(
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     tests = [[item.test for item in items if item.runs] for items in marked]
     verdicts = _by_suite(tests, (yield grader.grade(question.module(solution.program.source), list(chain(*tests)))))
-    return [GradedSuite(*suite) for suite in zip(marked, verdicts, strict=True)]
+    return [GradedSuite(*suite) for suite in zip(parsed, marked, verdicts, strict=True)]
 
 
 def _take_suites(suites: Sequence[SuiteRecord], graded: Sequence[GradedSuite]) -> None:
     for suite, each in zip(suites, graded, strict=True):
-        suite.marked, suite.verdicts = each.marked, each.verdicts
+        suite.parsed, suite.marked, suite.verdicts = each.parsed, each.marked, each.verdicts
 
 
 def _other_programs(record: QuestionRecord, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:

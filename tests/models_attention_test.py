@@ -15,6 +15,22 @@ def arrays(num_tokens: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return tuple(jnp.array(rng.normal(size=(B, num_tokens, heads, h)), jnp.float32) for heads in (H, K, K))
 
 
+@pytest.mark.parametrize("num_tokens", [1, 64, 150, 600])
+def test_blocks_of_queries_are_all_queries_at_once(num_tokens: int):
+    q, k, v = arrays(num_tokens)
+    weight = jnp.cos(jnp.arange(q.size)).reshape(q.shape)
+    last_slot = jnp.broadcast_to(jnp.arange(num_tokens), (B, num_tokens))
+
+    def value_and_gradients(attention):
+        gradients = jax.jit(jax.grad(lambda *x: jnp.sum(weight * attention(*x)), argnums=(0, 1, 2)))
+        return attention(q, k, v), *gradients(q, k, v)
+
+    whole = value_and_gradients(lambda *x: attend(*x, last_slot))
+    blocks = value_and_gradients(lambda *x: attend_causally(*x, "cpu"))
+    for found, expected in zip(blocks, whole, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
 @pytest.mark.parametrize("num_tokens", [128, 150])
 def test_splash_attention_is_dense_attention(num_tokens: int):
     q, k, v = arrays(num_tokens)

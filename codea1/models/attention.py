@@ -9,6 +9,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ke
 
 from codea1.sharding import on_each_device
 
+QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
 SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
 SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
@@ -45,7 +46,13 @@ def attend_causally(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, pla
     if platform == "tpu":
         return splash_attend(q_BTHh, k_BTKh, v_BTKh)
     B, T = q_BTHh.shape[:2]
-    return attend(q_BTHh, k_BTKh, v_BTKh, last_slot_BT=jnp.broadcast_to(jnp.arange(T), (B, T)))
+    length = -(-T // min(-(-T // QUERY_BLOCK), MOST_QUERY_BLOCKS))
+    blocks = []
+    for start in range(0, T, length):  # each meets the tokens up to its own last one, which halves the products
+        end = min(start + length, T)
+        last_slot_BT = jnp.broadcast_to(jnp.arange(start, end), (B, end - start))
+        blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], last_slot_BT))
+    return jnp.concatenate(blocks, axis=1)
 
 
 def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, interpret: bool = False) -> jax.Array:

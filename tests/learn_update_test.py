@@ -236,6 +236,21 @@ def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, st
     assert np.corrcoef(gain, batch.advantages_BT[batch.response_mask_BT])[0, 1] > 0.5
 
 
+def test_old_log_probs_that_are_left_out_are_the_updates_own(policy, samples):
+    (batch,) = lay_out(samples, WHOLE)
+    log_probs = np.array(policy.score(policy.params, batch.tokens_BT, 0.9)[0])
+    update = update_of(policy, WHOLE, old=True)
+    found = []
+    for old in (log_probs, np.full_like(log_probs, np.nan)):
+        state = init_state(policy.params, OPTIMIZER, policy.state_shardings)
+        scored = dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=log_probs)
+        found.append(take(update, state, [scored], 1e-3))
+    (given, metrics), (left_out, own_metrics) = found
+    assert own_metrics["ratio_max"] == 1.0
+    assert own_metrics == pytest.approx(metrics, abs=1e-5)
+    assert_close(left_out.params, given.params, atol=1e-5)
+
+
 def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):
     batches = lay_out(samples, CUT)
     expected = [policy.score(policy.params, batch.tokens_BT, 0.9)[0] for batch in batches]

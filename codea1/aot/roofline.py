@@ -98,7 +98,8 @@ def _learning(
     sequences = config.questions_per_step * trained_per_question(config)[role]
     shape = next((s for s in own.row_shapes if s.length >= lengths.prompt + lengths.response), own.row_shapes[-1])
     batches = section.mini_batches * math.ceil(sequences / section.mini_batches / shape.rows)
-    scores = (section.old_log_probs == "trainer") + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
+    old = (1 - 1 / section.mini_batches) * (section.old_log_probs == "trainer")  # the first is scored by its update
+    scores = old + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
     learners = 2 if section.advantage == "gae" else 1
     is_first = role == METHODS[config.method].roles_of(name)[0]
     optimizer = flops.optimizer(own.model) * section.mini_batches * learners

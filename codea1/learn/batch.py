@@ -52,7 +52,7 @@ class TrainBatch:
     advantages_BT: Array  # float32
     rewards_BT: Array  # float32, the sample's reward at its last token
     sampler_log_probs_BT: Array  # float32
-    old_log_probs_BT: Array | None = None  # float32; None: the sampler's
+    old_log_probs_BT: Array | None = None  # float32; None: the sampler's; NaN: what the update itself computes
     ref_log_probs_BT: Array | None = None  # float32; None where the objective has no KL term
 
 

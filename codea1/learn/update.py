@@ -184,7 +184,10 @@ class PolicyLoss:
         log_probs_BT, entropy_BT = model_log_probs(
             self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk
         )
-        old_log_probs_BT = batch.sampler_log_probs_BT if batch.old_log_probs_BT is None else batch.old_log_probs_BT
+        old_log_probs_BT = batch.sampler_log_probs_BT
+        if batch.old_log_probs_BT is not None:
+            own_BT = jax.lax.stop_gradient(log_probs_BT)
+            old_log_probs_BT = jnp.where(jnp.isnan(batch.old_log_probs_BT), own_BT, batch.old_log_probs_BT)
         loss_BT, diagnostics = objective_loss(
             inside(log_probs_BT),
             inside(entropy_BT),

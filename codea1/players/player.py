@@ -231,8 +231,11 @@ class Player:
             metrics |= of_critic
             if step <= self._config.critic.warmup_steps:
                 return metrics
-        # Every mini-batch is scored before the first changes the policy.
-        scored = [[self._with_scores(to_mesh(batch, self._mesh)) for batch in batches] for batches in batched]
+        # Mini-batches are scored before the first changes the policy; the log-probs of that one its update computes.
+        scored = [
+            [self._with_scores(to_mesh(batch, self._mesh), is_first=batches is batched[0]) for batch in batches]
+            for batches in batched
+        ]
         jax.block_until_ready(scored)
         started = time.monotonic()
         state, reports = self._placed(self.state, self.functions.shardings), []
@@ -275,10 +278,12 @@ class Player:
         penalty = np.where(batch.response_mask_BT, self._config.kl_coefficient * (own - reference), 0.0)
         return dataclasses.replace(batch, rewards_BT=(batch.rewards_BT - penalty).astype(np.float32))
 
-    def _with_scores(self, batch: TrainBatch) -> TrainBatch:
+    def _with_scores(self, batch: TrainBatch, is_first: bool) -> TrainBatch:
         """Returns the batch with the log-probs of the policy as it is and of the reference, where they are needed."""
         old, reference = None, None
-        if self._config.old_log_probs == "trainer":
+        if self._config.old_log_probs == "trainer" and is_first:
+            old = to_mesh(np.full(batch.tokens_BT.shape, np.nan, np.float32), self._mesh)
+        elif self._config.old_log_probs == "trainer":
             old = self._score(self.state.params, batch.tokens_BT)
         if kl_in_loss(self._config):
             reference = self._score(self._reference, batch.tokens_BT)

@@ -1,6 +1,7 @@
 """The TPU compiler on small shapes, one slice of each generation; a config that is too large is told so."""
 
 import dataclasses
+import io
 import json
 import re
 import subprocess
@@ -11,9 +12,11 @@ from pathlib import Path
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from rich.console import Console
 
 from codea1.aot import report as reports
 from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered
+from codea1.aot.cost import Cost
 from codea1.aot.jobs import bytes_per_device, models, plan
 from codea1.aot.report import Report, fit_of
 from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, shipped_configs, topology
@@ -22,6 +25,7 @@ from codea1.data.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import CHIPS
+from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh, make_mesh
 from tests.conftest import ROOT
@@ -145,6 +149,25 @@ def test_nothing_is_compiled_twice(config, tmp_path, monkeypatch):
     first = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
     assert reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "largest") == first
+
+
+@needs_libtpu
+def test_with_all_functions_the_report_has_the_time_of_a_step(config, tmp_path, monkeypatch):
+    one = CompilerResult(0, 0, 0, 0, {}, 1.0, Cost(1.5e6, 0.7 * 0.81e9), Cost(1.5e6))  # 1 ms each on v5e
+    monkeypatch.setattr(Function, "lower", lambda self: self.name)
+    monkeypatch.setattr(reports, "fingerprint", lambda lowered, topology: lowered)
+    monkeypatch.setattr(reports, "compile_lowered", lambda lowered: one)
+    config.code.advantage = "gae"
+    found = reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "all", lengths="lognormal:0,0,0")
+    seconds = {each["name"]: each["estimated"] for each in found.time["phases"]}
+    assert set(seconds) == {f"code: {phase}" for phase in ("publish", "prefill", "decode", "log-probs", "update")}
+    assert found.time["seconds"] == pytest.approx(
+        sum(each["estimated"] + each["kernels"] for each in found.time["phases"])
+    )
+    table = reports.markdown([found]).split("Time of a step by compiled cycles")[1]
+    assert "| code: decode |" in table
+    reports.show(found, Console(file=io.StringIO()))
+    assert Report.from_json(json.loads(json.dumps(dataclasses.asdict(found)))) == found
 
 
 @needs_libtpu

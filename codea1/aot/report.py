@@ -14,10 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
-from codea1.aot.jobs import Compilation, largest, models, plan
+from codea1.aot.jobs import Compilation, Plan, largest, models, plan
 from codea1.aot.roofline import estimate
+from codea1.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.aot.topology import Topology
 from codea1.evaluation.tables import markdown_table
+from codea1.game.methods import METHODS
+from codea1.models.flops import CHIPS, Chip, num_weights
 from codea1.sharding import device_mesh
 
 MOST = 0.92  # of HBM: the rest is for the runtime, fragments and what is in flight
@@ -32,10 +35,14 @@ _SETTINGS = (
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
 _BY_TURNS = ("published weights", "cache of slots", "cache of prompts", "micro-batches", "moments from the host")
-_COLUMNS = ("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
+_COLUMNS = (
+    *("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM"),
+    *("collectives", "ms", "compiled in"),
+)
+_PHASES = ("phase", "least s", "s", "of it kernels", "collectives", "calls")
 _SUMMARY = (
     *("config", "slice", "fsdp x tensor", "functions", "learn", "rollout"),
-    *("verdict", "least step", "tokens/s/chip"),
+    *("verdict", "least step", "step", "tokens/s/chip"),
 )
 _INTRODUCTION = """# Shipped configs as the TPU compiler sees them
 
@@ -50,9 +57,14 @@ that has none. Nothing here ran on a TPU.
   compiler lets functions use.
 - *Collectives* are instructions and the size of their results; one inside a loop over layers, chunks or steps counts
   once.
+- *ms* is what one call takes by the compiler's own estimates in cycles; one turn of a loop over tokens. What it does
+  not estimate is priced by bytes over 70 % of a bandwidth: Pallas kernels and native scatters of the memory's,
+  collectives of the links', as if they hid behind nothing.
 - *Compiled in* is wall time on a busy machine with two cores, and says how long a sweep takes, not more.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
-  for the mean lengths that are named, which are assumptions. A measured step will take a multiple of it.
+  for the mean lengths that are named, which are assumptions.
+- *Step*, where all functions were compiled, is the run's own scheduler and batching on a clock that moves by *ms*, for
+  lengths that are drawn: stragglers, prompts prefilled again and padding are in it. The sandbox and the host are not.
 - *Functions*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
   model: the longest rows, the most slots, prompts and positions.
 """
@@ -90,6 +102,7 @@ class Report:
     selection: str  # which functions were compiled
     rows: list[Row]
     estimate: Mapping[str, Any]  # `codea1.aot.roofline.Estimate`
+    time: Mapping[str, Any] | None  # of a step, see `_time`; None where not all functions were compiled
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
@@ -105,15 +118,18 @@ def report(
     cache: ResultCache,
     selection: str = "all",
     watch: Callable[[Compilation, int, int], None] = lambda job, number, total: None,
+    lengths: str = "lognormal",
 ) -> Report:
     """Compiles the functions of a config for a slice, where the cache does not know the result.
 
     Args:
       selection: "largest" is the largest function of each kind, see `jobs.largest`.
       watch: is called with each function before its turn, its number and that of all.
+      lengths: of prompts and responses, for the time of a step; see `step_time.drawn_lengths`.
 
-    Raises BadInput where the mesh does not fit the slice, cannot cut a model or its rows.
+    Raises BadInput where the mesh does not fit the slice, cannot cut a model or its rows; and as `drawn_lengths` does.
     """
+    drawn = {role: drawn_lengths(lengths, role, config) for role in METHODS[config.method].roles}
     known = models(config)
     mesh = device_mesh(config, topology.devices)
     planned = plan(config, mesh, known)
@@ -141,7 +157,29 @@ def report(
         selection=selection,
         rows=rows,
         estimate=asdict(estimate(config, planned.players, topology.chip)),
+        time=_time(config, planned, rows, drawn, topology.chip) | {"lengths": lengths} if selection == "all" else None,
     )
+
+
+def _time(
+    config: ConfigDict, planned: Plan, rows: Sequence[Row], drawn: Mapping[str, SampledLengths], chip: Chip
+) -> dict[str, Any]:
+    """Returns the seconds of a step by phase, response tokens per second and chip, and the update's 6 N D / peak."""
+    results = {player: {row.name: row.result for row in rows if row.player == player} for player in planned.players}
+    clock, trained = simulate(config, planned.players, results, drawn, chip)
+    utilisation = {}
+    for role, tokens in trained.items():
+        own = planned.players[METHODS[config.method].roles[role]]
+        peak = own.mesh.size * chip.flops * clock.seconds(f"{role}: update")
+        utilisation[role] = 6 * num_weights(own.model) * tokens / peak
+    sampled = sum(int(lengths.responses.sum()) for lengths in drawn.values())
+    chips = next(iter(planned.players.values())).mesh.size
+    return {
+        "seconds": clock.seconds(),
+        "tokens_per_second_per_chip": sampled / clock.seconds() / chips,
+        "utilisation": utilisation,
+        "phases": [{"name": name, **kinds, "calls": clock.calls[name]} for name, kinds in clock.phases.items()],
+    }
 
 
 @dataclass(frozen=True)
@@ -219,6 +257,13 @@ def show(report: Report, console: Console) -> None:
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
     console.print(_least_time(report), highlight=False)
+    if report.time:
+        phases = Table(title=_time_of_step(report))
+        for column in _PHASES:
+            phases.add_column(column, justify="left" if column == "phase" else "right")
+        for cells in _phase_cells(report):
+            phases.add_row(*cells)
+        console.print(phases)
     console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
     for sentence in filter(None, [fit.worst.result.refusal, *fit.advice]):
         console.print(f"  {sentence}", highlight=False)
@@ -231,6 +276,8 @@ def markdown(reports: Sequence[Report]) -> str:
         fit = fit_of(report)
         parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
         parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
+        if report.time:
+            parts += [f"{_time_of_step(report)}\n", markdown_table(_PHASES, _phase_cells(report)), ""]
         parts.append(markdown_table(_COLUMNS, [_cells(report, row) for row in report.rows]))
     return "\n".join(parts)
 
@@ -252,7 +299,8 @@ def _summary(report: Report) -> list[str]:
         *(f"{share:.0%}" for share in shares.values()),
         "fits" if fit_of(report).fits else "**does not fit**",
         f"{report.estimate['seconds']:.0f} s",
-        f"{report.estimate['tokens_per_second_per_chip']:.0f}",
+        f"{report.time['seconds']:.0f} s" if report.time else "-",
+        f"{(report.time or report.estimate)['tokens_per_second_per_chip']:.0f}",
     ]
 
 
@@ -264,7 +312,8 @@ def _cells(report: Report, row: Row) -> list[str]:
         parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
     sent = ", ".join(f"{each.count} {kind} {each.bytes / 2**20:.0f} MiB" for kind, each in found.collectives.items())
-    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{found.seconds:.0f} s"]
+    spent = sum(found.cost.seconds(CHIPS[report.topology.partition("-")[0].partition(":")[0]]).values())
+    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{spent * 1e3:.1f}", f"{found.seconds:.0f} s"]
 
 
 def _residents(report: Report) -> str:
@@ -279,6 +328,25 @@ def _least_time(report: Report) -> str:
         f"Least time of a step by the roofline, for a mean of {lengths} tokens: {estimate['seconds']:.0f} s, "
         f"{estimate['tokens_per_second_per_chip']:.0f} response tokens/s/chip. {phases}."
     )
+
+
+def _time_of_step(report: Report) -> str:
+    time = report.time
+    utilisation = ", ".join(f"{role} {share:.0%}" for role, share in time["utilisation"].items())
+    return (
+        f"Time of a step by compiled cycles, lengths {time['lengths']}: {time['seconds']:.0f} s, "
+        f"{time['tokens_per_second_per_chip']:.0f} response tokens/s/chip; 6 N D / peak of the update: {utilisation}."
+    )
+
+
+def _phase_cells(report: Report) -> list[list[str]]:
+    least = {each["name"]: each["seconds"] for each in report.estimate["phases"]}
+    cells = []
+    for phase in report.time["phases"]:
+        kinds = [phase[kind] for kind in ("estimated", "kernels", "collectives")]
+        numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:])]
+        cells.append([phase["name"], *numbers, str(phase["calls"])])
+    return cells
 
 
 def _gib(size: float) -> str:

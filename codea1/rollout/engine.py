@@ -6,8 +6,10 @@ are given to the next samples. When none waits any more, the last samples move t
 a sample depend on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -89,9 +91,9 @@ class Engine:
             max_response_length=max_response_length,
         )
         self._max_response_length = max_response_length
-        self._chunk = min(chunk, max_response_length)
+        self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
-        decoding = DecodingConfig(config, self._chunk, tuple(stop_ids), pad_id)
+        decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id)
         self._functions = generation_functions(decoding, graphdef, mesh, self.sizes)
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
@@ -99,6 +101,13 @@ class Engine:
     def functions(self, *, restricted: bool = False) -> list[Function]:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
+
+    def calling(self, instead_of: Callable[[tuple[str | int, ...], str], Callable[..., Any]]) -> "Engine":
+        """Returns an engine that calls something else in place of each compiled function, by its key and name."""
+        other = copy.copy(self)
+        other._functions = {key: instead_of(key, function.name) for key, function in self._functions.items()}
+        other._statistics = Statistics()
+        return other
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtype of generation: one all-gather over the axis that cuts."""
@@ -165,7 +174,7 @@ class Engine:
                 break
             cache, size = self._compact(slots, cache, size)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
-            span = self.sizes.span(size, slots.last_position(self._chunk) + 1)
+            span = self.sizes.span(size, slots.last_position(self.chunk) + 1)
             decode = self._functions["decode" if params.top_p is None else "decode restricted", size, span]
             cache, chunk = decode(
                 params.weights,

@@ -1,0 +1,279 @@
+"""The time of a training step on a slice: the run's own scheduler and batching, on a clock that its functions move.
+
+The lengths of prompts and responses are given; what each call then takes follows from the compiler's cycles and bytes
+of its function, see `cost`. The host's own work, the sandbox and what overlaps are not in it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from codea1.aot.compilation import CompilerResult
+from codea1.aot.roofline import ASSUMED
+from codea1.config import trained_per_question
+from codea1.game.methods import METHODS
+from codea1.learn.batch import TrainSample, micro_batches, mini_batches, rows_of
+from codea1.models.flops import Chip
+from codea1.players.functions import PlayerFunctions, kl_in_loss
+from codea1.rollout.decoding import Chunk, Rows
+from codea1.rollout.engine import Engine
+from codea1.rollout.scheduler import Request
+from codea1.runs.folder import RunFolder
+from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
+from codea1.runtime.shares import stable_hash
+
+Results = Mapping[str, CompilerResult]  # of a player's functions, by name
+
+
+@dataclass(frozen=True)
+class SampledLengths:
+    """Tokens of one role's prompts and responses: responses [prompts, samples of each]."""
+
+    prompts: np.ndarray
+    responses: np.ndarray
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How lengths vary: deviations of their logarithms, and the share of responses that reach the limit."""
+
+    prompts: float = 0.4
+    responses: float = 0.6
+    truncated: float = 0.002
+
+
+@dataclass
+class Clock:
+    """Seconds that passed, by phase and by what they were priced from: see `Cost.seconds`."""
+
+    chip: Chip
+    phases: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by phase
+
+    def add(self, phase: str, result: CompilerResult, turns: float = 1.0) -> None:
+        """Lets one call of a function pass, whose outermost loop makes so many turns."""
+        cost = result.cost + result.turn * (turns - 1)
+        self.calls[phase] += 1
+        for kind, seconds in cost.seconds(self.chip).items():
+            self.phases[phase][kind] += seconds
+
+    def seconds(self, phase: str = "") -> float:
+        """Returns the seconds of one phase, or of all."""
+        return sum(sum(kinds.values()) for name, kinds in self.phases.items() if phase in ("", name))
+
+
+def lognormal(role: str, config: ConfigDict, means: tuple[float, float], spread: Spread) -> SampledLengths:
+    """Draws the lengths of a step about the means of prompts and of responses."""
+    rng = np.random.default_rng(0)
+    player, (groups, samples) = config[METHODS[config.method].roles[role]], _counts(role, config)
+
+    def draw(mean: float, deviation: float, limit: int, *shape: int) -> np.ndarray:
+        drawn = rng.lognormal(np.log(mean) - deviation**2 / 2, deviation, shape)
+        return np.clip(np.round(drawn), 1, limit).astype(int)
+
+    prompts = draw(means[0], spread.prompts, player.max_prompt_length, groups)
+    responses = draw(means[1], spread.responses, player.max_response_length, groups, samples)
+    responses[rng.random(responses.shape) < spread.truncated] = player.max_response_length
+    return SampledLengths(prompts, responses)
+
+
+def drawn_lengths(source: str, role: str, config: ConfigDict) -> SampledLengths:
+    """Draws the lengths of a step of a role.
+
+    Args:
+      source: "lognormal" about the means of the roofline, with `Spread`'s numbers in its order or without,
+        "lognormal:0.4,0.6,0.002"; or the folder of a run.
+      role: "code" or "test".
+      config: whose counts and limits there are.
+
+    Raises BadInput: it is neither, or the run has no samples of the role.
+    """
+    kind, _, numbers = source.partition(":")
+    if kind != "lognormal":
+        return of_run(role, config, RunFolder.existing(source))
+    try:
+        spread = Spread(*map(float, filter(None, numbers.split(","))))
+    except (ValueError, TypeError):
+        raise BadInput(f"--lengths={source} is not lognormal:PROMPTS,RESPONSES,TRUNCATED or a run's folder.") from None
+    means = ASSUMED[role]
+    return lognormal(role, config, (means.prompt, means.response), spread)
+
+
+def of_run(role: str, config: ConfigDict, run: RunFolder) -> SampledLengths:
+    """Draws the lengths of a step from the samples of a run's last step, its groups and in each the responses.
+
+    Raises BadInput: the run has no samples of the role.
+    """
+    samples = Samples(run)
+    groups: dict[tuple[str, int], tuple[int, list[int]]] = {}
+    for row in samples.read(max(samples.steps(), default=0)):
+        if row["player"] == role:
+            key = row["question_id"], row["solution"] if role == "test" else 0
+            groups.setdefault(key, (len(row["prompt_ids"]), []))[1].append(len(row["token_ids"]))
+    if not groups:
+        raise BadInput(f"{run.path} holds no samples of the {role} player.")
+    rng = np.random.default_rng(0)
+    player, (count, of_each) = config[METHODS[config.method].roles[role]], _counts(role, config)
+    chosen = [list(groups.values())[index] for index in rng.integers(0, len(groups), count)]
+    prompts = np.array([prompt for prompt, _ in chosen])
+    responses = np.array([rng.choice(lengths, of_each) for _, lengths in chosen])
+    return SampledLengths(
+        np.clip(prompts, 1, player.max_prompt_length), np.clip(responses, 1, player.max_response_length)
+    )
+
+
+def _counts(role: str, config: ConfigDict) -> tuple[int, int]:
+    """Returns how many prompts a role has in a step, and how many samples of each."""
+    if role == "code":
+        return config.questions_per_step, config.game.num_solutions
+    return config.questions_per_step * config.game.num_solutions, config.game.num_suites
+
+
+def simulate_generation(engine: Engine, results: Results, lengths: SampledLengths, clock: Clock, role: str) -> None:
+    """Samples responses of these lengths with the engine's own scheduler, and adds what it calls to the clock."""
+    ids = [f"{role} {number}" for number in range(len(lengths.prompts))]
+    planned = {stable_hash(id): own for id, own in zip(ids, lengths.responses, strict=True)}
+    calls = _FakeCalls(partial(_passed, clock, results, role), planned, engine.chunk)
+    requests = [
+        # Every prompt is another: those that are equal are prefilled once.
+        Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
+        for number, (id, length) in enumerate(zip(ids, lengths.prompts, strict=True))
+    ]
+    sampled = engine.calling(calls.instead_of).generate({}, requests, seed=0, stream=role, step=0, temperature=1.0)
+    drawn = sum(len(sample.token_ids) for sample in sampled)
+    if drawn != lengths.responses.sum():
+        raise RuntimeError(f"{drawn} tokens were drawn of {lengths.responses.sum()}")
+
+
+def _passed(clock: Clock, results: Results, role: str, kind: str, name: str, turns: float = 1.0) -> None:
+    if name not in results:
+        raise BadInput(f"a step calls {name}, which was not compiled: its time needs --functions=all.")
+    phase = "decode" if kind in ("decode", "take_slots") else "publish" if kind == "publish" else "prefill"
+    clock.add(f"{role}: {phase}", results[name], turns)
+
+
+class _FakeCalls:
+    """Compiled functions that compute nothing: each lets its time pass, and decoding ends samples as planned."""
+
+    def __init__(self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], chunk: int) -> None:
+        self._passed, self._planned, self._chunk = passed, planned, chunk
+
+    def instead_of(self, key: tuple[str | int, ...], name: str) -> Callable[..., Any]:
+        """Returns what stands for the function of a key, see `Functions`."""
+        kind = str(key[0])
+
+        def call(*arguments: Any) -> Any:
+            if kind == "decode":
+                chunk = self._decode(arguments[2], int(arguments[5]))
+                self._passed(kind, name, turns=int(chunk.steps))
+                return arguments[1], chunk
+            turns = 1.0
+            if kind == "insert":  # a loop over those of a shard, for keys and for values
+                turns = float(max((row < np.iinfo(np.int32).max).sum() for row in arguments[3]))
+            self._passed(kind, name, turns=turns)
+            if kind == "prefill":
+                shape = (0, arguments[1].shape[0], 0, 0, arguments[1].shape[1])
+                return SimpleNamespace(k_LBKhS=SimpleNamespace(shape=shape))
+            return arguments[0] if arguments else None
+
+        return call
+
+    def _decode(self, rows: Rows, exit_when_live: int) -> Chunk:
+        left_B = np.array(
+            [
+                self._planned[int(question)][sample] - drawn if live else 0
+                for question, sample, drawn, live in zip(
+                    rows.question_hash, rows.sample_index, rows.drawn, rows.live, strict=True
+                )
+            ]
+        )
+        descending = np.sort(left_B[rows.live])[::-1]
+        # The chunk ends when no more than that many are left.
+        steps = min(self._chunk, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
+        new_B = np.minimum(left_B, steps)
+        shape = (len(rows.live), self._chunk)
+        is_last_B = rows.live & (left_B <= steps)
+        stopped_B = is_last_B & (rows.drawn + new_B < rows.limit)
+        return Chunk(
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.float32),
+            rows.drawn + new_B.astype(np.int32),
+            stopped_B,
+            np.int32(steps),
+        )
+
+
+def simulate_learning(
+    config: ConfigDict,
+    name: str,
+    role: str,
+    functions: PlayerFunctions,
+    results: Results,
+    lengths: SampledLengths,
+    clock: Clock,
+) -> int:
+    """Adds the update on a role's samples of these lengths to the clock; returns the tokens that it trains on."""
+    section = config[name]
+    samples = [
+        TrainSample(range(prompt), range(response), np.zeros(response))
+        for prompt, row in zip(lengths.prompts.tolist(), lengths.responses.tolist(), strict=True)
+        for response in row
+    ]
+    rng = np.random.default_rng(0)
+    trained = config.questions_per_step * trained_per_question(config)[role]
+    chosen = [samples[index] for index in rng.permutation(len(samples))[:trained]]
+    for number, part in enumerate(mini_batches(chosen, section.mini_batches, rng)):
+        batches = micro_batches(
+            part,
+            functions.row_shapes,
+            aggregation=section.aggregation,
+            max_response_length=section.max_response_length,
+            pad_id=0,
+        )
+        scores = (section.old_log_probs == "trainer" and number > 0) + bool(kl_in_loss(section))
+        scores += 2 * section.kl_in_reward
+        of_critic = ("critic ",) if functions.critic else ()
+        for learner in ("", *of_critic):
+            for each in ("zeros", "apply"):
+                clock.add(f"{role}: update", results[f"{learner}{each}"])
+        for batch in batches:
+            size = rows_of(batch.tokens_BT)
+            for name in (*["score"] * scores, *(["values"] if functions.critic else [])):
+                clock.add(f"{role}: log-probs", results[f"{name} {size}"])
+            for learner in ("", *of_critic):
+                clock.add(f"{role}: update", results[f"{learner}accumulate {size}"])
+    return sum(sample.length for sample in chosen)
+
+
+def simulate(
+    config: ConfigDict,
+    players: Mapping[str, PlayerFunctions],
+    results: Mapping[str, Results],
+    lengths: Mapping[str, SampledLengths],
+    chip: Chip,
+) -> tuple[Clock, dict[str, int]]:
+    """Returns the clock after one training step, and how many tokens each role trained on.
+
+    Args:
+      config: of the run.
+      players: as `jobs.plan` has them.
+      results: of all their functions, by player.
+      lengths: by role.
+      chip: of the slice.
+
+    Raises BadInput: a function that the step calls was not compiled.
+    """
+    clock, trained = Clock(chip), {}
+    for role, name in METHODS[config.method].roles.items():
+        own = players[name]
+        simulate_generation(own.engine, results[name], lengths[role], clock, role)
+        if own.learns:
+            trained[role] = simulate_learning(config, name, role, own, results[name], lengths[role], clock)
+    return clock, trained

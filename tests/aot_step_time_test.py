@@ -1,0 +1,126 @@
+"""The time of a step: the engine's own scheduler on a clock, without devices."""
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from codea1.aot.compilation import CompilerResult
+from codea1.aot.cost import Cost
+from codea1.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate
+from codea1.config import default_config
+from codea1.models.config import SpecialIds, tiny_model
+from codea1.models.flops import CHIPS
+from codea1.players.functions import PlayerFunctions
+from codea1.runs.folder import RunFolder
+from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
+from codea1.sharding import make_mesh
+
+CHIP = CHIPS["v5e"]
+
+
+def config(**rollout: int) -> ConfigDict:
+    c = default_config()
+    c.questions_per_step, c.game.num_solutions, c.game.num_suites, c.game.trained_solutions = 3, 2, 4, 2
+    c.rollout.slots = 8
+    for player in (c.code, c.test):
+        player.max_prompt_length, player.max_response_length, player.micro_batch_size = 32, 64, 4
+        player.prompt_lengths, player.row_lengths, player.mini_batches = (), (48,), 2
+    c.rollout.update(rollout)
+    return c
+
+
+def players(c: ConfigDict) -> dict[str, PlayerFunctions]:
+    mesh = make_mesh(1, 1, 1, jax.devices()[:1])
+    ids = SpecialIds((1,), 0)
+    return {name: PlayerFunctions(name, c, mesh, tiny_model(vocab_size=64), ids) for name in ("code", "test")}
+
+
+def results(own: PlayerFunctions, cycles: dict[str, tuple[float, float]]) -> dict[str, CompilerResult]:
+    """Functions that cost so many cycles, and so many for each further turn, by kind; others cost nothing."""
+    found = {}
+    for function in (*own.generation, *own.learning):
+        once, turn = cycles.get(function.kind, (0.0, 0.0))
+        found[function.name] = CompilerResult(0, 0, 0, 0, {}, 0.0, Cost(once), Cost(turn))
+    return found
+
+
+def step(cycles, lengths: dict[str, SampledLengths], **rollout: int):
+    c = config(**rollout)
+    own = players(c)
+    return simulate(c, own, {name: results(each, cycles) for name, each in own.items()}, lengths, CHIP)
+
+
+def equal(response: int) -> dict[str, SampledLengths]:
+    return {
+        "code": SampledLengths(np.full(3, 10), np.full((3, 2), response)),
+        "test": SampledLengths(np.full(6, 20), np.full((6, 4), response)),
+    }
+
+
+def test_decoding_takes_its_steps_and_a_chunk_what_it_begins_with():
+    clock, _ = step({"decode": (7.0, 2.0)}, equal(response=40))
+    # Six samples decode at once, in chunks of 16, 16 and 8 steps; then 24 in three rounds of eight slots.
+    chunks, steps = {"code": 3, "test": 9}, {"code": 40, "test": 120}
+    for role in chunks:
+        cycles = 7 * chunks[role] + 2 * (steps[role] - chunks[role])
+        assert clock.seconds(f"{role}: decode") == pytest.approx(cycles / CHIP.clock)
+
+
+def test_stragglers_decode_until_the_last_token():
+    lengths = equal(response=5)
+    lengths["code"].responses[1, 1] = 60
+    clock, _ = step({"decode": (1.0, 1.0)}, lengths)
+    assert clock.seconds("code: decode") == pytest.approx(60 / CHIP.clock)
+
+
+def test_each_prompt_is_prefilled_and_copied_to_its_samples():
+    clock, _ = step({"insert": (1.0, 1.0)}, equal(response=5))
+    assert clock.seconds("test: prefill") == pytest.approx(24 / CHIP.clock)  # one turn a sample
+    clock, _ = step({"prefill": (1.0, 0.0)}, equal(response=5))
+    assert clock.seconds("test: prefill") == pytest.approx(6 / CHIP.clock)  # one prompt at a time, in eight slots
+
+
+def test_the_update_runs_each_micro_batch_and_scores_what_is_needed():
+    c = config()
+    lengths = equal(response=30)
+    lengths["test"].responses[:] = 20  # fits rows of 48
+    clock, trained = step({"accumulate": (10.0, 0.0), "apply": (1.0, 0.0), "score": (100.0, 0.0)}, lengths)
+    assert c.code.old_log_probs == "trainer"
+    assert c.code.kl_coefficient > 0
+    # Two mini-batches of 12 suites, in micro-batches of eight rows of 48; those of the second are scored twice.
+    assert clock.seconds("test: update") == pytest.approx((2 * 2 * 10 + 2) / CHIP.clock)
+    assert clock.seconds("test: log-probs") == pytest.approx((2 * 100 + 2 * 200) / CHIP.clock)
+    # Solutions: three in each, of 40 tokens.
+    assert clock.seconds("code: update") == pytest.approx((2 * 1 * 10 + 2) / CHIP.clock)
+    assert trained == {"code": 6 * 40, "test": 24 * 40}
+
+
+def test_a_function_that_was_not_compiled_is_named():
+    c = config()
+    own = players(c)
+    with pytest.raises(BadInput, match="a step calls publish, which was not compiled"):
+        simulate(c, own, {"code": {}, "test": {}}, equal(response=5), CHIP)
+
+
+def test_lengths_are_drawn_about_their_means_and_some_reach_the_limit():
+    c = config()
+    c.questions_per_step = 2000
+    drawn = lognormal("test", c, (16, 20), Spread(0.4, 0.4, 0.01))
+    assert drawn.prompts.shape == (4000,)
+    assert drawn.responses.shape == (4000, 4)
+    assert drawn.prompts.mean() == pytest.approx(16, rel=0.05)
+    assert (drawn.responses == 64).mean() == pytest.approx(0.01, abs=0.004)
+
+
+def test_lengths_are_those_of_a_runs_last_step(tmp_path):
+    folder = RunFolder.open(str(tmp_path), {})
+    with pytest.raises(BadInput, match="no samples of the test player"):
+        of_run("test", config(), folder)
+    row = {"player": "test", "question_id": "q", "solution": 0, "prompt_ids": [1] * 7, "token_ids": [1] * 9}
+    Samples(folder).write(1, [{**row, "token_ids": [1] * 50}])
+    Samples(folder).write(2, [row, {**row, "token_ids": [1] * 100}, {**row, "player": "code"}])
+    drawn = of_run("test", config(), folder)
+    assert set(drawn.prompts) == {7}
+    assert set(drawn.responses.ravel()) == {9, 64}  # no more than the config's limit

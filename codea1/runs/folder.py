@@ -45,6 +45,7 @@ class RunFolder:
     samples = _part("samples")
     evaluations = _part("evaluations")
     profile = _part("profile")
+    compiled = _part("compiled")  # of JAX, where the run is in a bucket
     report = _part("report.md")
     figure = _part("report.png")
 

@@ -26,6 +26,8 @@ from codea1.runtime.errors import (
     print_error,
 )
 
+COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
+
 
 def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
     """Parses the flags, calls `main` and exits.
@@ -98,7 +100,7 @@ def _set_up_jax() -> None:
     """
     settings: dict[str, str | float] = {}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        settings["jax_compilation_cache_dir"] = os.path.expanduser("~/.cache/codea1/jax")
+        settings["jax_compilation_cache_dir"] = COMPILED
         settings["jax_persistent_cache_min_compile_time_secs"] = 0.5
     is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()
     if is_idle and not os.environ.get("JAX_PLATFORMS"):

@@ -1,5 +1,6 @@
 """Jitted functions with the shapes they are called with: compiled ahead, each once, however many players list it."""
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,6 +8,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
+from etils import epath
+from jax.experimental.compilation_cache import compilation_cache
 
 compiled_functions: dict[Any, jax.stages.Compiled] = {}  # of this process, by what decides them
 
@@ -57,3 +60,12 @@ def compile_all(functions: Iterable[Function]) -> list[CompileTime]:
         if function.compiled and len(compiled_functions) > known:
             times.append(CompileTime(function.name, time.monotonic() - started))
     return times
+
+
+def keep_compiled_in(folder: epath.Path) -> None:
+    """Has JAX look for compiled functions in a folder, local or in a bucket, and keep there what it compiles.
+
+    Host 0 writes, all read. A bucket that fails costs the time to compile, no more.
+    """
+    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+    compilation_cache.reset_cache()  # it has decided already where it is

@@ -5,6 +5,7 @@ What needs JAX, which takes seconds to import, is imported once the flags and th
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -13,11 +14,13 @@ from ml_collections import ConfigDict
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
+from codea1.runtime.command import COMPILED
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.storage.objects import is_remote
 
 if TYPE_CHECKING:
     from codea1.training.dry_run import DryRun
@@ -79,8 +82,11 @@ def guarded(
         folder = hosts.of_main(open_locked)
         with hosts.agreed():
             folder.require_visible()
+        from codea1.runtime.compilations import keep_compiled_in
         from codea1.training.trainer import Trainer
 
+        if is_remote(folder.path) and os.environ.get("JAX_COMPILATION_CACHE_DIR") == COMPILED:
+            keep_compiled_in(folder.compiled)  # the disk of a preempted VM is gone
         stop = stack.enter_context(StopRequest())  # not before: what drives a TPU may take signals when it starts
         try:
             with Trainer(config, parts, sandbox, folder, hosts, stop, allow_previous_step) as trainer:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.rollout.functions import Sizes
-from codea1.rollout.scheduler import Prefilled, Queue, Request, Slots
+from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Slots
 
 PAD = 0
 
@@ -36,7 +36,7 @@ class Play:
         self.random = random.Random(seed)
         self.placed: list[tuple[str, int]] = []
         self.rows = 0  # that each shard prefilled
-        self.idle = 0  # slots that stayed free while somebody waited
+        self.idle = 0.0  # most of the slots that stayed free while somebody waited, as a share
 
     def run(self) -> "Play":
         while True:
@@ -60,7 +60,8 @@ class Play:
                 break
             self.check(prompt_WI, slot_WI, placed)
         if self.prefilled.num_waiting or self.queue.num_wanted(enough=1):
-            self.idle += sum(map(len, self.slots.free()))
+            free = sum(map(len, self.slots.free()))
+            self.idle = max(self.idle, free / self.static.slots[-1])
 
     def check(self, prompt_WI, slot_WI, placed) -> None:
         taken = [0] * self.static.shards
@@ -101,7 +102,8 @@ def test_every_sample_gets_one_slot_beside_its_own_prompt(
     ]
     play = Play(sizes(shards, slots_per_shard, prompts_per_shard, inserted), requests, seed).run()
     assert sorted(play.placed) == wanted(requests)
-    assert play.idle == 0
+    assert play.idle < IDLE
+    assert shards > 1 or play.idle == 0
 
 
 def prompt(number: int) -> tuple[int, ...]:
@@ -112,8 +114,8 @@ def prompt(number: int) -> tuple[int, ...]:
 def test_shards_that_wait_for_one_another_prefill_few_prompts_again(shards):
     requests = [Request(f"q{number}", prompt(number), 0, 8) for number in range(400)]
     play = Play(sizes(shards, 16, 2, 2), requests, seed=0).run()
-    assert play.idle == 0
-    assert play.rows <= (1 if shards == 1 else 3.5) * 400 / shards
+    assert play.idle < IDLE
+    assert play.rows <= (1 if shards == 1 else 2.4) * 400 / shards
 
 
 def test_a_large_group_is_shared_out_over_all_shards():

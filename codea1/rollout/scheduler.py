@@ -23,6 +23,8 @@ from codea1.runtime.shares import stable_hash
 
 Prompt = tuple[int, ...]
 
+IDLE = 1 / 16  # of the slots, from which on a prefill is worth its time
+
 
 @dataclass(frozen=True)
 class Request:
@@ -130,10 +132,18 @@ class Prefilled:
         return sum(len(shard.rows) for shard in self._shards)
 
     def should_prefill(self, queue: Queue, num_free: Sequence[int]) -> bool:
-        """Returns whether a shard has slots free (`num_free`) and no sample waiting, and a prefill would bring some."""
+        """Returns whether slots are idle, free (`num_free`) in a shard where no sample waits, and a prefill would pay.
+
+        While more samples are wanted it pays once every shard has idle slots, or a share IDLE of all slots is: a
+        prefill takes the time of many decode steps, whatever the number of shards that need it.
+        """
         loads = [(len(shard.waiting), free) for shard, free in zip(self._shards, num_free, strict=True)]
-        is_idle = any(free and not waiting for waiting, free in loads)
-        return is_idle and (queue.num_wanted(enough=1) > 0 or any(waiting > free for waiting, free in loads))
+        idle = [free for waiting, free in loads if free and not waiting]
+        if not idle:
+            return False
+        if queue.num_wanted(enough=1) > 0:
+            return len(idle) == len(loads) or sum(idle) >= IDLE * self._sizes.slots[-1]
+        return any(waiting > free for waiting, free in loads)
 
     def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> np.ndarray:
         """Chooses the prompts of the next prefill and returns them, int32 [P, T] of static sizes, shard by shard."""

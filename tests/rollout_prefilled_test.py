@@ -22,6 +22,7 @@ def sizes(shards: int, slots_per_shard: int, prompts_per_shard: int, inserted: i
         inserted=inserted,
         prompt_lengths=(2, 4),
         spans=(64,),
+        straggler_spans=(64,),
     )
 
 

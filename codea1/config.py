@@ -9,6 +9,7 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -259,6 +260,11 @@ def default_config() -> ConfigDict:
     c.profile.first_step = 0  # training step that it begins with; 0: none is made
     c.profile.steps = 2  # training steps
 
+    c.log = ConfigDict()  # besides the run's folder; may differ when a run is continued
+    c.log.wandb = ConfigDict()
+    c.log.wandb.project = ""  # in W&B; empty: it is not used
+    c.log.wandb.offline = False  # write files for `wandb sync` instead of sending
+
     c.sft = _sft()
     return c
 
@@ -420,6 +426,10 @@ def validate(config: ConfigDict) -> None:
     reward = REWARDS[config.game.reward](config.game.alpha, config.game.num_tests, config.game.mutant_weight)
     pays_mutants = reward.others is Others.MUTANTS or not config.game.mutant_weight
     check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
+    has_wandb = importlib.util.find_spec("wandb") is not None
+    check(
+        "log.wandb.project", has_wandb or not config.log.wandb.project, "be empty: pip install -e '.[wandb]' is missing"
+    )
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     check("game.num_solutions", config.game.num_solutions > 1, "be at least 2: an advantage compares a group")
     method = METHODS[config.method]

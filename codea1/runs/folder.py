@@ -24,7 +24,7 @@ from codea1.storage.objects import exists, is_folder, is_remote, location, read,
 
 _ABSENT = object()
 # A run may be continued with other values of these: they decide nothing that the run learns.
-_FREE = ("profile.", "watchdog.", "sandbox.memo_mb")
+_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb")
 
 
 def _part(name: str) -> property:
@@ -48,6 +48,7 @@ class RunFolder:
     compiled = _part("compiled")  # of JAX, where the run is in a bucket
     report = _part("report.md")
     figure = _part("report.png")
+    tracker = _part("wandb_id")
 
     @classmethod
     def open(cls, workdir: str, config: Mapping[str, Any]) -> "RunFolder":

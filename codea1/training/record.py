@@ -1,6 +1,7 @@
 """The record of a run: all that it writes and shows besides checkpoints, by one of its hosts."""
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -12,9 +13,11 @@ from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runs.samples import Samples
+from codea1.runs.tracker import MOST_ROWS, Tracker
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum
 from codea1.storage.faults import retries_so_far
+from codea1.storage.objects import read
 from codea1.training.progress import Progress
 
 
@@ -30,6 +33,8 @@ class Record(contextlib.ExitStack):
         every: int,
         cursor: Checksum | None,
         is_main: bool = True,
+        project: str = "",
+        offline: bool = False,
     ) -> None:
         """Opens the record of a run, and removes what it holds of later steps.
 
@@ -41,6 +46,8 @@ class Record(contextlib.ExitStack):
           every: how often a step is printed where there is no terminal.
           cursor: what `cursor` returned when step `done` was saved.
           is_main: whether this host writes the record; on the others, every method does nothing.
+          project: in W&B; "": it is not used.
+          offline: see `Tracker`.
 
         Raises:
           BadInput: the metrics that are there are damaged.
@@ -66,6 +73,10 @@ class Record(contextlib.ExitStack):
         self._written: Future[None] | None = None  # the samples that were given last
         self.callback(self._settle)
         self.enter_context(self.progress)
+        self._tracker = Tracker(folder, project, offline, self.progress.print) if project else None
+        if self._tracker:
+            self.callback(self._tracker.close)
+        self._steps, self._every = steps, every
         if is_changed:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
 
@@ -73,7 +84,11 @@ class Record(contextlib.ExitStack):
         """Writes the metrics of a step, and how many storage operations were retried since the last."""
         if self._is_main:
             retries = retries_so_far()
-            self._metrics.write(step, {**row, "storage/retries": retries - self._retries})
+            row = {**row, "storage/retries": retries - self._retries}
+            if self._tracker:
+                self._tracker.metrics(step, row)
+                row["log/failures"] = self._tracker.failures
+            self._metrics.write(step, row)
             self._retries = retries
 
     def cursor(self) -> Checksum | None:
@@ -90,6 +105,11 @@ class Record(contextlib.ExitStack):
         """
         if self._is_main:
             self._settle()
+            if self._tracker and (step == self._steps or step % self._every == 0):
+                rows = iter(rows)
+                shown = list(itertools.islice(rows, MOST_ROWS))
+                self._tracker.samples(step, shown)
+                rows = itertools.chain(shown, rows)
             self._written = self._writer.submit(self._samples.write, step, rows)
 
     def _settle(self) -> None:
@@ -108,3 +128,5 @@ class Record(contextlib.ExitStack):
         if self._is_main:
             self._settle()
             show_report(self._folder, self.progress.print)
+            if self._tracker:
+                self._tracker.figure(read(self._folder.figure))

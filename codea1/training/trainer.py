@@ -112,6 +112,8 @@ class Trainer:
                     every=self._config.validation.every,
                     cursor=self._cursor,
                     is_main=self._hosts.is_main,
+                    project=self._config.log.wandb.project,
+                    offline=self._config.log.wandb.offline,
                 )
         for player in self._policies.values():
             player.call_between_chunks(self._safe_point)

@@ -145,8 +145,8 @@ RESUMED = [  # which file, how it is damaged, and a word of the sentence besides
     ("metrics.jsonl", without_line(3), "not what step 4 was saved with"),
     ("metrics.jsonl", cut, "not what step 4 was saved with"),
     ("metrics.jsonl", swap("0.1428", "0.1429"), "not what step 4 was saved with"),
-    ("metrics.jsonl", swap('"step": 2', '"step": 3'), "line 3: step 3 comes after step 3"),
-    ("metrics.jsonl", swap('"step": 2', '"stop": 2'), "line 2: no step"),
+    ("metrics.jsonl", swap('"step":2', '"step":3'), "line 3: step 3 comes after step 3"),
+    ("metrics.jsonl", swap('"step":2', '"stop":2'), "line 2: no step"),
     ("metrics.jsonl", swap("{", ""), "line 1: not a JSON object"),
     ("metrics.jsonl", twice, "line 5: step 1 comes after step 4"),
 ]

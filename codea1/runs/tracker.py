@@ -1,6 +1,6 @@
 """W&B beside metrics.jsonl: the same numbers under the same names, samples to look at, and the curves.
 
-It is never in the run's way: what fails is told once and counted, and the run goes on without it.
+A failure of W&B does not stop the run: the first is printed, all are counted.
 """
 
 import math

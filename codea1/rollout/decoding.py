@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.sharding import Mesh
 
 from codea1.models import kv_cache
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import KVCache
 from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import sample_keys, sample_tokens
-from codea1.sharding import ACTIVATION_RULES, partition_spec
+from codea1.sharding import on_each_device
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, toke
     return cache
 
 
-def insert(mesh: Mesh, cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, slot_WI: jax.Array) -> KVCache:
+def insert(cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, slot_WI: jax.Array) -> KVCache:
     """Returns the cache with prompt prompt_WI[w, i] in slot slot_WI[w, i], both counted within shard w of the batch.
 
     Those that take nothing come last in their shard, with a slot beyond the last one.
@@ -74,17 +73,17 @@ def insert(mesh: Mesh, cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, s
     def put(x: jax.Array, prompts: jax.Array, prompt_1I: jax.Array, slot_1I: jax.Array) -> jax.Array:
         return _copy_rows(x, slot_1I[0], prompts, prompt_1I[0], jnp.sum(slot_1I < x.shape[1]))
 
-    return _per_shard(put, mesh, (cache, prompts), prompt_WI, slot_WI)
+    return _per_shard(put, (cache, prompts), prompt_WI, slot_WI)
 
 
-def take_slots(mesh: Mesh, cache: KVCache, slot_WB: jax.Array) -> KVCache:
+def take_slots(cache: KVCache, slot_WB: jax.Array) -> KVCache:
     """Returns the cache of the slots slot_WB alone, in their order, counted within each shard of the batch."""
 
     def take(x: jax.Array, slot_1B: jax.Array) -> jax.Array:
         (size,) = slot_1B[0].shape
         return _copy_rows(jnp.zeros_like(x, shape=(len(x), size, *x.shape[2:])), jnp.arange(size), x, slot_1B[0], size)
 
-    return _per_shard(take, mesh, (cache,), slot_WB)
+    return _per_shard(take, (cache,), slot_WB)
 
 
 def _copy_rows(
@@ -102,16 +101,12 @@ def _copy_rows(
     return jax.lax.fori_loop(0, count, copy, x)
 
 
-def _per_shard(
-    function: Callable[..., jax.Array], mesh: Mesh, caches: Sequence[KVCache], *indices_W: jax.Array
-) -> KVCache:
+def _per_shard(function: Callable[..., jax.Array], caches: Sequence[KVCache], *indices_W: jax.Array) -> KVCache:
     """Applies `function` on every device by itself to its part of the caches' keys and of their values."""
-    rows = partition_spec(("batch", None), ACTIVATION_RULES)
 
     def mapped(arrays: Sequence[jax.Array], axes: tuple[str | None, ...]) -> jax.Array:
-        spec = partition_spec(axes, ACTIVATION_RULES)
-        specs = (*(spec for _ in arrays), *(rows for _ in indices_W))
-        return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=spec)(*arrays, *indices_W)
+        inputs = (*(axes for _ in arrays), *(("batch", None) for _ in indices_W))
+        return on_each_device(function, inputs, axes)(*arrays, *indices_W)
 
     return KVCache(
         mapped([cache.k_LBKhS for cache in caches], kv_cache.KEY_AXES),

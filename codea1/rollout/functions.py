@@ -195,7 +195,7 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
         "publish": jit("publish", publish),
         "empty": jit("empty", partial(KVCache.zeros, config.model), static_argnums=(0, 1)),
         "prefill": jit("prefill", partial(decoding.prefill, config, graphdef)),
-        "insert": jit("insert", partial(decoding.insert, mesh), donate_argnums=0),
-        "take_slots": jit("take_slots", partial(decoding.take_slots, mesh)),
+        "insert": jit("insert", decoding.insert, donate_argnums=0),
+        "take_slots": jit("take_slots", decoding.take_slots),
         "decode": jit("decode", partial(decoding.decode_chunk, config, graphdef), static_argnums=0, donate_argnums=2),
     }, layouts

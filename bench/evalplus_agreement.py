@@ -1,10 +1,13 @@
 """Mutated ground truths of HumanEval+ and MBPP+ judged by ours and by the `evalplus` package, and how fast each is.
 
   python -m bench.evalplus_agreement --file=FILE.parquet --evalplus=PYTHON --programs=2000
+  python -m bench.evalplus_agreement --file=HumanEvalPlus.jsonl --benchmark=humanevalplus --completions=FILE.jsonl ...
 
 PYTHON is an interpreter that has evalplus 0.3.1. Both judge the same programs on the same inputs; both compute what is
 expected from the same ground truths; both allow an input 4 s or four times what the ground truth took. Prints every
 program on which the verdicts differ; then hands those that take under 3 s to one and to the other again, in rounds.
+With `--completions`, lines of `task_id` and `solution`, those programs take the place of the mutants, and what none is
+given for is left out.
 """
 
 import argparse
@@ -20,6 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from codea1.data.rows import file_rows
 from codea1.evaluation.evalplus import DATASETS, EvalPlus, Problem, load_problems
 from codea1.game.mutants import flip_one_operator
 from codea1.sandbox.host import ScriptRun
@@ -94,16 +98,23 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--file", required=True)
     arguments.add_argument("--evalplus", required=True, metavar="PYTHON")
+    arguments.add_argument("--benchmark", choices=DATASETS, nargs="+", default=[*DATASETS], help="the file holds these")
+    arguments.add_argument("--completions")
     arguments.add_argument("--programs", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=10)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--problems", type=int, default=0, help="only so many, spread over the file; 0: all")
     options = arguments.parse_args()
-    named = [(name, problem) for name in DATASETS for problem in load_problems(name, options.file)]
+    named = [(name, problem) for name in options.benchmark for problem in load_problems(name, options.file)]
     named = named[:: max(len(named) // options.problems, 1)] if options.problems else named
+    given = [row for _, row in file_rows(options.completions)] if options.completions else []
+    if given:
+        named = [(name, problem) for name, problem in named if problem.question.id in {row["task_id"] for row in given}]
     problems = [problem for _, problem in named]
-    jobs = mutants(problems, options.programs, options.seed)
-    print(f"{len(jobs)} different mutants of {len(problems)} problems")
+    numbers = {problem.question.id: number for number, problem in enumerate(problems)}
+    jobs = list(dict.fromkeys((numbers[row["task_id"]], row["solution"]) for row in given))
+    jobs = jobs or mutants(problems, options.programs, options.seed)
+    print(f"{len(jobs)} different {'programs' if given else 'mutants'} of {len(problems)} problems")
     with tempfile.NamedTemporaryFile(suffix=".pickle") as file, SandboxPool(isolation=AUTO) as pool:
         asked = [
             (DATASETS[name], each.question.ground_truth, each.question.entry_point, [*each.base, *each.plus], each.atol)
@@ -121,8 +132,8 @@ def main() -> None:
         ours = Ours(named, pool)
         truths = [(number, problem.question.ground_truth) for number, problem in enumerate(problems)]
         compare(problems, truths, *both(ours, peer, truths, "ground truths"), "ground truths")
-        runs, verdicts = both(ours, peer, jobs, "all mutants")
-        compare(problems, jobs, runs, verdicts, "mutants")
+        runs, verdicts = both(ours, peer, jobs, "all")
+        compare(problems, jobs, runs, verdicts, "all")
         # What takes long takes both as long as it takes, or the limit says: it tells nothing of them.
         quick = [job for job, run in zip(jobs, runs, strict=True) if run.cpu_seconds < QUICK_SECONDS]
         for number in range(1, options.rounds + 1):

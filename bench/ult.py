@@ -1,7 +1,7 @@
 """UnLeakedTestBench by hand: the suites of a file, suites made from executed values, and cosmic-ray on the same.
 
   python -m bench.ult given FILE [--functions=100]
-  python -m bench.ult executed FILE [--functions=100]
+  python -m bench.ult executed FILE [--functions=100] [--testeval]
   python -m bench.ult as_data FILE
   python -m bench.ult cosmic_ray FILE --peers=PYTHON [--functions=20] [--seconds=240] [--results=FILE.jsonl]
   python -m bench.ult counts FILE --peers=PYTHON
@@ -10,7 +10,8 @@
 PYTHON is the interpreter of an environment with cosmic-ray and pytest:
   python3 -m venv peers && peers/bin/pip install cosmic-ray==8.7.0 pytest==9.2.0
 `executed` takes the inputs of the suites in the file, and inputs near them where those are fewer than five that the
-program answers, and asserts what it answers. `as_data` judges the asserts on literals in the file as training judges
+program answers, and asserts what it answers; with `--testeval` FILE is TestEval's, and the inputs are drawn by the
+annotations of the program's parameters. `as_data` judges the asserts on literals in the file as training judges
 tests, by values that the trusted side compares, and compares the verdicts. `cosmic_ray` runs cosmic-ray as upstream
 does (a mod.py, a test.py of five test functions, `pytest test.py`, 10 s a mutant, one after the other) and ours with
 one slot, in turn, on the programs with the fewest mutants, of those that chance has no part in; it ends after so many
@@ -18,6 +19,7 @@ seconds, and goes on where it was when it is started again.
 """
 
 import argparse
+import ast
 import copy
 import json
 import subprocess
@@ -25,18 +27,20 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from random import Random
 
 from rich.console import Console
 from rich.progress import track
 
-from codea1.evaluation.benchmarks import ULT, SuiteTask, load_suites, missing_modules
+from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteBenchmark, SuiteTask, load_suites, missing_modules
 from codea1.evaluation.result_files import summary
 from codea1.evaluation.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.calls import Call, CallTest
 from codea1.game.mutants import mutants
+from codea1.game.question import Question
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import NotPlainData, decode_exact, encode_exact
@@ -100,6 +104,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["given", "executed", "as_data", "cosmic_ray", "counts", "golden"])
     parser.add_argument("file", nargs="?")
+    parser.add_argument("--testeval", action="store_true")
     parser.add_argument("--peers", default=sys.executable)
     parser.add_argument("--functions", type=int, help="the first so many, or with cosmic_ray (20) the smallest")
     parser.add_argument("--seconds", type=float, default=240.0)
@@ -108,6 +113,12 @@ def main() -> None:
     if arguments.what == "golden":
         print_golden(arguments.peers)
         return
+    if arguments.testeval:
+        tasks = TESTEVAL.load(arguments.file)[: arguments.functions]
+        with SandboxPool(isolation="auto") as pool:
+            suites = executed_suites(TESTEVAL, tasks, calls_by_annotation, pool)
+            score(TESTEVAL, [task for task in tasks if task.id in suites], suites, pool)
+        return
     tasks = ULT.load(arguments.file)
     given = load_suites(arguments.file, tasks)
     if arguments.what == "counts":
@@ -115,54 +126,84 @@ def main() -> None:
         return
     with SandboxPool(1 if arguments.what == "cosmic_ray" else 0, isolation="auto") as pool:
         if arguments.what == "given":
-            score(tasks[: arguments.functions], given, pool)
+            score(ULT, tasks[: arguments.functions], given, pool)
             return
         if arguments.what == "as_data":
             compare_with_data(tasks, given, pool)
             return
-        suites = executed_suites(tasks, given, pool)
+        suites = executed_suites(ULT, tasks, lambda task: calls_near(task, given[task.id]), pool)
         tasks = [task for task in tasks if task.id in suites]
         if arguments.what == "executed":
-            score(tasks[: arguments.functions], suites, pool)
+            score(ULT, tasks[: arguments.functions], suites, pool)
         else:
             compare(tasks, suites, pool, arguments)
 
 
-def score(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
+def score(benchmark: SuiteBenchmark, tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
     """Prints what suites are worth, and why tests that ought to hold do not."""
-    absent = Counter(module for task in tasks for module in missing_modules(ULT.whole(task)))
+    absent = Counter(module for task in tasks for module in missing_modules(benchmark.whole(task)))
     print(f"modules that programs import and this machine lacks: {dict(absent) or 'none'}")
     started = time.monotonic()
-    scored = track(score_suites(ULT, tasks, suites, pool), "suites", len(tasks), console=Console(stderr=True))
+    judged = score_suites(benchmark, tasks, suites, pool)
+    scored = track(judged, "suites", len(tasks), console=Console(stderr=True))
     scores = {score.task_id: score for score in scored}
     seconds = time.monotonic() - started
-    whole = sum(each.verdicts.count(Verdict.PASS) == ULT.num_tests for each in scores.values())
+    whole = sum(each.verdicts.count(Verdict.PASS) == benchmark.num_tests for each in scores.values())
     verdicts = Counter(str(verdict) for each in scores.values() for verdict in each.verdicts)
-    print(f"{len(tasks)} tasks, {whole} of them with {ULT.num_tests} tests that pass; tests: {dict(verdicts)}")
+    print(f"{len(tasks)} tasks, {whole} of them with {benchmark.num_tests} tests that pass; tests: {dict(verdicts)}")
     ran = sum(each.mutants for each in scores.values() if each.killed is not None)
     cpu = sum(each.seconds for each in scores.values())
     print(f"{ran} mutants run; {seconds:.0f} s, {cpu:.0f} s of CPU time in the sandbox")
-    measured = metrics(ULT, [scores[task.id] for task in tasks])
-    for name, metric in summary(measured, 0, "ult", [task.id for task in tasks])["metrics"].items():
+    measured = metrics(benchmark, [scores[task.id] for task in tasks])
+    for name, metric in summary(measured, 0, benchmark.name, [task.id for task in tasks])["metrics"].items():
         print(f"{name:28} {100 * metric['mean']:6.2f} [{100 * metric['low']:.2f}, {100 * metric['high']:.2f}]")
 
 
-def executed_suites(tasks: list[SuiteTask], given: Suites, pool: SandboxPool) -> Suites:
-    """Five asserts on what the program itself answers, for each task that answers to so many inputs."""
+def executed_suites(
+    benchmark: SuiteBenchmark,
+    tasks: list[SuiteTask],
+    calls_of: Callable[[SuiteTask], Iterable[Call]],
+    pool: SandboxPool,
+) -> Suites:
+    """Returns a suite of K asserts on what the program itself answers, for each task that answers so many inputs."""
     grader = Grader(pool)
     asked = {}
     for task in tasks:
-        calls = list(dict.fromkeys(calls_near(task, given[task.id])))[:60]
-        program = f"{ULT.imports_of(task.program)}\n{task.program}"
-        asked[task.id] = calls, grader.ground_truth(program, calls)
+        calls = list(dict.fromkeys(calls_of(task)))[:60]
+        of_calls = calls[0].entry_point if calls else task.entry_point
+        question = Question(task.id, None, "", task.description, benchmark.whole(task), of_calls)
+        asked[task.id] = calls, grader.ground_truth(question.module(question.ground_truth), calls)
     suites = {}
     for task_id, (calls, future) in asked.items():
         answered = zip(calls, future.result(), strict=True)
         tests = [CallTest(call, answer.value).text for call, answer in answered if answer.usable]
-        if len(tests) >= ULT.num_tests:
-            suites[task_id] = tests[: ULT.num_tests]
-    print(f"{len(suites)} of {len(tasks)} programs answer {ULT.num_tests} inputs")
+        if len(tests) >= benchmark.num_tests:
+            suites[task_id] = tests[: benchmark.num_tests]
+    if benchmark is TESTEVAL:
+        in_function = "def test():\n    solution = Solution()\n    assert solution."
+        suites = {id: [test.replace("assert Solution().", in_function, 1) for test in suites[id]] for id in suites}
+    print(f"{len(suites)} of {len(tasks)} programs answer {benchmark.num_tests} inputs")
     return suites
+
+
+def calls_by_annotation(task: SuiteTask) -> Iterator[Call]:
+    """Yields calls of a method with small random values of the types that its parameters are annotated with."""
+    functions = (node for node in ast.walk(ast.parse(task.program)) if isinstance(node, ast.FunctionDef))
+    method = next(node for node in functions if node.name == task.entry_point)
+    kinds = [ast.unparse(argument.annotation) for argument in method.args.args[1:]]
+    random = Random(task.id)
+
+    def value(kind: str, size: int) -> object:
+        if kind == "int":
+            return random.randint(1, size + 2)
+        if kind == "str":
+            return "".join(random.choice("ab") for _ in range(size))
+        inner = kind.removeprefix("List[").removesuffix("]")
+        return [value(inner, size) for _ in range(size)]  # a list of lists is square
+
+    for _ in range(200):
+        size = random.randint(1, 5)
+        yield Call(f"Solution().{task.entry_point}", encode_exact((tuple(value(kind, size) for kind in kinds), {})))
 
 
 def compare_with_data(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:

@@ -233,7 +233,8 @@ def default_config() -> ConfigDict:
     c.model.log_prob_chunk = 1024  # tokens of each device whose logits are alive at once
 
     c.rollout = ConfigDict()
-    c.rollout.slots = 256  # sequences that decode at once
+    c.rollout.slots = 256  # sequences that decode at once, as far as there are pages for them
+    c.rollout.cache_gib = 0.0  # of each chip for pages of keys and values; 0: slots of the longest sequences
 
     c.mesh = ConfigDict()
     c.mesh.replica = 1  # data parallel across slices
@@ -337,7 +338,7 @@ POSITIVE = (
     "{player}.critic.learning_rate"
 )
 NOT_NEGATIVE = (
-    "seed game.made_mutants game.history_size game.book_cap game.book_total_cap "
+    "seed rollout.cache_gib game.made_mutants game.history_size game.book_cap game.book_total_cap "
     "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "

@@ -76,7 +76,7 @@ def test_stragglers_decode_until_the_last_token():
 
 
 def test_each_prompt_is_prefilled_and_copied_to_its_samples():
-    clock, _ = step({"insert": (1.0, 1.0)}, equal(response=5))
+    clock, _ = step({"copy_pages": (1.0, 1.0)}, equal(response=5))
     assert clock.seconds("test: prefill") == pytest.approx(24 / CHIP.clock)  # one turn a sample
     clock, _ = step({"prefill": (1.0, 0.0)}, equal(response=5))
     assert clock.seconds("test: prefill") == pytest.approx(6 / CHIP.clock)  # one prompt at a time, in eight slots

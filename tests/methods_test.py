@@ -275,8 +275,7 @@ def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
     assert {name for name in planned.residents if name.startswith("test: ")} == {
         "test: parameters",
         "test: published weights",
-        "test: cache of slots",
-        "test: cache of prompts",
+        "test: pages of keys and values",
     }
     compiled_functions.clear()  # other tests may have compiled functions that these look for
     player = assemble(micro_config).policies["test"]

@@ -1,11 +1,17 @@
 """The forms of attention against each other."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import literals
+from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
-from codea1.models.attention import attend, attend_cached, attend_causally, splash_attend
+from codea1.models.attention import attend, attend_causally, splash_attend
+from codea1.models.config import Qwen2Config
+from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
 B, H, K, h = 2, 4, 2, 64
 
@@ -53,10 +59,67 @@ def test_the_program_for_tpu_holds_the_kernel():
     assert "tpu_custom_call" in lowered.as_text()
 
 
+def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray) -> Cache:
+    """A cache of two layers, in whose second one rows have tokens up to `last`, in pages in no order."""
+    num_rows, num_tokens = k.shape[:2]
+    config = Qwen2Config(
+        vocab_size=8,
+        hidden_size=8,
+        intermediate_size=8,
+        num_layers=2,
+        num_heads=H,
+        num_kv_heads=K,
+        head_dim=h,
+        platform=platform,
+    )
+    rng, size = np.random.default_rng(1), page_size(platform)
+    count = -(-num_tokens // size)
+    cache = form.zeros(config, num_rows * count + 3)
+    cache = jax.tree.map(lambda x: x + 7.0, cache)  # what another sequence left
+    pages = rng.permutation(num_rows * count + 3)[: num_rows * count].reshape(num_rows, count).astype(np.int32)
+    reads = np.full((1, num_reads(num_rows, count, platform), 3), num_rows, np.int32)
+    used = [(row, pages[row, place], place) for row in range(num_rows) for place in range(last[row] // size + 1)]
+    reads[0, : len(used)] = rng.permutation(used)
+    table = PageTable(jnp.array(pages), jnp.array(reads), jnp.array([len(used)], jnp.int32))
+    cache = cache.of_rows(table)
+    cache = cache.write_prompts(jnp.int32(1), k, v)
+    # The last tokens are written one at a time.
+    rows = np.arange(num_rows)
+    cache = cache.write(jnp.int32(1), jnp.array(last), k[rows, last] * 0 + 1, v[rows, last] * 0 + 1)
+    return cache.write(jnp.int32(1), jnp.array(last), k[rows, last], v[rows, last])
+
+
+@pytest.fixture
+def ragged_kernel_anywhere(monkeypatch):
+    """JAX's ragged paged attention, interpreted: it has no option for that, and the interpreter misses ints' shape."""
+    monkeypatch.setattr(literals.TypedInt, "shape", (), raising=False)
+    monkeypatch.setattr(kernel.pl, "pallas_call", partial(kernel.pl.pallas_call, interpret=True))
+    yield
+    kernel.ragged_paged_attention.clear_cache()
+
+
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_one_query_on_a_cache_is_a_row_of_dense_attention(platform: str):
-    q, k, v = arrays(9)
-    last = jnp.array([3, 8])
-    stored = jnp.einsum("BSKh->BKhS", k), jnp.einsum("BSKh->BKSh", v)
-    found = attend_cached(q[:, 0], *stored, last, platform)
+def test_one_query_on_pages_is_a_row_of_dense_attention(platform: str, request):
+    if platform == "tpu":
+        request.getfixturevalue("ragged_kernel_anywhere")
+    q, k, v = arrays(150)
+    last = np.array([3, 149])
+    cache = paged(form_of(platform), platform, k, v, last)
+    found = cache.attend(jnp.int32(1), q[:, 0], jnp.array(last))
     np.testing.assert_allclose(found, attend(q[:, :1], k, v, last[:, None])[:, 0], atol=1e-5)
+    layer_0 = jax.tree.leaves(cache.of_rows(None))[0][0]
+    np.testing.assert_array_equal(layer_0, jnp.full_like(layer_0, 7.0))
+
+
+@pytest.mark.parametrize("form", [KVCache, RaggedKVCache])
+def test_pages_are_copied_in_order_until_one_is_not_there(form: type[Cache]):
+    cache = form.zeros(
+        Qwen2Config(
+            vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=4
+        ),
+        pages=4,
+    )
+    cache = jax.tree.map(lambda x: x + jnp.arange(4.0).reshape(1, 4, 1, 1, 1), cache)
+    copied = cache.copy_pages(jnp.array([[3, 3, 0]]), jnp.array([[0, 1, 9]]))
+    for x in jax.tree.leaves(copied):
+        assert x[0, :, 0, 0, 0].tolist() == [3, 3, 2, 3]

@@ -20,6 +20,7 @@ from codea1.models.config import Qwen2Config, named_model
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
+from tests.pages import in_order
 
 GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
 SMALL = Qwen2Config(
@@ -160,7 +161,7 @@ def padded_logits(folder: Path, name: str, dtype: str) -> tuple[np.ndarray, np.n
     tokens = np.where(np.arange(LENGTHS.max()) < LENGTHS[:, None], PADDED_TOKENS, 7)
     logits, _ = forward(params, tokens, positions(tokens))
     # The last token by itself, after a prefill that ends anywhere.
-    cache = KVCache.zeros(config, batch=3, length=LENGTHS.max())
+    cache = in_order(KVCache.zeros(config, pages=3), rows=3)
     _, cache = forward(params, np.where(np.arange(LENGTHS.max()) < last[:, None], tokens, 7), positions(tokens), cache)
     decoded, _ = forward(params, tokens[rows, last][:, None], last[:, None], cache)
     return np.stack([logits[:, 0], logits[rows, last]], axis=1), np.array(decoded[:, 0])
@@ -214,8 +215,8 @@ def decoded(small):
     full, _ = forward(params, TOKENS, positions(TOKENS))
     lengths = np.array([4, 2])
     prompt = np.where(np.arange(4) < lengths[:, None], TOKENS[:, :4], 31)
-    # What an earlier occupant left in the slots must not show.
-    cache = jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, batch=2, length=8))
+    # What another sequence left in the pages must not show.
+    cache = in_order(jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, pages=2)), rows=2)
     prefill, cache = forward(params, prompt, positions(prompt), cache)
     steps = []
     for step in range(4):
@@ -235,7 +236,7 @@ def test_prefill_and_decode_equal_the_full_forward(decoded):
 def test_positions_beyond_the_cache_write_nothing(small, decoded):
     params, forward = small
     cache = decoded[-1]
-    _, after = forward(params, TOKENS[:, :1], np.array([[8], [-1]]), cache)
+    _, after = forward(params, TOKENS[:, :1], np.array([[64], [-1]]), cache)
     jax.tree.map(np.testing.assert_array_equal, after, cache)
 
 
@@ -276,8 +277,8 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_parameters(small):
     graphdef, _ = qwen2.abstract(dataclasses.replace(SMALL, dtype="bfloat16"))
     hidden, _ = jax.eval_shape(lambda p: nnx.merge(graphdef, p)(TOKENS, positions(TOKENS)), params)
     assert hidden.dtype == jnp.bfloat16
-    cache = jax.eval_shape(lambda: KVCache.zeros(dataclasses.replace(SMALL, dtype="bfloat16"), 2, 8))
-    assert cache.k_LBKhS.dtype == jnp.bfloat16
+    cache = jax.eval_shape(lambda: KVCache.zeros(dataclasses.replace(SMALL, dtype="bfloat16"), 2))
+    assert cache.k_LNKhP.dtype == jnp.bfloat16
     assert {x.dtype for x in jax.tree.leaves(params)} == {jnp.dtype("float32")}
 
 

@@ -1,6 +1,8 @@
 """Generation against the model run step by step, and what a sample may and may not depend on."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +11,10 @@ import pytest
 from flax import nnx
 
 from codea1.learn.log_probs import make_score
+from codea1.models.kv_cache import page_bytes
 from codea1.rollout.engine import Engine, Request, Sample
 from codea1.runtime.compilations import compile_all, compiled_functions
+from codea1.runtime.errors import BadInput
 from tests.tiny_policy import make_policy
 
 LONGEST_PROMPT, RESPONSE, PAD = 8, 6, 0
@@ -177,14 +181,40 @@ def test_a_sample_does_not_depend_on_slots_or_chunks(policy, engine, options: di
     assert_same(generate(make_engine(policy, **options), policy, wanted), generate(engine, policy, wanted))
 
 
-def test_long_responses_move_to_fewer_slots_and_longer_spans(policy):
+def test_the_last_samples_move_to_fewer_slots(policy):
     wide = make_engine(policy, slots=32, max_response_length=90)
     wanted = requests(16)
+    compiled_functions.clear()  # other tests may have compiled the same
     samples = generate(wide, policy, wanted)
-    assert any(len(sample.token_ids) > 64 for sample in samples.values())
+    assert any(len(sample.token_ids) > 64 for sample in samples.values())  # they go on in a second page
     names = {compilation.name for compilation in compile_all(wide.functions())}
-    assert "take 16 of 32 slots" not in names  # it was needed before
+    assert not names & {"decode 32 slots", "decode 16 slots", "decode 8 slots"}  # they were needed before
     assert_same(generate(make_engine(policy, slots=8, max_response_length=90), policy, wanted), samples)
+
+
+GOLDEN = Path(__file__).parent / "golden" / "rollout_samples.jsonl"
+
+
+@pytest.mark.parametrize("pages", [0, 22, 13])
+def test_samples_are_those_of_an_engine_without_pages(policy, pages: int):
+    """They were drawn by commit fa39b67, which kept a row of the cache for each slot; few pages preempt samples."""
+    rows = [json.loads(line) for line in GOLDEN.open()]
+    wanted = [Request(row["question"], tuple(row["prompt_ids"]), 0, 4) for row in rows if row["index"] == 0]
+    cache_gib = pages * page_bytes(policy.config, tensor=1) / 2**30
+    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib}
+    engine = make_engine(policy, slots=16, stop_ids=(3,), **options)
+    samples = generate(engine, policy, wanted)
+    for row in rows:
+        sample = samples[row["question"], row["index"]]
+        assert list(sample.token_ids) == row["token_ids"]
+        assert sample.finish_reason == row["finish_reason"]
+        assert float(np.sum(sample.log_probs, dtype=np.float64)) == pytest.approx(row["log_prob"], abs=1e-4)
+    assert (engine.take_statistics()["preempted"] > 0) == (pages == 13)
+
+
+def test_pages_that_do_not_hold_the_longest_sequence_are_refused(policy):
+    with pytest.raises(BadInput, match=r"config.rollout.cache_gib is 1e-05, the longest sequence needs 0.001"):
+        make_engine(policy, max_prompt_length=150, max_response_length=100, cache_gib=1e-5)
 
 
 def test_length_limits_cut_single_requests_short(policy, engine):
@@ -201,7 +231,7 @@ def test_after_compiling_all_nothing_is_compiled(policy):
     engine = make_engine(policy, slots=16, prompt_lengths=(4,), max_response_length=80)
     compiled_functions.clear()  # other tests may have compiled the same
     compiled = compile_all(engine.functions(restricted=True))
-    assert {"prefill 1 x 4", "insert 2 x 8 into 16 slots", "decode 16 slots, span 64"} <= {c.name for c in compiled}
+    assert {"prefill 1 x 4", "copy 2 pages", "decode 16 slots"} <= {c.name for c in compiled}
     assert [each.name for each in compiled] == [each.name for each in engine.functions(restricted=True)]
     assert all(compilation.seconds > 0 for compilation in compiled)
     known = set(compiled_functions)
@@ -217,14 +247,14 @@ def test_without_compiling_all_only_what_is_used_is_compiled(policy):
     compiled_functions.clear()  # other tests may have compiled the same
     generate(engine, policy, [Request("q", (5,), 0, 2)], top_p=0.9)
     left = [compilation.name for compilation in compile_all(engine.functions(restricted=True))]
-    assert left == ["prefill 1 x 8", "insert 1 x 8 into 8 slots", "decode 8 slots, span 14"]
+    assert left == ["prefill 1 x 8", "decode 8 slots"]
 
 
 def test_engines_share_what_they_both_call(policy):
     compiled_functions.clear()
     engine, other = make_engine(policy), make_engine(policy, prompt_lengths=(4,))
     compile_all(engine.functions())
-    assert [each.name for each in compile_all(other.functions())] == ["prefill 1 x 4", "insert 1 x 4 into 8 slots"]
+    assert [each.name for each in compile_all(other.functions())] == ["prefill 1 x 4"]
 
 
 def test_top_p_shapes_draws_and_not_log_probs(policy, engine):

@@ -1,8 +1,8 @@
 """Every compiled function of a run on a mesh, and what else is in a chip's memory while each runs.
 
 The players live on all chips and take turns. Their references, states and critics are always there. While one
-generates, its published weights, the cache of its slots and the cache of the prompts last prefilled are there too;
-while one learns, the micro-batches of all its mini-batches.
+generates, its published weights and the pages of its cache are there too; while one learns, the micro-batches of all
+its mini-batches.
 """
 
 import math
@@ -135,18 +135,17 @@ def _on_chips(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
 
 
 def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Compilation], dict[str, int]]:
-    last = {function.kind: function.arguments for function in own.generation}  # they come in ascending order of size
-    weights, cache, prompts = map(bytes_per_device, (*last["decode"][:2], last["insert"][1]))
+    decode = next(function for function in own.generation if function.kind == "decode")
+    weights, cache = map(bytes_per_device, decode.arguments[:2])
     beside = {
         "publish": always - bytes_per_device(own.abstract_params),
         "empty": always + weights,
-        "prefill": always + cache,
-        "insert": always + weights,
-        "take_slots": always + weights + prompts,
-        "decode": always + prompts,
+        "prefill": always,
+        "copy_pages": always + weights,
+        "decode": always,
     }
     jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
-    return jobs, {"published weights": weights, "cache of slots": cache, "cache of prompts": prompts}
+    return jobs, {"published weights": weights, "pages of keys and values": cache}
 
 
 def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Compilation]:

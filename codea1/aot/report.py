@@ -30,11 +30,12 @@ _SETTINGS = (
     "game.num_solutions",
     "game.num_suites",
     "rollout.slots",
+    "rollout.cache_gib",
     "model.remat",
     "model.log_prob_chunk",
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
-_BY_TURNS = ("published weights", "cache of slots", "cache of prompts", "micro-batches", "moments from the host")
+_BY_TURNS = ("published weights", "pages of keys and values", "micro-batches", "moments from the host")
 _COLUMNS = (
     *("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM"),
     *("collectives", "ms", "compiled in"),
@@ -220,15 +221,14 @@ def _advice(report: Report, worst: Row) -> list[str]:
     settings, data_parallel = report.settings, report.mesh["replica"] * report.mesh["fsdp"]
     advice = []
     if worst.phase == "rollout":
-        slots, player = settings["rollout.slots"], worst.player
-        cache = report.residents[f"{player}: cache of slots"] + report.residents[f"{player}: cache of prompts"]
-        fewer = int(slots * (1 - 1.1 * (worst.peak - limit) / cache) / data_parallel) * data_parallel
+        cache = report.residents[f"{worst.player}: pages of keys and values"] / 2**30
+        fewer = math.floor(cache - 1.1 * (worst.peak - limit) / 2**30)
         if fewer > 0:
-            advice.append(f"config.rollout.slots is {slots}: try {fewer}.")
+            given = f"is {settings['rollout.cache_gib']:g}, pages take {cache:.2f} GiB"
+            advice.append(f"config.rollout.cache_gib {given}: try {fewer}.")
         return [
             *advice,
-            "A larger config.mesh.tensor (it must divide the KV heads) cuts published weights and caches further.",
-            f"config.{player}.max_prompt_length and max_response_length decide the length of the cache.",
+            "A larger config.mesh.tensor (it must divide the KV heads) cuts published weights and pages further.",
         ]
     for player in report.models:
         rows = settings[f"{player}.micro_batch_size"]

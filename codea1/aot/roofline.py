@@ -79,11 +79,10 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
     batches = math.ceil(prompts / sizes.prompts[-1])
     slots = sizes.slots[-1]
     steps = _samples(config, role) * lengths.response / slots
-    span = sizes.span(slots, lengths.prompt + lengths.response)
     return {
         "publish": flops.publish(own.model, cut),
         "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
-        "decode": flops.decode_step(own.model, slots, span, cut) * steps,
+        "decode": flops.decode_step(own.model, slots, lengths.prompt + lengths.response // 2, cut) * steps,
     }
 
 

@@ -8,18 +8,19 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from codea1.aot.compilation import CompilerResult
+from codea1.aot.cost import Cost
 from codea1.aot.roofline import ASSUMED
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, rows_of
 from codea1.models.flops import Chip
+from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions, kl_in_loss
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.engine import Engine
@@ -57,9 +58,9 @@ class Clock:
     phases: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by phase
 
-    def add(self, phase: str, result: CompilerResult, turns: float = 1.0) -> None:
-        """Lets one call of a function pass, whose outermost loop makes so many turns."""
-        cost = result.cost + result.turn * (turns - 1)
+    def add(self, phase: str, result: CompilerResult, turns: float = 1.0, read: float = 0.0) -> None:
+        """Lets one call of a function pass, whose outermost loop makes so many turns and that also reads some bytes."""
+        cost = result.cost + result.turn * (turns - 1) + Cost(hbm_bytes=read)
         self.calls[phase] += 1
         for kind, seconds in cost.seconds(self.chip).items():
             self.phases[phase][kind] += seconds
@@ -136,11 +137,16 @@ def _counts(role: str, config: ConfigDict) -> tuple[int, int]:
     return config.questions_per_step * config.game.num_solutions, config.game.num_suites
 
 
-def simulate_generation(engine: Engine, results: Results, lengths: SampledLengths, clock: Clock, role: str) -> None:
+def simulate_generation(
+    own: PlayerFunctions, results: Results, lengths: SampledLengths, clock: Clock, role: str
+) -> None:
     """Samples responses of these lengths with the engine's own scheduler, and adds what it calls to the clock."""
-    ids = [f"{role} {number}" for number in range(len(lengths.prompts))]
+    engine, ids = own.engine, [f"{role} {number}" for number in range(len(lengths.prompts))]
     planned = {stable_hash(id): own for id, own in zip(ids, lengths.responses, strict=True)}
-    calls = _FakeCalls(partial(_passed, clock, results, role), planned, engine.chunk)
+    reads = (
+        page_bytes(own.model, own.mesh.shape["tensor"]) / engine.sizes.page if engine.sizes.platform == "tpu" else 0.0
+    )
+    calls = _FakeCalls(partial(_passed, clock, results, role), planned, engine, reads)
     requests = [
         # Every prompt is another: those that are equal are prefilled once.
         Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
@@ -152,18 +158,23 @@ def simulate_generation(engine: Engine, results: Results, lengths: SampledLength
         raise RuntimeError(f"{drawn} tokens were drawn of {lengths.responses.sum()}")
 
 
-def _passed(clock: Clock, results: Results, role: str, kind: str, name: str, turns: float = 1.0) -> None:
+def _passed(
+    clock: Clock, results: Results, role: str, kind: str, name: str, turns: float = 1.0, read: float = 0.0
+) -> None:
     if name not in results:
         raise BadInput(f"a step calls {name}, which was not compiled: its time needs --functions=all.")
-    phase = "decode" if kind in ("decode", "take_slots") else "publish" if kind == "publish" else "prefill"
-    clock.add(f"{role}: {phase}", results[name], turns)
+    phase = kind if kind in ("decode", "publish") else "prefill"
+    clock.add(f"{role}: {phase}", results[name], turns, read)
 
 
 class _FakeCalls:
     """Compiled functions that compute nothing: each lets its time pass, and decoding ends samples as planned."""
 
-    def __init__(self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], chunk: int) -> None:
-        self._passed, self._planned, self._chunk = passed, planned, chunk
+    def __init__(
+        self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], engine: Engine, reads: float
+    ) -> None:
+        self._passed, self._planned, self._engine = passed, planned, engine
+        self._reads = reads  # bytes on a chip of each position that attention reads, beside what functions cost
 
     def instead_of(self, key: tuple[str | int, ...], name: str) -> Callable[..., Any]:
         """Returns what stands for the function of a key, see `Functions`."""
@@ -171,17 +182,15 @@ class _FakeCalls:
 
         def call(*arguments: Any) -> Any:
             if kind == "decode":
-                chunk = self._decode(arguments[2], int(arguments[5]))
-                self._passed(kind, name, turns=int(chunk.steps))
+                rows = arguments[3]
+                chunk = self._decode(rows, int(arguments[6]))
+                positions_WS = (rows.position * rows.live).reshape(self._engine.sizes.shards, -1)
+                read = self._reads * int(chunk.steps) * positions_WS.sum(axis=1).max()
+                self._passed(kind, name, turns=int(chunk.steps), read=read)
                 return arguments[1], chunk
-            turns = 1.0
-            if kind == "insert":  # a loop over those of a shard, for keys and for values
-                turns = float(max((row < np.iinfo(np.int32).max).sum() for row in arguments[3]))
-            self._passed(kind, name, turns=turns)
-            if kind == "prefill":
-                shape = (0, arguments[1].shape[0], 0, 0, arguments[1].shape[1])
-                return SimpleNamespace(k_LBKhS=SimpleNamespace(shape=shape))
-            return arguments[0] if arguments else None
+            copied = (row < np.iinfo(np.int32).max for row in arguments[2]) if kind == "copy_pages" else ()
+            self._passed(kind, name, turns=float(max(map(np.sum, copied), default=1)))  # a loop over those of a shard
+            return None
 
         return call
 
@@ -196,9 +205,9 @@ class _FakeCalls:
         )
         descending = np.sort(left_B[rows.live])[::-1]
         # The chunk ends when no more than that many are left.
-        steps = min(self._chunk, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
+        steps = min(self._engine.chunk, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
         new_B = np.minimum(left_B, steps)
-        shape = (len(rows.live), self._chunk)
+        shape = (len(rows.live), self._engine.chunk)
         is_last_B = rows.live & (left_B <= steps)
         stopped_B = is_last_B & (rows.drawn + new_B < rows.limit)
         return Chunk(
@@ -273,7 +282,7 @@ def simulate(
     clock, trained = Clock(chip), {}
     for role, name in METHODS[config.method].roles.items():
         own = players[name]
-        simulate_generation(own.engine, results[name], lengths[role], clock, role)
+        simulate_generation(own, results[name], lengths[role], clock, role)
         if own.learns:
             trained[role] = simulate_learning(config, name, role, own, results[name], lengths[role], clock)
     return clock, trained

@@ -5,11 +5,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
 from codea1.sharding import on_each_device
 
 QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
+RAGGED_POSITIONS, RAGGED_QUERIES, RAGGED_BYTES = 512, 32, 64 << 20  # of keys, of queries and of memory in the kernel
 SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
 SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
@@ -86,26 +88,92 @@ def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Arra
     return jnp.swapaxes(y_BKGTh.reshape(B, H, padded, h), 1, 2)[:, :T]
 
 
-def attend_cached(
-    q_BHh: jax.Array, k_BKhS: jax.Array, v_BKSh: jax.Array, last_slot_B: jax.Array, platform: str
-) -> jax.Array:
-    """Computes `attend` of one query per row, [B, H, h], for keys and values as a cache stores them.
+def read_block(platform: str) -> int:
+    """Returns how many pages `attend_pages` reads at once: few where they should stay in a processor's cache."""
+    return 64 if platform == "cpu" else 1024
 
-    The arithmetic is the same on every `platform`, its form is not: XLA for CPU would copy the slice of the cache to
-    multiply it as matrices, and reads it in place when the products are written out.
+
+def attend_pages(
+    q_BHh: jax.Array,
+    k_LNKhP: jax.Array,
+    v_LNKPh: jax.Array,
+    layer: jax.Array,
+    reads_1I3: jax.Array,
+    num_reads_1: jax.Array,
+    last_B: jax.Array,
+    platform: str,
+) -> jax.Array:
+    """Computes `attend` of one query per row, [B, H, h], on the pages of one layer of a cache.
+
+    A block of pages at a time, of which each is met by the query of one row; the softmax is summed up over them as in
+    FlashAttention (Dao et al., 2022). So it reads the pages that there are, whatever the longest row has, and a page
+    that rows share while it is in the processor's cache. The arithmetic is the same on every `platform`, its form is
+    not: XLA for CPU would copy the pages to multiply them as matrices, and reads them in place when the products are
+    written out.
+
+    Args:
+      q_BHh: queries, of one device as all else.
+      k_LNKhP, v_LNKPh: the pages.
+      layer: which one, int32.
+      reads_1I3: (row, page, number of the page in its row) of what is read, int32, in whole blocks.
+      num_reads_1: how many of them there are.
+      last_B: the last position that each row's query sees.
+      platform: of the device.
     """
     B, H, h = q_BHh.shape
-    K, S = v_BKSh.shape[1:3]
+    L, N, K, _, P = k_LNKhP.shape
     q_BKGh = q_BHh.reshape(B, K, H // K, h)
-    if platform == "cpu":
-        score_BKGS = jnp.sum(q_BKGh[..., None] * k_BKhS[:, :, None], axis=3, dtype=jnp.float32)
-    else:
-        score_BKGS = jnp.einsum("BKGh,BKhS->BKGS", q_BKGh, k_BKhS, preferred_element_type=jnp.float32)
-    is_visible_BS = jnp.arange(S) <= last_slot_B[:, None]
-    score_BKGS = jnp.where(is_visible_BS[:, None, None], score_BKGS * h**-0.5, jnp.finfo(jnp.float32).min)
-    weight_BKGS = jax.nn.softmax(score_BKGS, axis=-1).astype(v_BKSh.dtype)
-    if platform == "cpu":
-        y_BKGh = jnp.sum(weight_BKGS[..., None] * v_BKSh[:, :, None], axis=3)
-    else:
-        y_BKGh = jnp.einsum("BKGS,BKSh->BKGh", weight_BKGS, v_BKSh)
-    return y_BKGh.reshape(B, H, h)
+    size = read_block(platform)
+    k_XKhP, v_XKPh = k_LNKhP.reshape(L * N, K, h, P), v_LNKPh.reshape(L * N, K, P, h)
+
+    def block(number: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        max_BKG, sum_BKG, y_BKGh = carry
+        reads_I3 = jax.lax.dynamic_slice_in_dim(reads_1I3[0], number * size, size)
+        row_I, page_I, place_I = reads_I3[:, 0], reads_I3[:, 1] + layer * N, reads_I3[:, 2]
+        q_IKGh, k_IKhP, v_IKPh = q_BKGh[row_I], k_XKhP[page_I], v_XKPh[page_I]
+        if platform == "cpu":
+            score_IKGP = jnp.sum(q_IKGh[..., None] * k_IKhP[:, :, None], axis=3, dtype=jnp.float32)
+        else:
+            score_IKGP = jnp.einsum("IKGh,IKhP->IKGP", q_IKGh, k_IKhP, preferred_element_type=jnp.float32)
+        is_visible_IP = place_I[:, None] * P + jnp.arange(P) <= last_B[row_I][:, None]
+        score_IKGP = jnp.where(is_visible_IP[:, None, None], score_IKGP * h**-0.5, jnp.finfo(jnp.float32).min)
+        top_IKG = jnp.max(score_IKGP, axis=-1)
+        weight_IKGP = jnp.exp(score_IKGP - top_IKG[..., None])
+        if platform == "cpu":
+            part_IKGh = jnp.sum(weight_IKGP.astype(v_IKPh.dtype)[..., None] * v_IKPh[:, :, None], axis=3)
+        else:
+            part_IKGh = jnp.einsum(
+                "IKGP,IKPh->IKGh", weight_IKGP.astype(v_IKPh.dtype), v_IKPh, preferred_element_type=jnp.float32
+            )
+        new_max_BKG = max_BKG.at[row_I].max(top_IKG, mode="drop")
+        old_BKG, scale_IKG = jnp.exp(max_BKG - new_max_BKG), jnp.exp(top_IKG - new_max_BKG[row_I])
+        sum_BKG = (sum_BKG * old_BKG).at[row_I].add(jnp.sum(weight_IKGP, axis=-1) * scale_IKG, mode="drop")
+        y_BKGh = (y_BKGh * old_BKG[..., None]).at[row_I].add(part_IKGh * scale_IKG[..., None], mode="drop")
+        return new_max_BKG, sum_BKG, y_BKGh
+
+    lowest = jnp.full((B, K, H // K), jnp.finfo(jnp.float32).min)
+    carry = lowest, jnp.zeros_like(lowest), jnp.zeros((*lowest.shape, h), jnp.float32)
+    _, sum_BKG, y_BKGh = jax.lax.fori_loop(0, -(-num_reads_1[0] // size), block, carry)
+    # A row that reads nothing gets zeros: it is not live.
+    return (y_BKGh / jnp.maximum(sum_BKG, jnp.finfo(jnp.float32).tiny)[..., None]).astype(q_BHh.dtype).reshape(B, H, h)
+
+
+def attend_ragged(
+    q_BHh: jax.Array, kv_LNPCh: jax.Array, layer: jax.Array, pages_BM: jax.Array, last_B: jax.Array
+) -> jax.Array:
+    """Computes `attend_pages` by JAX's ragged paged attention, a Pallas kernel for TPU, on `RaggedKVCache`'s pages."""
+    B, _, h = q_BHh.shape
+    L, N, P, _, padded = kv_LNPCh.shape
+    y_BHh = ragged_paged_attention(
+        jnp.pad(q_BHh, ((0, 0), (0, 0), (0, padded - h))),
+        kv_LNPCh.reshape(L * N, *kv_LNPCh.shape[2:]),
+        jnp.maximum(last_B, 0) + 1,
+        pages_BM + layer * N,
+        jnp.arange(B + 1, dtype=jnp.int32),
+        jnp.full((1,), B, jnp.int32),
+        sm_scale=h**-0.5,
+        num_kv_pages_per_block=max(1, min(pages_BM.shape[1], RAGGED_POSITIONS // P)),
+        num_queries_per_block=min(B, RAGGED_QUERIES),
+        vmem_limit_bytes=RAGGED_BYTES,
+    )
+    return y_BHh[..., :h]

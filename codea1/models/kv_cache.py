@@ -1,7 +1,9 @@
-"""The keys and values of past tokens, one slot per position.
+"""The keys and values of past tokens, in pages that sequences are given one at a time and that they can share.
 
-Keys are stored with positions last, values with head dimensions last. So each of the two reductions of attention runs
-over contiguous memory, and nothing of the cache is transposed or copied at a decode step.
+A page holds P consecutive positions of one sequence, in every layer. Which page holds which is said by a table from
+outside. Pages are cut over the batch axis as rows are, and a row's pages are in its own shard: they are counted within
+it. There are two forms of one cache. `KVCache` has keys with positions last and values with head dimensions last, so
+that each of the two reductions of attention runs over contiguous memory. `RaggedKVCache` is laid out for TPU's kernel.
 """
 
 import dataclasses
@@ -11,77 +13,247 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from codea1.models.attention import attend_pages, attend_ragged, read_block
 from codea1.models.config import Qwen2Config
 from codea1.sharding import constrain, on_each_device
 
 KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
 VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
+RAGGED_AXES = ("layers", "batch", None, "kv_heads", "head_dim")
+LANES = 128  # head dimensions in a tile of TPU's memory
+
+
+def page_size(platform: str) -> int:
+    """Returns P, the positions of a page: a tile of TPU's memory, or what a processor's vectors fill."""
+    return 128 if platform == "tpu" else 64
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PageTable:
+    """Where the tokens of B rows lie. Arrays are int32 and cut over the batch axis in W shards."""
+
+    pages_BM: jax.Array  # page of positions m * P to (m + 1) * P - 1 of a row; one that is not there is dropped
+    # What the next queries read: (row, page, m) of those they see, rows counted within the shard. Only the form without
+    # a kernel needs it.
+    reads_WI3: jax.Array | None = None
+    num_reads_W: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class KVCache:
-    """Keys and values of every layer. Slot s of row b holds position s of that row's sequence.
+    """Keys and values of every layer in N pages.
 
-    A slot that its row's position has not reached holds anything: padding, or what a previous occupant left. Nothing
-    reads it before it is written, because a query at position p attends slots 0..p alone.
+    A position that its row has not reached holds anything: padding, or what another sequence left. Nothing reads it
+    before it is written, because a query at position p attends positions 0..p alone.
     """
 
-    k_LBKhS: jax.Array
-    v_LBKSh: jax.Array
-    # Slots that queries read, the first `span` of them; None is all. A query's position must be below it.
-    span: int | None = dataclasses.field(default=None, metadata={"static": True})
+    k_LNKhP: jax.Array
+    v_LNKPh: jax.Array
+    table: PageTable | None = None  # of the rows that call the model
+    platform: str = dataclasses.field(default="cpu", metadata={"static": True})
 
     @classmethod
-    def zeros(cls, config: Qwen2Config, batch: int, length: int, dtype: DTypeLike | None = None) -> Self:
-        """Makes an empty cache of `length` slots per row, sharded as activations; `dtype` defaults to config.dtype."""
-        outer, dtype = (config.num_layers, batch, config.num_kv_heads), dtype or config.dtype
+    def zeros(cls, config: Qwen2Config, pages: int, dtype: DTypeLike | None = None) -> Self:
+        """Makes empty pages, of all shards together, sharded as activations; `dtype` defaults to config.dtype."""
+        outer, dtype = (config.num_layers, pages, config.num_kv_heads), dtype or config.dtype
+        size = page_size(config.platform)
         return cls(
-            constrain(jnp.zeros((*outer, config.head_dim, length), dtype), *KEY_AXES),
-            constrain(jnp.zeros((*outer, length, config.head_dim), dtype), *VALUE_AXES),
+            constrain(jnp.zeros((*outer, config.head_dim, size), dtype), *KEY_AXES),
+            constrain(jnp.zeros((*outer, size, config.head_dim), dtype), *VALUE_AXES),
+            platform=config.platform,
         )
 
-    @property
-    def length(self) -> int:
-        """S, the number of slots per row."""
-        return self.k_LBKhS.shape[-1]
+    def of_rows(self, table: PageTable | None) -> Self:
+        """Returns the same pages for rows whose tokens lie as `table` says."""
+        return dataclasses.replace(self, table=table)
 
     def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
         def put(cache: jax.Array, update: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-            start = (layer, 0, 0, 0, 0)
-            return constrain(jax.lax.dynamic_update_slice(cache, update[None].astype(cache.dtype), start), *axes)
+            return _write_pages(cache, layer, self.table.pages_BM, update, axes)
 
+        size = self.k_LNKhP.shape[-1]
         return dataclasses.replace(
             self,
-            k_LBKhS=put(self.k_LBKhS, jnp.einsum("BTKh->BKhT", k_BTKh), KEY_AXES),
-            v_LBKSh=put(self.v_LBKSh, jnp.einsum("BTKh->BKTh", v_BTKh), VALUE_AXES),
+            k_LNKhP=put(self.k_LNKhP, jnp.einsum("BMPKh->BMKhP", _in_pages(k_BTKh, size)), KEY_AXES),
+            v_LNKPh=put(self.v_LNKPh, jnp.einsum("BMPKh->BMKPh", _in_pages(v_BTKh, size)), VALUE_AXES),
         )
 
     def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
-        """Returns the cache with one token per row written at its position; those outside 0..S-1 are dropped."""
+        """Returns the cache with one token per row written at its position; those beyond the table are dropped."""
 
-        # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
-        # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
         def put(cache: jax.Array, update_BKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-            def put_own(cache: jax.Array, update_BKh: jax.Array, layer: jax.Array, positions_B: jax.Array) -> jax.Array:
-                B, K = update_BKh.shape[:2]
-                rows_B1, heads_1K = jnp.arange(B)[:, None], jnp.arange(K)[None]
-                index = {None: positions_B[:, None], "head_dim": slice(None)}
-                place = cache.at[layer, rows_B1, heads_1K, index[axes[3]], index[axes[4]]]
+            def put_own(
+                cache: jax.Array, update_BKh: jax.Array, layer: jax.Array, positions_B: jax.Array, pages_BM: jax.Array
+            ) -> jax.Array:
+                size = cache.shape[axes.index(None)]
+                heads_1K = jnp.arange(update_BKh.shape[1])[None]
+                index = {None: (positions_B % size)[:, None], "head_dim": slice(None)}
+                page_B1 = _page_of(positions_B, pages_BM, size, cache.shape[1])[:, None]
+                place = cache.at[layer, page_B1, heads_1K, index[axes[3]], index[axes[4]]]
                 return place.set(update_BKh, mode="drop", wrap_negative_indices=False)
 
-            inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",))
-            return on_each_device(put_own, inputs, axes)(cache, update_BKh.astype(cache.dtype), layer, positions_B)
+            inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
+            update_BKh = update_BKh.astype(cache.dtype)
+            return on_each_device(put_own, inputs, axes)(cache, update_BKh, layer, positions_B, self.table.pages_BM)
 
         return dataclasses.replace(
             self,
-            k_LBKhS=put(self.k_LBKhS, k_BKh, KEY_AXES),
-            v_LBKSh=put(self.v_LBKSh, v_BKh, VALUE_AXES),
+            k_LNKhP=put(self.k_LNKhP, k_BKh, KEY_AXES),
+            v_LNKPh=put(self.v_LNKPh, v_BKh, VALUE_AXES),
         )
 
-    def read(self, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Returns keys [B, K, h, span] and values [B, K, span, h] of one layer."""
-        span = self.span or self.length
-        return self.k_LBKhS[layer, ..., :span], self.v_LBKSh[layer, ..., :span, :]
+    def attend(self, layer: jax.Array, q_BHh: jax.Array, positions_B: jax.Array) -> jax.Array:
+        """Computes attention [B, H, h] of one query per row, each over positions 0..p of its row."""
+        heads = ("batch", "heads", None)
+        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), ("batch",))
+        attend = on_each_device(lambda *arrays: attend_pages(*arrays, self.platform), inputs, heads)
+        reads = self.table.reads_WI3, self.table.num_reads_W
+        return attend(q_BHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_B)
+
+    def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
+        """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
+        k_LNKhP = _copy_pages(self.k_LNKhP, from_WI, to_WI, KEY_AXES)
+        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=_copy_pages(self.v_LNKPh, from_WI, to_WI, VALUE_AXES))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RaggedKVCache:
+    """`KVCache` as JAX's ragged paged attention for TPU takes it: a head's keys, then its values, head after head.
+
+    Head dimensions are padded to whole tiles.
+    """
+
+    kv_LNPCh: jax.Array  # C = 2 K
+    table: PageTable | None = None
+
+    @classmethod
+    def zeros(cls, config: Qwen2Config, pages: int, dtype: DTypeLike | None = None) -> Self:
+        """Makes empty pages; see `KVCache.zeros`."""
+        shape = (config.num_layers, pages, page_size("tpu"), 2 * config.num_kv_heads, _padded(config.head_dim))
+        return cls(constrain(jnp.zeros(shape, dtype or config.dtype), *RAGGED_AXES))
+
+    of_rows = KVCache.of_rows
+
+    def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+        """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
+        update = _in_pages(_combined(k_BTKh, v_BTKh), self.kv_LNPCh.shape[2])
+        return dataclasses.replace(
+            self, kv_LNPCh=_write_pages(self.kv_LNPCh, layer, self.table.pages_BM, update, RAGGED_AXES)
+        )
+
+    def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
+        """Returns the cache with one token per row written at its position; those beyond the table are dropped."""
+
+        # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
+        # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
+        def put_own(
+            kv: jax.Array, update_BCh: jax.Array, layer: jax.Array, positions_B: jax.Array, pages_BM: jax.Array
+        ) -> jax.Array:
+            page_B = _page_of(positions_B, pages_BM, kv.shape[2], kv.shape[1])
+            place = kv.at[layer, page_B, positions_B % kv.shape[2]]
+            return place.set(update_BCh, mode="drop", wrap_negative_indices=False)
+
+        inputs = (RAGGED_AXES, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
+        update_BCh = _combined(k_BKh, v_BKh).astype(self.kv_LNPCh.dtype)
+        put = on_each_device(put_own, inputs, RAGGED_AXES)
+        kv_LNPCh = put(self.kv_LNPCh, update_BCh, layer, positions_B, self.table.pages_BM)
+        return dataclasses.replace(self, kv_LNPCh=kv_LNPCh)
+
+    def attend(self, layer: jax.Array, q_BHh: jax.Array, positions_B: jax.Array) -> jax.Array:
+        """Computes attention [B, H, h] of one query per row, each over positions 0..p of its row."""
+        heads = ("batch", "heads", None)
+        inputs = (heads, RAGGED_AXES, (), ("batch", None), ("batch",))
+        attend = on_each_device(attend_ragged, inputs, heads)
+        return attend(q_BHh, self.kv_LNPCh, layer, self.table.pages_BM, positions_B)
+
+    def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
+        """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
+        return dataclasses.replace(self, kv_LNPCh=_copy_pages(self.kv_LNPCh, from_WI, to_WI, RAGGED_AXES))
+
+
+Cache = KVCache | RaggedKVCache
+
+
+def form_of(platform: str) -> type[Cache]:
+    """Returns the form of a cache on a platform."""
+    return RaggedKVCache if platform == "tpu" else KVCache
+
+
+def page_bytes(config: Qwen2Config, tensor: int) -> int:
+    """Returns the bytes of a page on each chip, of a mesh whose axis `tensor` cuts the heads."""
+    pages = jax.eval_shape(lambda: form_of(config.platform).zeros(config, 1))
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(pages)) // tensor
+
+
+def num_reads(rows: int, pages: int, platform: str) -> int:
+    """Returns I, the most that so many rows of a shard with so many pages each can read, in whole blocks."""
+    return -(-rows * pages // read_block(platform)) * read_block(platform)
+
+
+def _padded(head_dim: int) -> int:
+    return -(-head_dim // LANES) * LANES
+
+
+def _combined(k: jax.Array, v: jax.Array) -> jax.Array:
+    """Returns keys and values [..., K, h] as [..., 2 K, h], in turn, with padded head dimensions."""
+    both = jnp.stack([k, v], axis=-2)
+    both = both.reshape(*k.shape[:-2], 2 * k.shape[-2], k.shape[-1])
+    return jnp.pad(both, [(0, 0)] * (both.ndim - 1) + [(0, _padded(k.shape[-1]) - k.shape[-1])])
+
+
+def _in_pages(x_BTKh: jax.Array, size: int) -> jax.Array:
+    """Returns [B, M, P, K, h] of positions 0..T-1, with zeros behind them."""
+    B, T, *inner = x_BTKh.shape
+    padded = jnp.pad(x_BTKh, ((0, 0), (0, -T % size), (0, 0), (0, 0)))
+    return padded.reshape(B, -1, size, *inner)
+
+
+def _page_of(positions_B: jax.Array, pages_BM: jax.Array, size: int, num_pages: int) -> jax.Array:
+    """Returns the page of each row's position; one that is not there where the position is beyond the table."""
+    number_B = positions_B // size
+    page_B = jnp.take_along_axis(pages_BM, jnp.clip(number_B, 0, pages_BM.shape[1] - 1)[:, None], axis=1)[:, 0]
+    return jnp.where((positions_B >= 0) & (number_B < pages_BM.shape[1]), page_B, num_pages)
+
+
+def _write_pages(
+    cache: jax.Array, layer: jax.Array, pages_BM: jax.Array, update: jax.Array, axes: tuple[str | None, ...]
+) -> jax.Array:
+    """Writes whole pages [B, M, ...] of one layer where the table has them.
+
+    One after another: for a scatter of pages XLA for TPU copies the whole cache into another layout.
+    """
+
+    def put_own(cache: jax.Array, update: jax.Array, layer: jax.Array, pages_BM: jax.Array) -> jax.Array:
+        pages_X, update = pages_BM.ravel(), update.reshape(-1, *update.shape[2:])
+        last = cache.shape[1] - 1
+
+        def put(i: jax.Array, cache: jax.Array) -> jax.Array:
+            start = (layer, jnp.minimum(pages_X[i], last), 0, 0, 0)
+            known = jax.lax.dynamic_slice(cache, start, (1, 1, *cache.shape[2:]))
+            return jax.lax.dynamic_update_slice(cache, jnp.where(pages_X[i] <= last, update[i], known), start)
+
+        return jax.lax.fori_loop(0, len(pages_X), put, cache)
+
+    inputs = (axes, ("batch", None, *axes[2:]), (), ("batch", None))
+    return on_each_device(put_own, inputs, axes)(cache, update.astype(cache.dtype), layer, pages_BM)
+
+
+def _copy_pages(x: jax.Array, from_WI: jax.Array, to_WI: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+    """Computes x[:, to] = x[:, from] in every shard, in the order of I; a `to` beyond the last page ends it.
+
+    One page after another: as a gather and a scatter, XLA for TPU transposes all of both.
+    """
+
+    def copy_own(x: jax.Array, from_1I: jax.Array, to_1I: jax.Array) -> jax.Array:
+        def copy(i: jax.Array, x: jax.Array) -> jax.Array:
+            page = jax.lax.dynamic_slice_in_dim(x, from_1I[0, i], 1, axis=1)
+            return jax.lax.dynamic_update_slice_in_dim(x, page, to_1I[0, i], axis=1)
+
+        return jax.lax.fori_loop(0, jnp.sum(to_1I < x.shape[1]), copy, x)
+
+    return on_each_device(copy_own, (axes, ("batch", None), ("batch", None)), axes)(x, from_WI, to_WI)

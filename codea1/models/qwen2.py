@@ -15,8 +15,8 @@ and inside any jitted function
 so two players of one shape share their compiled functions. Layers are stacked on a leading axis and scanned: compile
 time does not grow with depth.
 
-Dimension letters: B batch, T time, S cache slots, D embed, H query heads, K key/value heads, h head dim, F MLP,
-V vocabulary, L layers.
+Dimension letters: B batch, T time, D embed, H query heads, K key/value heads, h head dim, F MLP, V vocabulary,
+L layers; of a cache N pages, P positions of a page, M pages of a row.
 """
 
 from typing import Any
@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from codea1.models.attention import attend_cached, attend_causally, rope
+from codea1.models.attention import attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import Cache
 from codea1.models.weights import dense, gathered, look_up, rounded
 from codea1.sharding import constrain
 
@@ -93,8 +93,8 @@ class Attention(nnx.Module):
             self.k_norm = RMSNorm(config, h, rngs=rngs)
 
     def __call__(
-        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: KVCache | None, layer: jax.Array
-    ) -> tuple[jax.Array, KVCache | None]:
+        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: Cache | None, layer: jax.Array
+    ) -> tuple[jax.Array, Cache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
         def project(name: str, heads: str) -> jax.Array:
@@ -115,7 +115,7 @@ class Attention(nnx.Module):
         if cache is not None and x_BTD.shape[1] == 1:
             position_B = positions_BT[:, 0]
             cache = cache.write(layer, position_B, k_BTKh[:, 0], v_BTKh[:, 0])
-            y_BHh = attend_cached(q_BTHh[:, 0], *cache.read(layer), position_B, self.config.platform)
+            y_BHh = cache.attend(layer, q_BTHh[:, 0], position_B)
             y_BTHh = y_BHh[:, None]
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
@@ -150,8 +150,8 @@ class Layer(nnx.Module):
         self.mlp = MLP(config, rngs=rngs)
 
     def __call__(
-        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: KVCache | None, layer: jax.Array
-    ) -> tuple[jax.Array, KVCache | None]:
+        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: Cache | None, layer: jax.Array
+    ) -> tuple[jax.Array, Cache | None]:
         y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer)
         x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
         return constrain(x_BTD + self.mlp(self.mlp_norm(x_BTD)), "batch", None, None), cache
@@ -172,17 +172,17 @@ class Qwen2(nnx.Module):
             self.lm_head = make.weight(table, axes)
 
     def __call__(
-        self, tokens_BT: jax.Array, positions_BT: jax.Array, cache: KVCache | None = None
-    ) -> tuple[jax.Array, KVCache | None]:
+        self, tokens_BT: jax.Array, positions_BT: jax.Array, cache: Cache | None = None
+    ) -> tuple[jax.Array, Cache | None]:
         """Returns final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
 
-        With a cache, more than one token per row is a prefill: as without, and keys and values go to slots 0..T-1
-        (prompts are padded on the right: the padding's slots are overwritten before any query reaches them). One token
-        per row is a decode step, each row at its own position: its keys and values go to the slot of that position p,
-        and its query sees slots 0..p. A row whose position is beyond the cache writes nothing.
+        With a cache, more than one token per row is a prefill: as without, and keys and values go to the pages that its
+        table has for positions 0..T-1 (prompts are padded on the right: the padding is overwritten before any query
+        reaches it). One token per row is a decode step, each row at its own position p: its keys and values are written
+        there, and its query sees positions 0..p. A row whose position is beyond the table writes nothing.
         """
         x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
 
@@ -191,7 +191,7 @@ class Qwen2(nnx.Module):
             x_BTD, cache = carry
             return block(x_BTD, positions_BT, cache, index), None
 
-        # The cache is carried, not scanned over: the loop then writes T slots in place instead of copying S.
+        # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
         indices_L = jnp.arange(self.config.num_layers)
         step = REMAT_POLICIES[self.config.remat](step)
         (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (self.layers, indices_L))

@@ -71,6 +71,7 @@ class PlayerFunctions:
             max_response_length=own.max_response_length,
             prompt_lengths=own.prompt_lengths,
             slots=config.rollout.slots,
+            cache_gib=config.rollout.cache_gib,
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
         )

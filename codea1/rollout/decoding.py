@@ -1,10 +1,9 @@
-"""What runs on the devices: prompts into caches, caches into slots, and slots decoding in chunks.
+"""What runs on the devices: prompts into pages, and slots decoding in chunks.
 
-The devices hold the cache alone. Everything else about a slot is a few numbers, which the host passes to each chunk and
-reads back from its small outputs: which sample is in which slot is decided in one place, `scheduler`.
+The devices hold the pages alone. Everything else about a slot is a few numbers, which the host passes to each chunk and
+reads back from its small outputs: which sample is in which slot and pages is decided in one place, `scheduler`.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -12,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from codea1.models import kv_cache
 from codea1.models.config import Qwen2Config
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import Cache, PageTable
 from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import sample_keys, sample_tokens
-from codea1.sharding import on_each_device
 
 
 @dataclass(frozen=True)
@@ -56,92 +53,49 @@ class Chunk:
     steps: jax.Array  # int32, decode steps of the chunk
 
 
-def prefill(config: DecodingConfig, graphdef: nnx.GraphDef, params: Params, tokens_PT: jax.Array) -> KVCache:
-    """Returns the cache [P, T] of prompts int32 [P, T] that are padded on the right."""
-    cache = KVCache.zeros(config.model, *tokens_PT.shape)
+def prefill(
+    config: DecodingConfig,
+    graphdef: nnx.GraphDef,
+    params: Params,
+    cache: Cache,
+    tokens_PT: jax.Array,
+    pages_PM: jax.Array,
+) -> Cache:
+    """Returns the cache with prompts int32 [P, T], padded on the right, in pages_PM; see `PageTable`."""
     positions_PT = jnp.broadcast_to(jnp.arange(tokens_PT.shape[1]), tokens_PT.shape)
-    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache)
-    return cache
-
-
-def insert(cache: KVCache, prompts: KVCache, prompt_WI: jax.Array, slot_WI: jax.Array) -> KVCache:
-    """Returns the cache with prompt prompt_WI[w, i] in slot slot_WI[w, i], both counted within shard w of the batch.
-
-    Those that take nothing come last in their shard, with a slot beyond the last one.
-    """
-
-    def put(x: jax.Array, prompts: jax.Array, prompt_1I: jax.Array, slot_1I: jax.Array) -> jax.Array:
-        return _copy_rows(x, slot_1I[0], prompts, prompt_1I[0], jnp.sum(slot_1I < x.shape[1]))
-
-    return _per_shard(put, (cache, prompts), prompt_WI, slot_WI)
-
-
-def take_slots(cache: KVCache, slot_WB: jax.Array) -> KVCache:
-    """Returns the cache of the slots slot_WB alone, in their order, counted within each shard of the batch."""
-
-    def take(x: jax.Array, slot_1B: jax.Array) -> jax.Array:
-        (size,) = slot_1B[0].shape
-        return _copy_rows(jnp.zeros_like(x, shape=(len(x), size, *x.shape[2:])), jnp.arange(size), x, slot_1B[0], size)
-
-    return _per_shard(take, (cache,), slot_WB)
-
-
-def _copy_rows(
-    x: jax.Array, to_I: jax.Array, source: jax.Array, from_I: jax.Array, count: int | jax.Array
-) -> jax.Array:
-    """Computes x[:, to_I] = source[:, from_I] at the start of the later axes, for the first `count` of I.
-
-    One row after another: as a gather and a scatter, XLA for TPU transposes all of both.
-    """
-
-    def copy(i: jax.Array, x: jax.Array) -> jax.Array:
-        row = jax.lax.dynamic_slice_in_dim(source, from_I[i], 1, axis=1)
-        return jax.lax.dynamic_update_slice(x, row, (0, to_I[i], 0, 0, 0))
-
-    return jax.lax.fori_loop(0, count, copy, x)
-
-
-def _per_shard(function: Callable[..., jax.Array], caches: Sequence[KVCache], *indices_W: jax.Array) -> KVCache:
-    """Applies `function` on every device by itself to its part of the caches' keys and of their values."""
-
-    def mapped(arrays: Sequence[jax.Array], axes: tuple[str | None, ...]) -> jax.Array:
-        inputs = (*(axes for _ in arrays), *(("batch", None) for _ in indices_W))
-        return on_each_device(function, inputs, axes)(*arrays, *indices_W)
-
-    return KVCache(
-        mapped([cache.k_LBKhS for cache in caches], kv_cache.KEY_AXES),
-        mapped([cache.v_LBKSh for cache in caches], kv_cache.VALUE_AXES),
-    )
+    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache.of_rows(PageTable(pages_PM)))
+    return cache.of_rows(None)
 
 
 def decode_chunk(
     config: DecodingConfig,
     graphdef: nnx.GraphDef,
-    span: int,
     params: Params,
-    cache: KVCache,
+    cache: Cache,
+    table: PageTable,
     rows: Rows,
     key_data: jax.Array,
     temperature: jax.Array,
     exit_when_live: jax.Array,
     top_p: jax.Array | None = None,
-) -> tuple[KVCache, Chunk]:
+) -> tuple[Cache, Chunk]:
     """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live.
 
-    `key_data` (uint32 [2]) is that of `sampling.stream_key`. No live slot may reach position `span` in the chunk.
+    `key_data` (uint32 [2]) is that of `sampling.stream_key`. The table has pages for all positions that live slots come
+    to in the chunk.
     """
     model = nnx.merge(graphdef, params)
     keys_B = sample_keys(jax.random.wrap_key_data(key_data, impl="threefry2x32"), rows.question_hash, rows.sample_index)
     stop_ids = jnp.array(config.stop_ids, jnp.int32)
     shape = (len(rows.live), config.chunk)
 
-    def cond(carry: tuple[KVCache, Rows, Chunk]) -> jax.Array:
+    def cond(carry: tuple[Cache, Rows, Chunk]) -> jax.Array:
         _, rows, chunk = carry
         return (chunk.steps < config.chunk) & (jnp.sum(rows.live) > exit_when_live)
 
-    def step(carry: tuple[KVCache, Rows, Chunk]) -> tuple[KVCache, Rows, Chunk]:
+    def step(carry: tuple[Cache, Rows, Chunk]) -> tuple[Cache, Rows, Chunk]:
         cache, rows, chunk = carry
-        position_B1 = jnp.where(rows.live, rows.position, cache.length)[:, None]
+        position_B1 = jnp.where(rows.live, rows.position, -1)[:, None]  # nowhere
         hidden_B1D, cache = model(rows.token[:, None], position_B1, cache)
         logits_BV = model.logits(hidden_B1D)[:, 0]
         tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, rows.drawn, temperature, top_p)
@@ -169,5 +123,5 @@ def decode_chunk(
         jnp.zeros(shape[:1], bool),
         jnp.int32(0),
     )
-    cache, _, chunk = jax.lax.while_loop(cond, step, (replace(cache, span=span), rows, nothing))
-    return replace(cache, span=None), chunk
+    cache, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, nothing))
+    return cache.of_rows(None), chunk

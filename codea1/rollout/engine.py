@@ -1,9 +1,9 @@
 """Generation: requests in, samples out.
 
-A prompt is prefilled once and its keys and values are copied to the slots of all its samples. The slots decode
-together, a chunk of tokens at a time; what a chunk finishes leaves the engine while the next chunk runs, and its slots
-are given to the next samples. When none waits any more, the last samples move to fewer slots. The tokens of
-a sample depend on the parameters, the prompt and its own keys; not on its slot, its neighbours or when it came.
+A prompt is prefilled once, into pages that all its samples read. The slots decode together, a chunk of tokens at a
+time; what a chunk finishes leaves the engine while the next chunk runs, and its slots and pages are given to the next
+samples. When none waits any more, the last samples move to fewer slots. The tokens of a sample depend on the
+parameters, the prompt and its own keys; not on its slot, its pages, its neighbours or when it came.
 """
 
 import copy
@@ -17,12 +17,12 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from codea1.models.config import Qwen2Config
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import Cache
 from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
 from codea1.rollout.functions import Sizes, generation_functions, smallest
-from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Slots
+from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Slots
 from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
 
@@ -34,6 +34,7 @@ class Statistics:
     samples: int = 0
     truncated: int = 0  # samples that reached their length limit
     empty: int = 0  # samples that stopped at once
+    preempted: int = 0  # times that a sample gave its pages to others and started again
     prompts: int = 0  # prefilled
     prefill_rows: int = 0  # including those that filled up a prefill's static size
     tokens: int = 0  # drawn
@@ -45,6 +46,7 @@ class Statistics:
             "samples": float(self.samples),
             "truncated": float(self.truncated),
             "empty": float(self.empty),
+            "preempted": float(self.preempted),
             "prompts": float(self.prompts),
             "prefill_use": self.prompts / max(self.prefill_rows, 1),
             "slot_use": self.tokens / max(self.slot_steps, 1),
@@ -64,7 +66,8 @@ class _CallArguments:
 class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
-    At most `slots` samples decode at once. Prompts are laid out in the shortest of `prompt_lengths` and
+    At most `slots` samples decode at once, in pages that take `cache_gib` of each chip's memory, or what `slots` of the
+    longest samples need if it is 0. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
     first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
     """
@@ -81,14 +84,17 @@ class Engine:
         stop_ids: Sequence[int],
         pad_id: int,
         prompt_lengths: Sequence[int] = (),
+        cache_gib: float = 0.0,
         chunk: int = 16,
     ) -> None:
         self.sizes = Sizes.of(
             mesh,
+            config,
             slots=slots,
             prompt_lengths=prompt_lengths,
             max_prompt_length=max_prompt_length,
             max_response_length=max_response_length,
+            cache_gib=cache_gib,
         )
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
@@ -164,21 +170,26 @@ class Engine:
 
     def _run(self, params: _CallArguments, queue: Queue) -> Iterator[Sample]:
         size = smallest(self.sizes.slots, queue.num_wanted(enough=self.sizes.slots[-1]))
-        slots, prefilled = Slots(size, self.sizes.shards, self._max_response_length), Prefilled(self.sizes)
-        cache = self._functions["empty", size]()
+        shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
+        slots = Slots(size, shards, self.sizes, self._max_response_length)
+        prefilled = Prefilled(shards, self.sizes)
+        cache = self._functions[("empty",)]()
         finished: list[Sample] = []
         while True:
             self.between_chunks()
             cache = self._refill(params, queue, prefilled, slots, cache)
             if not slots.num_live:
                 break
-            cache, size = self._compact(slots, cache, size)
+            while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
+                slots.keep(smaller)
+                size = smaller
+            self._statistics.preempted += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
-            span = self.sizes.span(size, slots.last_position(self.chunk) + 1)
-            decode = self._functions["decode" if params.top_p is None else "decode restricted", size, span]
+            decode = self._functions["decode" if params.top_p is None else "decode restricted", size]
             cache, chunk = decode(
                 params.weights,
                 cache,
+                slots.table(),
                 slots.rows,
                 params.key_data,
                 params.temperature,
@@ -189,33 +200,19 @@ class Engine:
             finished = self._take(slots, to_host(chunk))
         yield from finished
 
-    def _refill(
-        self, params: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: KVCache
-    ) -> KVCache:
-        """Gives the free slots to samples that wait, as long as there are both."""
+    def _refill(self, params: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: Cache) -> Cache:
+        """Gives the free slots to samples that wait, as long as there are both and pages for them."""
         while True:
-            free = slots.free()
-            num_free = list(map(len, free))
-            if prefilled.should_prefill(queue, num_free):
-                tokens_PT = prefilled.choose(queue, num_free, self._pad_id)
+            num_free = list(map(len, slots.free()))
+            if prefilled.should_prefill(queue, num_free) and (new := prefilled.choose(queue, num_free, self._pad_id)):
+                tokens_PT, pages_PM = new
                 self._statistics.prompts += prefilled.num_prompts
                 self._statistics.prefill_rows += len(tokens_PT)
-                prefilled.cache = None  # or the old prompts would be there beside the new ones
-                prefilled.cache = self._functions["prefill", *tokens_PT.shape](params.weights, tokens_PT)
-            prompt_WI, slot_WI, placed = prefilled.insertion(free)
-            if not placed:
+                cache = self._functions["prefill", *tokens_PT.shape](params.weights, cache, tokens_PT, pages_PM)
+            started, from_WI, to_WI = slots.fill(queue, self.chunk)
+            if not started:
                 return cache
-            for shard, slot, sample in placed:
-                slots.put(shard, slot, sample)
-            _, num_prompts, *_, length = prefilled.cache.k_LBKhS.shape
-            insert = self._functions["insert", num_prompts, length, len(slots.rows.live)]
-            cache = insert(cache, prefilled.cache, prompt_WI, slot_WI)
-
-    def _compact(self, slots: Slots, cache: KVCache, size: int) -> tuple[KVCache, int]:
-        """Moves to the smallest number of slots that holds the live ones, from size to next smaller size."""
-        while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
-            cache, size = self._functions["take_slots", smaller, size](cache, slots.keep(smaller)), smaller
-        return cache, size
+            cache = self._functions[("copy_pages",)](cache, from_WI, to_WI)
 
     def _excess(self, slots: Slots, size: int) -> int:
         """Returns how many samples are too many for so many slots, in the shard that holds most."""
@@ -224,7 +221,7 @@ class Engine:
     def _exit_when_live(self, slots: Slots, size: int, any_waits: bool) -> int:
         """Returns how few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
         if any_waits:
-            return size - self.sizes.inserted * self.sizes.shards
+            return max(slots.num_live - self.sizes.inserted * self.sizes.shards, 0)
         smaller = self.sizes.fewer_slots(size)
         return min(smaller, slots.num_live - self._excess(slots, smaller)) if smaller else 0
 

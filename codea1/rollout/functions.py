@@ -1,6 +1,7 @@
 """The compiled functions of generation: the static sizes that there are, and one list of functions for all of them."""
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,15 +10,26 @@ from typing import Any, Self
 import jax
 import numpy as np
 from flax import nnx
-from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codea1.models import kv_cache, qwen2
-from codea1.models.kv_cache import KVCache
+from codea1.models import qwen2
+from codea1.models.config import Qwen2Config
+from codea1.models.kv_cache import (
+    KEY_AXES,
+    RAGGED_AXES,
+    VALUE_AXES,
+    PageTable,
+    RaggedKVCache,
+    form_of,
+    num_reads,
+    page_bytes,
+    page_size,
+)
 from codea1.models.qwen2 import Params
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.runtime.compilations import Function
+from codea1.runtime.errors import BadInput
 from codea1.sharding import (
     ACTIVATION_RULES,
     TRAIN_RULES,
@@ -28,9 +40,6 @@ from codea1.sharding import (
     require_multiple,
 )
 
-SHORTEST_SPAN = 64  # positions: below it attention costs little beside the rest of a decode step
-# The last axis of an array on TPU is padded to whole tiles; a cache whose positions are none is copied to rearrange it.
-TILE = 128
 FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 
 
@@ -38,43 +47,61 @@ FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 class Sizes:
     """The static sizes of an engine; what is plural is ascending."""
 
-    shards: int  # W, parts into which the mesh cuts the batch axis, of slots and of prompts
+    shards: int  # W, parts into which the mesh cuts the batch axis, of slots, pages and prompts
     slots: tuple[int, ...]  # sequences that decode at once; the largest, and smaller ones for the last stragglers
     prompts: tuple[int, ...]  # prompts of one prefill
-    inserted: int  # slots of each shard that one insertion fills
+    inserted: int  # slots of each shard that are filled at once
     prompt_lengths: tuple[int, ...]  # tokens
-    spans: tuple[int, ...]  # positions that attention reads; the largest is the length of the cache
-    straggler_spans: tuple[int, ...]  # the same for fewer than the largest number of slots
+    page: int  # P, positions of a page of the cache
+    pages: int  # N / W, of each shard
+    longest: int  # M, pages of the longest sequence
+    platform: str
 
     @classmethod
     def of(
-        cls, mesh: Mesh, *, slots: int, prompt_lengths: Sequence[int], max_prompt_length: int, max_response_length: int
+        cls,
+        mesh: Mesh,
+        model: Qwen2Config,
+        *,
+        slots: int,
+        prompt_lengths: Sequence[int],
+        max_prompt_length: int,
+        max_response_length: int,
+        cache_gib: float,
     ) -> Self:
-        """Returns the sizes of an engine.
+        """Returns the sizes of an engine whose pages take `cache_gib` of each chip, or all that they ever could if 0.
 
-        Halving the slots halves the time of a decode step on a CPU. An accelerator spends it on reading the weights and
-        the cache. So it has fewer sizes, but on long caches all spans for each: the last samples decode for long.
-
-        Raises BadInput when the mesh does not cut the slots evenly.
+        Raises BadInput when the mesh does not cut the slots evenly, or the pages do not hold the longest sequence.
         """
         require_multiple("rollout.slots", slots, mesh)
         shards = data_parallel(mesh)
-        on_cpu = mesh.devices.flat[0].platform == "cpu"
-        parts = (1, 2, 4, 8) if on_cpu else (1, 4, 16)
+        parts = (1, 2, 4, 8) if model.platform == "cpu" else (1, 4, 16)
         even = {slots // part for part in parts if slots % (part * shards) == 0}
-        length = max_prompt_length + max_response_length - 1  # the last token of a response is never attended to
-        tile = 1 if on_cpu else TILE
-        length = -(-length // tile) * tile
-        shorter = {max(-(-length * eighths // 8 // tile) * tile, SHORTEST_SPAN) for eighths in (1, 2, 4, 6)}
-        spans = (*sorted(span for span in shorter if span < length), length)
+        prompts = tuple(sorted({max(slots // shards // part, 1) * shards for part in (8, 32)}))
+        page = page_size(model.platform)
+        # The last token of a response is never attended to.
+        longest, of_prompt = (
+            -(-length // page) for length in (max_prompt_length + max_response_length - 1, max_prompt_length)
+        )
+        # A prompt that ends within a page has that twice: for its samples to copy, and in each sample.
+        most = slots // shards * (longest + 1) + 2 * prompts[-1] // shards * of_prompt
+        pages = most
+        if cache_gib:
+            bytes_of_page = page_bytes(model, mesh.shape["tensor"])
+            pages = min(most, int(cache_gib * 2**30 / bytes_of_page))
+            if pages < longest + 1:
+                needed = math.ceil((longest + 1) * bytes_of_page / 2**30 * 1000) / 1000
+                raise BadInput(f"config.rollout.cache_gib is {cache_gib:g}, the longest sequence needs {needed:g}.")
         return cls(
             shards=shards,
             slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
-            prompts=tuple(sorted({max(slots // shards // part, 1) * shards for part in (8, 32)})),
+            prompts=prompts,
             inserted=max(slots // shards // 8, 1),
             prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
-            spans=spans,
-            straggler_spans=spans[-1:] if on_cpu else spans,
+            page=page,
+            pages=pages,
+            longest=longest,
+            platform=model.platform,
         )
 
     @property
@@ -82,13 +109,9 @@ class Sizes:
         """Prompts of a shard that one prefill can hold."""
         return self.prompts[-1] // self.shards
 
-    def span(self, slots: int, positions: int) -> int:
-        """Returns how much of the cache attention reads where no query is beyond so many positions."""
-        return smallest(self.spans_of(slots), positions)
-
-    def spans_of(self, slots: int) -> tuple[int, ...]:
-        """Returns the spans for so many slots."""
-        return self.spans if slots == self.slots[-1] else self.straggler_spans
+    def pages_of(self, positions: int) -> int:
+        """Returns how many pages so many positions take."""
+        return -(-positions // self.page)
 
     def fewer_slots(self, slots: int) -> int:
         """Returns the next smaller number of slots; 0 below the smallest."""
@@ -101,10 +124,10 @@ def smallest(sizes: Sequence[int], count: int) -> int:
 
 
 # What a function does, and its static sizes:
-#   ("publish",)                                                  training parameters to those of generation
-#   ("empty", slots)                                              a cache
-#   ("prefill", prompts, length), ("insert", prompts, length, slots), ("take_slots", fewer, slots)
-#   ("decode", slots, span), ("decode restricted", slots, span)
+#   ("publish",)                                   training parameters to those of generation
+#   ("empty",)                                     a cache
+#   ("prefill", prompts, length), ("copy_pages",)
+#   ("decode", slots), ("decode restricted", slots)
 Functions = dict[tuple[str | int, ...], Function]
 
 
@@ -114,42 +137,43 @@ def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: M
     _, declared = qwen2.abstract(config.model)
     params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
     weights = laid_out(jax.eval_shape(jitted["publish"], params), layouts["publish"])
+    pages = sizes.pages * sizes.shards
+    cache = laid_out(
+        jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
+    )
     found: Functions = {}
 
     def add(kind: str, *key: int, name: str, arguments: tuple[Any, ...], static: tuple[int, ...] = ()) -> None:
         function = jitted[kind.partition(" ")[0]]
-        found.setdefault((kind, *key), Function(kind, name, function, arguments, static))
-
-    def cache(rows: int, length: int) -> KVCache:
-        shapes = jax.eval_shape(partial(KVCache.zeros, config.model, rows, length))
-        return laid_out(shapes, layouts["prefill"])
+        found[kind, *key] = Function(kind, name, function, arguments, static)
 
     add("publish", name="publish", arguments=(params,))
-    length = sizes.spans[-1]
-    inserted = [_array(np.int32, sizes.shards, sizes.inserted)] * 2
+    add("empty", name=f"empty {pages} pages", arguments=(), static=(pages,))
+    for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
+        tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
+        arguments = (weights, cache, tokens, table)
+        add("prefill", prompts, length, name=f"prefill {prompts} x {length}", arguments=arguments)
+    copied = _array(np.int32, sizes.shards, sizes.inserted)
+    add("copy_pages", name=f"copy {sizes.inserted} pages", arguments=(cache, copied, copied))
     for slots in sizes.slots:
-        add("empty", slots, name=f"empty {slots} slots", arguments=(), static=(slots, length))
-        for size in ((prompts, tokens) for tokens in sizes.prompt_lengths for prompts in sizes.prompts):
-            prefill = "{} x {}".format(*size)
-            add("prefill", *size, name=f"prefill {prefill}", arguments=(weights, _array(np.int32, *size)))
-            arguments = (cache(slots, length), cache(*size), *inserted)
-            add("insert", *size, slots, name=f"insert {prefill} into {slots} slots", arguments=arguments)
-        for span in sizes.spans_of(slots):
-            name = f"decode {slots} slots, span {span}"
-            scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
-            arguments = (weights, cache(slots, length), _rows(slots), *scalars)
-            add("decode", slots, span, name=name, arguments=(*arguments, None), static=(span,))
-            restricted = (*arguments, _array(np.float32))
-            add("decode restricted", slots, span, name=f"{name}, restricted", arguments=restricted, static=(span,))
-        if fewer := sizes.fewer_slots(slots):
-            kept = _array(np.int32, sizes.shards, fewer // sizes.shards)
-            name = f"take {fewer} of {slots} slots"
-            add("take_slots", fewer, slots, name=name, arguments=(cache(slots, length), kept))
+        scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
+        arguments = (weights, cache, _table(sizes, slots), _rows(slots), *scalars)
+        name = f"decode {slots} slots"
+        add("decode", slots, name=name, arguments=(*arguments, None))
+        add("decode restricted", slots, name=f"{name}, restricted", arguments=(*arguments, _array(np.float32)))
     return found
 
 
 def _array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def _table(sizes: Sizes, slots: int) -> PageTable:
+    pages = _array(np.int32, slots, sizes.longest)
+    if sizes.platform == "tpu":
+        return PageTable(pages)
+    reads = num_reads(slots // sizes.shards, sizes.longest, sizes.platform)
+    return PageTable(pages, _array(np.int32, sizes.shards, reads, 3), _array(np.int32, sizes.shards))
 
 
 def _rows(slots: int) -> Rows:
@@ -165,26 +189,18 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
     def publish(params: Params) -> Params:
         return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
 
-    def cache_format(axes: tuple[str | None, ...]) -> NamedSharding | Format:
-        """Returns a layout, on TPU with the order of axes in which decoding writes: it would copy all of another.
-
-        Last is the head dimension where it fills whole tiles; else the positions do, and it is not padded to them.
-        """
-        sharding = NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
-        if mesh.devices.flat[0].platform != "tpu":
-            return sharding
-        last = axes.index(None if config.model.head_dim % TILE else "head_dim")
-        return Format(Layout(major_to_minor=(0, 1, 2, 7 - last, last)), sharding)
-
+    form = form_of(config.model.platform)
+    axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
     # Pinned, or a chunk would hand back a cache cut in another way than it came.
-    cache = KVCache(cache_format(kv_cache.KEY_AXES), cache_format(kv_cache.VALUE_AXES))
+    shardings = [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes]
+    shape = jax.eval_shape(partial(form.zeros, config.model, 1))
+    cache = jax.tree.unflatten(jax.tree.structure(shape), shardings)
     everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
     layouts = {
         "publish": param_shardings(declared, mesh, ACTIVATION_RULES),
         "empty": cache,
         "prefill": cache,
-        "insert": cache,
-        "take_slots": cache,
+        "copy_pages": cache,
         "decode": (cache, everywhere),
     }
 
@@ -193,9 +209,8 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
 
     return {
         "publish": jit("publish", publish),
-        "empty": jit("empty", partial(KVCache.zeros, config.model), static_argnums=(0, 1)),
-        "prefill": jit("prefill", partial(decoding.prefill, config, graphdef)),
-        "insert": jit("insert", decoding.insert, donate_argnums=0),
-        "take_slots": jit("take_slots", decoding.take_slots),
-        "decode": jit("decode", partial(decoding.decode_chunk, config, graphdef), static_argnums=0, donate_argnums=2),
+        "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
+        "prefill": jit("prefill", partial(decoding.prefill, config, graphdef), donate_argnums=1),
+        "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
+        "decode": jit("decode", partial(decoding.decode_chunk, config, graphdef), donate_argnums=1),
     }, layouts

@@ -1,12 +1,17 @@
-"""Which samples wait where and which are in the slots: bookkeeping on the host, the same on every process.
+"""Which samples wait where, and which are in the slots and pages: bookkeeping on the host, the same on every process.
 
 Requests wait in a Queue until their prompts are prefilled; samples of prefilled prompts wait for a slot in Prefilled;
 Slots holds those that decode.
 
-The batch axis is cut over chips, of slots and of prefilled prompts alike. A chip copies its own prompts to its own
-slots, so that no cache ever moves between chips: a sample waits in the shard that holds its prompt. All shards prefill
-together whether they need it or not, so that prompts that are waited for are prefilled again beside new ones at
-no extra cost; and a long queue for one shard's prompts is shared out by prefilling them in others.
+The batch axis is cut over chips, of slots and of pages alike. A sample's slot, its own pages and those of its prompt
+are in one shard, so that no cache ever moves between chips: a sample waits in the shard that holds its prompt. All
+shards prefill together whether they need it or not, and a long queue for one shard's prompts is shared out by
+prefilling them in others.
+
+A prompt's pages are shared by its samples; each has pages of its own for what follows, and copies the page in which the
+prompt ends. Pages are given as a sample grows. Where a shard has none left, prompts whose samples all wait give theirs
+back and are prefilled again later; then the sample that came last gives way, and starts again with the same draws. The
+one that came first never does, and a shard has pages for the longest sequence: so all samples end.
 """
 
 from collections import deque
@@ -16,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import PageTable, num_reads
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.functions import Sizes, smallest
 from codea1.runtime.shares import stable_hash
@@ -61,179 +66,243 @@ class PendingSample:
 
 
 class Queue:
-    """Requests that wait for a prefill. Pulls no more of them from its source than the slots can soon take."""
+    """Samples that wait for a prefill. Pulls no more requests from its source than the slots can soon take."""
 
     def __init__(self, requests: Iterable[Request], sizes: Sizes, check: Callable[[Request], None]) -> None:
         self._source = iter(requests)
         self._sizes = sizes
         self._check = check
-        self._waiting: dict[int, deque[Request]] = {length: deque() for length in sizes.prompt_lengths}
-        self._arrivals: dict[int, deque[int]] = {length: deque() for length in sizes.prompt_lengths}
-        self._num_arrived = 0
-        self._num_wanted = 0
+        # By static length of the prompt: when it came, and the samples of one prompt.
+        self._waiting: dict[int, deque[tuple[int, list[PendingSample]]]] = {
+            length: deque() for length in sizes.prompt_lengths
+        }
+        self._num_arrived = self._num_put_back = self._num_wanted = 0
 
     def num_wanted(self, enough: int) -> int:
         """Returns how many samples are wanted and not yet taken, or a lower count that is at least `enough`."""
         while self._num_wanted < enough and (request := next(self._source, None)) is not None:
             self._check(request)
-            length = smallest(self._sizes.prompt_lengths, len(request.prompt_ids))
             if request.num_samples > 0:
-                self._waiting[length].append(request)
-                self._arrivals[length].append(self._num_arrived)
+                samples = [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
                 self._num_arrived += 1
-                self._num_wanted += request.num_samples
+                self._waiting[self._length(samples)].append((self._num_arrived, samples))
+                self._num_wanted += len(samples)
         return self._num_wanted
 
     def oldest_length(self) -> int:
         """Returns the static length of the prompt that waits longest. There must be one."""
-        return min((waits[0], length) for length, waits in self._arrivals.items() if waits)[1]
+        return min((waits[0][0], length) for length, waits in self._waiting.items() if waits)[1]
 
-    def peek(self, length: int) -> Request | None:
-        """Returns the request that waits longest among those with prompts of one static length."""
-        return next(iter(self._waiting[length]), None)
+    def peek(self, length: int) -> Prompt | None:
+        """Returns the prompt that waits longest among those of one static length."""
+        waits = self._waiting[length]
+        return waits[0][1][0].request.prompt_ids if waits else None
 
     def pop(self, length: int) -> list[PendingSample]:
-        """Takes the request that `peek` shows, and returns the samples wanted of it."""
-        request = self._waiting[length].popleft()
-        self._arrivals[length].popleft()
-        self._num_wanted -= request.num_samples
-        return [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
+        """Takes the samples of the prompt that `peek` shows."""
+        _, samples = self._waiting[length].popleft()
+        self._num_wanted -= len(samples)
+        return samples
+
+    def put_back(self, samples: list[PendingSample]) -> None:
+        """Lets samples of one prompt wait again, before all others."""
+        self._num_put_back += 1
+        self._waiting[self._length(samples)].appendleft((-self._num_put_back, samples))
+        self._num_wanted += len(samples)
+
+    def _length(self, samples: list[PendingSample]) -> int:
+        return smallest(self._sizes.prompt_lengths, len(samples[0].request.prompt_ids))
 
 
-@dataclass
-class _Shard:
-    """The prompts of the last prefill that one shard holds, and the samples of them that wait for a slot."""
+@dataclass(eq=False)
+class Group:
+    """The samples of one prompt in a shard."""
 
-    rows: dict[Prompt, int] = field(default_factory=dict)  # of its part of the prefill
-    waiting: deque[PendingSample] = field(default_factory=deque)  # of these prompts
-
-    def can_take(self, prompt: Prompt, num_rows: int) -> bool:
-        return prompt in self.rows or len(self.rows) < num_rows
-
-    def take(self, samples: Sequence[PendingSample]) -> None:
-        self.rows.setdefault(samples[0].request.prompt_ids, len(self.rows))
-        self.waiting.extend(samples)
+    prompt: Prompt
+    pages: list[int]  # with the prompt's keys and values
+    waiting: deque[PendingSample] = field(default_factory=deque)  # for a slot
+    num_running: int = 0
 
 
-class Prefilled:
-    """The prompts of the last prefill and the samples of them that have no slot yet."""
+class Shard:
+    """The pages of one part of the batch, and the prompts that lie in them."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self.cache: KVCache | None = None  # of the prompts that were chosen last
+        self.groups: dict[Prompt, Group] = {}
+        self.is_short = False  # of pages since the last sample ended: none starts beside others
         self._sizes = sizes
-        self._shards = [_Shard() for _ in range(sizes.shards)]
+        self._free = list(range(sizes.pages))[::-1]
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
 
     @property
     def num_waiting(self) -> int:
-        return sum(len(shard.waiting) for shard in self._shards)
+        return sum(len(group.waiting) for group in self.groups.values())
 
     @property
-    def num_prompts(self) -> int:
-        return sum(len(shard.rows) for shard in self._shards)
+    def takes_more(self) -> bool:
+        """Whether another sample may start, if there are pages for it."""
+        return not self.is_short or not any(group.num_running for group in self.groups.values())
 
-    def should_prefill(self, queue: Queue, num_free: Sequence[int]) -> bool:
-        """Returns whether slots are idle, free (`num_free`) in a shard where no sample waits, and a prefill would pay.
+    def take(self, count: int) -> list[int]:
+        """Takes free pages, of which there must be so many."""
+        if count > len(self._free):
+            raise RuntimeError(f"{count} pages are wanted of {len(self._free)}")
+        return [self._free.pop() for _ in range(count)]
 
-        While more samples are wanted it pays once every shard has idle slots, or a share IDLE of all slots is: a
-        prefill takes the time of many decode steps, whatever the number of shards that need it.
-        """
-        loads = [(len(shard.waiting), free) for shard, free in zip(self._shards, num_free, strict=True)]
-        idle = [free for waiting, free in loads if free and not waiting]
+    def give_back(self, pages: Iterable[int]) -> None:
+        """Frees pages."""
+        self._free.extend(pages)
+
+    def add(self, samples: Sequence[PendingSample]) -> Group | None:
+        """Lets samples of one prompt wait here; returns their group where it is new, and its prompt to be prefilled."""
+        prompt = samples[0].request.prompt_ids
+        known = self.groups.get(prompt)
+        group = known or Group(prompt, self.take(self._sizes.pages_of(len(prompt) - 1)))
+        group.waiting.extend(samples)
+        self.groups[prompt] = group
+        return None if known else group
+
+    def left(self, group: Group) -> None:
+        """Frees a group's pages where none of its samples waits or runs."""
+        if not group.waiting and not group.num_running:
+            self.give_back(self.groups.pop(group.prompt).pages)
+
+    def give_up(self, queue: Queue, but: Group | None = None) -> bool:
+        """Puts a group of which no sample runs back in the queue, for its pages; returns whether there was one."""
+        idle = [group for group in self.groups.values() if not group.num_running and group is not but]
         if not idle:
             return False
-        if queue.num_wanted(enough=1) > 0:
-            return len(idle) == len(loads) or sum(idle) >= IDLE * self._sizes.slots[-1]
-        return any(waiting > free for waiting, free in loads)
+        self.give_back(self.groups.pop(idle[-1].prompt).pages)
+        queue.put_back(list(idle[-1].waiting))
+        self.is_short = True
+        return True
 
-    def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> np.ndarray:
-        """Chooses the prompts of the next prefill and returns them, int32 [P, T] of static sizes, shard by shard."""
-        for shard in self._shards:
-            waited_for = dict.fromkeys(sample.request.prompt_ids for sample in shard.waiting)
-            shard.rows = {prompt: row for row, prompt in enumerate(waited_for)}
-        self._take_requests(queue, num_free)
-        self._share_out(num_free)
-        rows = self._num_rows()
-        prompts = [prompt for shard in self._shards for prompt in shard.rows]
-        length = smallest(self._sizes.prompt_lengths, max(map(len, prompts)))
-        tokens_PT = np.full((rows * len(self._shards), length), pad_id, np.int32)
-        for index, shard in enumerate(self._shards):
-            for prompt, row in shard.rows.items():
-                tokens_PT[index * rows + row, : len(prompt)] = prompt
-        return tokens_PT
 
-    def insertion(
-        self, free: Sequence[Sequence[int]]
-    ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, int, PendingSample]]]:
-        """Takes the samples that get a slot next, each a free one (`free` by shard) of the shard in which it waits.
+class Prefilled:
+    """The samples whose prompts are in pages and that have no slot yet."""
 
-        Returns prompt_WI and slot_WI for `decoding.insert`, and (shard, slot, sample) of those that got a slot.
+    def __init__(self, shards: Sequence[Shard], sizes: Sizes) -> None:
+        self._shards = shards
+        self._sizes = sizes
+        self.num_prompts = 0  # that were chosen last
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(shard.num_waiting for shard in self._shards)
+
+    def should_prefill(self, queue: Queue, num_free: Sequence[int]) -> bool:
+        """Returns whether a prefill would pay for slots that are free (`num_free`) in shards where no sample waits.
+
+        It pays once every shard has such slots, or a share IDLE of all slots is: a prefill takes the time of many
+        decode steps, whatever the number of shards that need it.
         """
-        shape = (len(self._shards), self._sizes.inserted)
-        prompt_WI, slot_WI = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
-        placed = []
-        for index, (shard, slots) in enumerate(zip(self._shards, free, strict=True)):
-            for place, slot in enumerate(slots[: min(self._sizes.inserted, len(shard.waiting))]):
-                sample = shard.waiting.popleft()
-                prompt_WI[index, place], slot_WI[index, place] = shard.rows[sample.request.prompt_ids], slot
-                placed.append((index, slot, sample))
-        return prompt_WI, slot_WI, placed
+        loads = [(shard.num_waiting, free) for shard, free in zip(self._shards, num_free, strict=True)]
+        idle = [free for waiting, free in loads if free and not waiting]
+        if not idle or (len(idle) < len(loads) and sum(idle) < IDLE * self._sizes.slots[-1]):
+            return False
+        return queue.num_wanted(enough=1) > 0 or any(waiting > free for waiting, free in loads)
 
-    def _take_requests(self, queue: Queue, num_free: Sequence[int]) -> None:
+    def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Chooses the prompts of the next prefill, as many as have pages; None where that is none.
+
+        Returns tokens int32 [P, T] of static sizes, shard by shard, and their pages as `PageTable` has them.
+        """
+        new: list[list[Group]] = [[] for _ in self._shards]
+        self._take_requests(queue, num_free, new)
+        self._share_out(num_free, new)
+        groups = [group for of_shard in new for group in of_shard]
+        self.num_prompts = len(groups)
+        if not groups:
+            return None
+        rows = self._num_rows(new)
+        length = smallest(self._sizes.prompt_lengths, max(len(group.prompt) for group in groups))
+        tokens_PT = np.full((rows * len(self._shards), length), pad_id, np.int32)
+        pages_PM = np.full((len(tokens_PT), self._sizes.pages_of(length)), self._sizes.pages, np.int32)
+        for index, of_shard in enumerate(new):
+            for row, group in enumerate(of_shard, index * rows):
+                tokens_PT[row, : len(group.prompt)] = group.prompt
+                pages_PM[row, : len(group.pages)] = group.pages
+        return tokens_PT, pages_PM
+
+    def _take_requests(self, queue: Queue, num_free: Sequence[int], new: list[list[Group]]) -> None:
         """Takes enough requests for the free slots; then as many as go into rows that are prefilled anyway."""
-        needs = [free - len(shard.waiting) for shard, free in zip(self._shards, num_free, strict=True)]
+        needs = [free - shard.num_waiting for shard, free in zip(self._shards, num_free, strict=True)]
         if not queue.num_wanted(enough=max(sum(needs), 1)):
             return
         length = queue.oldest_length()
-        while (request := queue.peek(length)) and any(need > 0 for need in needs):
-            able = [
-                i
-                for i, shard in enumerate(self._shards)
-                if shard.can_take(request.prompt_ids, self._sizes.prompts_per_shard)
-            ]
+        while (wanted := sum(max(need, 0) for need in needs)) and queue.num_wanted(enough=wanted):
+            prompt = queue.peek(length)
+            if prompt is None:
+                break
+            able = self._able(prompt, new, self._sizes.prompts_per_shard)
             neediest = max(able, key=lambda i: needs[i], default=None)
             if neediest is None or needs[neediest] <= 0:
                 break
             samples = queue.pop(length)
-            self._shards[neediest].take(samples)
+            self._add(neediest, samples, new)
             needs[neediest] -= len(samples)
-        rows = self._num_rows()
-        queue.num_wanted(enough=sum(rows - len(shard.rows) for shard in self._shards))
-        while request := queue.peek(length):
-            able = [shard for shard in self._shards if shard.can_take(request.prompt_ids, rows)]
+        rows = self._num_rows(new)
+        while queue.num_wanted(enough=1) and (prompt := queue.peek(length)):
+            able = self._able(prompt, new, rows)
             if not able:
                 break
-            min(able, key=lambda shard: len(shard.waiting)).take(queue.pop(length))
+            self._add(min(able, key=lambda i: self._shards[i].num_waiting), queue.pop(length), new)
 
-    def _share_out(self, num_free: Sequence[int]) -> None:
+    def _share_out(self, num_free: Sequence[int], new: list[list[Group]]) -> None:
         """Lets shards with free slots take over samples for which other shards have none."""
         while True:
-            spare = [len(shard.waiting) - free for shard, free in zip(self._shards, num_free, strict=True)]
-            donor = self._shards[spare.index(max(spare))]
-            if max(spare) <= 0:
+            spare = [shard.num_waiting - free for shard, free in zip(self._shards, num_free, strict=True)]
+            donor = spare.index(max(spare))
+            if spare[donor] <= 0:
                 return
-            prompt = donor.waiting[-1].request.prompt_ids
-            able = [i for i, s in enumerate(self._shards) if s.can_take(prompt, self._sizes.prompts_per_shard)]
+            group = next(group for group in reversed(self._shards[donor].groups.values()) if group.waiting)
+            able = [i for i in self._able(group.prompt, new, self._sizes.prompts_per_shard) if i != donor]
             taker = min(able, key=lambda i: spare[i], default=None)
             if taker is None or spare[taker] >= 0:
                 return
-            moved = []
-            while len(moved) < min(-spare[taker], max(spare)) and donor.waiting[-1].request.prompt_ids == prompt:
-                moved.append(donor.waiting.pop())
-            self._shards[taker].take(moved[::-1])
+            moved = [group.waiting.pop() for _ in range(min(-spare[taker], spare[donor], len(group.waiting)))]
+            self._add(taker, moved[::-1], new)
+            if group in new[donor] and not group.waiting:
+                new[donor].remove(group)
+            self._shards[donor].left(group)
 
-    def _num_rows(self) -> int:
+    def _able(self, prompt: Prompt, new: list[list[Group]], rows: int) -> list[int]:
+        """Returns the shards that hold a prompt or have a row and pages for it, and for a chunk of one sample."""
+        needed = self._sizes.pages_of(len(prompt) - 1) + 1
+        return [
+            index
+            for index, (shard, of_shard) in enumerate(zip(self._shards, new, strict=True))
+            if prompt in shard.groups or (len(of_shard) < rows and shard.takes_more and shard.num_free >= needed)
+        ]
+
+    def _add(self, index: int, samples: Sequence[PendingSample], new: list[list[Group]]) -> None:
+        group = self._shards[index].add(samples)
+        if group:
+            new[index].append(group)
+
+    def _num_rows(self, new: list[list[Group]]) -> int:
         """Returns the rows of a shard in the smallest prefill that holds what every shard has now."""
-        most = max(len(shard.rows) for shard in self._shards)
+        most = max(len(of_shard) for of_shard in new)
         return smallest(self._sizes.prompts, most * len(self._shards)) // len(self._shards)
 
 
 class Slots:
-    """The slots, the samples in them, and what those have drawn; `shards` equal parts lie one after another."""
+    """The slots, the samples in them, and what those have drawn; equal parts for each shard lie one after another."""
 
-    def __init__(self, size: int, shards: int, max_response_length: int) -> None:
+    def __init__(self, size: int, shards: Sequence[Shard], sizes: Sizes, max_response_length: int) -> None:
         self._shards = shards
+        self._sizes = sizes
         self._max_response_length = max_response_length
         self._samples: list[PendingSample | None] = [None] * size
+        self._groups: list[Group | None] = [None] * size
+        self._num_started = 0
+        self._started_B = np.zeros(size, np.int64)  # the order in which they came
+        self._num_shared_B = np.zeros(size, np.int32)  # pages at the start that are the prompt's
+        self._num_pages_B = np.zeros(size, np.int32)
+        self._pages_BM = np.zeros((size, sizes.longest), np.int32)
         self._tokens_BR = np.zeros((size, max_response_length), np.int32)
         self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
         self.rows = Rows(
@@ -256,24 +325,67 @@ class Slots:
         """Returns the slots without a live sample, by shard, counted within it."""
         return [np.flatnonzero(~live_S).tolist() for live_S in self._live_WS()]
 
-    def last_position(self, num_steps: int) -> int:
-        """Returns the furthest position of a query that a chunk of so many steps can come to."""
-        rows = self.rows
-        steps = np.minimum(num_steps, rows.limit - rows.drawn)
-        return int(np.max(np.where(rows.live, rows.position + steps - 1, 0)))
+    def fill(self, queue: Queue, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Starts samples that wait in free slots of their shards, at most `sizes.inserted` in each.
 
-    def put(self, shard: int, slot: int, sample: PendingSample) -> None:
-        """Starts a sample in a free slot of a shard."""
-        request, rows = sample.request, self.rows
-        slot += shard * len(rows.live) // self._shards
-        self._samples[slot] = sample
-        rows.token[slot] = request.prompt_ids[-1]
-        rows.position[slot] = len(request.prompt_ids) - 1
-        rows.drawn[slot] = 0
-        rows.limit[slot] = min(request.length_limit or self._max_response_length, self._max_response_length)
-        rows.question_hash[slot] = stable_hash(request.question_id)
-        rows.sample_index[slot] = sample.index
-        rows.live[slot] = True
+        A sample starts where there are pages for its first `chunk` tokens besides those that the others need in theirs.
+
+        Returns how many started, and from_WI and to_WI for `KVCache.copy_pages`.
+        """
+        shape = (len(self._shards), self._sizes.inserted)
+        from_WI, to_WI = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
+        started = 0
+        for index, (shard, free) in enumerate(zip(self._shards, self.free(), strict=True)):
+            copies = 0
+            for slot in free[: self._sizes.inserted]:
+                group = next((group for group in shard.groups.values() if group.waiting), None)
+                if group is None or not self._has_pages(index, group, queue, chunk):
+                    break
+                shared = (len(group.prompt) - 1) // self._sizes.page
+                own: list[int] = []
+                if (len(group.prompt) - 1) % self._sizes.page:
+                    own = shard.take(1)
+                    from_WI[index, copies], to_WI[index, copies] = group.pages[shared], own[0]
+                    copies += 1
+                self._put(index, slot, group, [*group.pages[:shared], *own], shared)
+                started += 1
+        return started, from_WI, to_WI
+
+    def grow(self, queue: Queue, chunk: int) -> int:
+        """Gives all live samples the pages of their next `chunk` tokens; returns how many gave way for that."""
+        gave_way = 0
+        for slot in sorted(np.flatnonzero(self.rows.live).tolist(), key=lambda slot: self._started_B[slot]):
+            shard = self._shards[self._shard_of(slot)]
+            missing = int(self._missing_B(chunk)[slot])
+            while self.rows.live[slot] and shard.num_free < missing:
+                if not shard.give_up(queue):
+                    self._stop_last(self._shard_of(slot))
+                    gave_way += 1
+            if self.rows.live[slot] and missing:
+                end = self._num_pages_B[slot] + missing
+                self._pages_BM[slot, self._num_pages_B[slot] : end] = shard.take(missing)
+                self._num_pages_B[slot] = end
+        return gave_way
+
+    def table(self) -> PageTable:
+        """Returns where the samples lie, and what their next tokens read."""
+        if self._sizes.platform == "tpu":
+            return PageTable(self._pages_BM)
+        shards, live = len(self._shards), self.rows.live
+        size = len(live) // shards
+        reads_WI3 = np.zeros((shards, num_reads(size, self._sizes.longest, self._sizes.platform), 3), np.int32)
+        reads_WI3[..., 0] = size  # nobody's
+        num_reads_W = np.zeros(shards, np.int32)
+        for index in range(shards):
+            part = slice(index * size, (index + 1) * size)
+            count_S = np.where(live[part], self._num_pages_B[part], 0)
+            row_I = np.repeat(np.arange(size), count_S)
+            place_I = np.arange(len(row_I)) - np.repeat(np.cumsum(count_S) - count_S, count_S)
+            num_reads_W[index] = len(row_I)
+            page_I = self._pages_BM[part][row_I, place_I]
+            # A page that rows share is read by one after another.
+            reads_WI3[index, : len(row_I)] = np.stack([row_I, page_I, place_I], axis=1)[np.argsort(page_I)]
+        return PageTable(self._pages_BM, reads_WI3, num_reads_W)
 
     def take(self, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
@@ -288,7 +400,6 @@ class Slots:
         rows.position[:] += num_new_B
         rows.drawn[:] = chunk.drawn
         finished = np.flatnonzero(rows.live & (chunk.stopped | (rows.drawn >= rows.limit)))
-        rows.live[finished] = False
         samples = []
         for slot in finished.tolist():
             pending, length = self._samples[slot], int(rows.drawn[slot])
@@ -302,20 +413,82 @@ class Slots:
                     finish_reason="stop" if chunk.stopped[slot] else "length",
                 )
             )
+            self._leave(slot)
+            self._shards[self._shard_of(slot)].is_short = False
         return samples
 
-    def keep(self, size: int) -> np.ndarray:
-        """Moves to fewer slots, which hold what is live in every shard.
-
-        Returns which of the old ones they are: int32 [shards, size / shards], counted within the shard.
-        """
+    def keep(self, size: int) -> None:
+        """Moves to fewer slots, which hold what is live in every shard."""
         live_WS = self._live_WS()
-        order_WS = np.argsort(~live_WS, axis=1, kind="stable")[:, : size // self._shards].astype(np.int32)
-        order = (order_WS + np.arange(self._shards)[:, None] * live_WS.shape[1]).ravel()
+        shards = len(live_WS)
+        order_WS = np.argsort(~live_WS, axis=1, kind="stable")[:, : size // shards]
+        order = (order_WS + np.arange(shards)[:, None] * live_WS.shape[1]).ravel()
         self._samples = [self._samples[slot] for slot in order]
-        self._tokens_BR, self._log_probs_BR = self._tokens_BR[order], self._log_probs_BR[order]
+        self._groups = [self._groups[slot] for slot in order]
+        for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM", "_tokens_BR", "_log_probs_BR"):
+            setattr(self, name, getattr(self, name)[order])
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
-        return order_WS
 
     def _live_WS(self) -> np.ndarray:
-        return self.rows.live.reshape(self._shards, -1)
+        return self.rows.live.reshape(len(self._shards), -1)
+
+    def _put(self, shard: int, slot: int, group: Group, pages: list[int], num_shared: int) -> None:
+        sample, rows = group.waiting.popleft(), self.rows
+        group.num_running += 1
+        request = sample.request
+        slot += shard * len(rows.live) // len(self._shards)
+        self._samples[slot], self._groups[slot] = sample, group
+        self._num_started += 1
+        self._started_B[slot] = self._num_started
+        self._num_shared_B[slot], self._num_pages_B[slot] = num_shared, len(pages)
+        self._pages_BM[slot, : len(pages)] = pages
+        rows.token[slot] = request.prompt_ids[-1]
+        rows.position[slot] = len(request.prompt_ids) - 1
+        rows.drawn[slot] = 0
+        rows.limit[slot] = self._limit(request)
+        rows.question_hash[slot] = stable_hash(request.question_id)
+        rows.sample_index[slot] = sample.index
+        rows.live[slot] = True
+
+    def _has_pages(self, index: int, group: Group, queue: Queue, chunk: int) -> bool:
+        """Returns whether a shard can start a sample of a group; where none runs, it gives up others for that."""
+        shard = self._shards[index]
+        size = len(self.rows.live) // len(self._shards)
+        missing_S = self._missing_B(chunk)[index * size : (index + 1) * size]
+        known = len(group.prompt) - 1
+        end = known + min(chunk, self._limit(group.waiting[0].request))
+        needed = self._sizes.pages_of(end) - known // self._sizes.page
+        if self._live_WS()[index].any():
+            return shard.takes_more and shard.num_free - missing_S.sum() >= needed
+        while shard.num_free < needed:
+            if not shard.give_up(queue, but=group):
+                break
+        return True
+
+    def _limit(self, request: Request) -> int:
+        return min(request.length_limit or self._max_response_length, self._max_response_length)
+
+    def _missing_B(self, chunk: int) -> np.ndarray:
+        """Returns how many pages each sample has too few for its next `chunk` tokens."""
+        rows = self.rows
+        end_B = rows.position + np.minimum(chunk, rows.limit - rows.drawn)
+        return np.where(rows.live, np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B, 0), 0)
+
+    def _stop_last(self, index: int) -> None:
+        """Lets the sample of a shard that came last give way: it waits for a slot again, and loses what it drew."""
+        size = len(self.rows.live) // len(self._shards)
+        slots = [slot for slot in range(index * size, (index + 1) * size) if self.rows.live[slot]]
+        last = max(slots, key=lambda slot: self._started_B[slot])
+        self._groups[last].waiting.appendleft(self._samples[last])
+        self._leave(last)
+        self._shards[index].is_short = True
+
+    def _leave(self, slot: int) -> None:
+        shard, group = self._shards[self._shard_of(slot)], self._groups[slot]
+        shard.give_back(self._pages_BM[slot, self._num_shared_B[slot] : self._num_pages_B[slot]].tolist())
+        self.rows.live[slot] = False
+        group.num_running -= 1
+        shard.left(group)
+
+    def _shard_of(self, slot: int) -> int:
+        return slot * len(self._shards) // len(self.rows.live)

@@ -51,11 +51,11 @@ lint: $(VENV)/.$(EXTRAS)
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base: setup.py | $(VENV)/bin/python
+$(VENV)/.base: pyproject.toml setup.py | $(VENV)/bin/python
 	$(VENV)/bin/pip install --quiet -e .
 	touch $@
 
-$(VENV)/.$(EXTRAS): setup.py | $(VENV)/bin/python
+$(VENV)/.$(EXTRAS): pyproject.toml setup.py | $(VENV)/bin/python
 	$(VENV)/bin/pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.base
 

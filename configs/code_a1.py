@@ -57,27 +57,28 @@ class Fit(NamedTuple):
 
     tensor: int  # ways in which heads, MLP and vocabulary are cut; rows are cut over the other chips
     slots: int  # sequences that decode at once, per way in which rows are cut
+    cache_gib: int  # of each chip for the pages of their keys and values
 
 
 FITS = {
-    ("0.5b", "v5e-8"): Fit(1, 16),
-    ("1.5b", "v5e-16"): Fit(1, 16),
-    ("1.5b", "v5e-64"): Fit(1, 16),
-    ("1.5b", "v6e-16"): Fit(1, 48),
-    ("1.5b", "v6e-64"): Fit(1, 48),
-    ("1.5b", "v5p-32"): Fit(1, 128),
-    ("1.5b", "v5p-64"): Fit(1, 128),
-    ("3b", "v5e-16"): Fit(2, 16),
-    ("3b", "v5e-64"): Fit(2, 32),
-    ("3b", "v6e-16"): Fit(2, 64),
-    ("3b", "v6e-64"): Fit(2, 64),
-    ("3b", "v5p-32"): Fit(1, 96),
-    ("3b", "v5p-64"): Fit(1, 96),
-    ("7b", "v5e-64"): Fit(4, 24),
-    ("7b", "v6e-16"): Fit(4, 32),
-    ("7b", "v6e-64"): Fit(4, 64),
-    ("7b", "v5p-32"): Fit(2, 96),
-    ("7b", "v5p-64"): Fit(2, 96),
+    ("0.5b", "v5e-8"): Fit(1, 128, 6),
+    ("1.5b", "v5e-16"): Fit(1, 128, 6),
+    ("1.5b", "v5e-64"): Fit(1, 128, 6),
+    ("1.5b", "v6e-16"): Fit(1, 256, 12),
+    ("1.5b", "v6e-64"): Fit(1, 256, 12),
+    ("1.5b", "v5p-32"): Fit(1, 256, 24),
+    ("1.5b", "v5p-64"): Fit(1, 256, 24),
+    ("3b", "v5e-16"): Fit(2, 128, 4),
+    ("3b", "v5e-64"): Fit(2, 128, 6),
+    ("3b", "v6e-16"): Fit(2, 256, 12),
+    ("3b", "v6e-64"): Fit(2, 256, 12),
+    ("3b", "v5p-32"): Fit(1, 256, 24),
+    ("3b", "v5p-64"): Fit(1, 256, 24),
+    ("7b", "v5e-64"): Fit(4, 128, 4),
+    ("7b", "v6e-16"): Fit(4, 256, 6),
+    ("7b", "v6e-64"): Fit(4, 256, 12),
+    ("7b", "v5p-32"): Fit(2, 256, 24),
+    ("7b", "v5p-64"): Fit(2, 256, 24),
 }
 SLICES = tuple(f"size={size},topology={topology}" for size, topology in FITS)
 
@@ -111,6 +112,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.test.prompt_lengths = (1024, 2048)
     c.test.row_lengths = (1536, 3072)
     c.rollout.slots = fit.slots * data_parallel
+    c.rollout.cache_gib = float(fit.cache_gib)
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology
     use_method(c, arg.method, arg.static_tests)

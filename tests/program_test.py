@@ -42,7 +42,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess:
         (["--config=configs/tiny.py", "--config.game.alhpa=1"], "the config has no field 'alhpa'. Did you mean"),
         (["--config=configs/tiny.py", "--config.game.alpha=2.0"], "config.game.alpha is 2.0"),
         (["--config=configs/tiny.py:sede=1"], "'sede'"),
-        ([], "--config is missing; the demo's is --config=configs/tiny.py."),
+        ([], "--config is missing; the demo's is --config=tiny."),
         (["--config=configs/none.py"], "configs/none.py does not exist"),
         (["--config=configs/tiny.py", "--config.steps=many"], "many"),
     ],

@@ -40,6 +40,7 @@ from codea1.sharding import (
     require_multiple,
 )
 
+MOST_PROMPTS = 4  # of a shard in a prefill, whose tokens fill an accelerator's arithmetic by then
 FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 
 
@@ -77,7 +78,10 @@ class Sizes:
         shards = data_parallel(mesh)
         parts = (1, 2, 4, 8) if model.platform == "cpu" else (1, 4, 16)
         even = {slots // part for part in parts if slots % (part * shards) == 0}
-        prompts = tuple(sorted({max(slots // shards // part, 1) * shards for part in (8, 32)}))
+        most_prompts = max(slots // shards // 8, 1)
+        if model.platform != "cpu":
+            most_prompts = min(most_prompts, MOST_PROMPTS)
+        prompts = tuple(sorted({max(most_prompts // part, 1) * shards for part in (1, 4)}))
         page = page_size(model.platform)
         # The last token of a response is never attended to.
         longest, of_prompt = (

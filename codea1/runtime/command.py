@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 from absl import flags, logging
@@ -26,6 +27,8 @@ from codea1.runtime.errors import (
     print_error,
 )
 
+# Where shipped configs are: beside the package in the repository, in it where it is installed from a wheel.
+CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
 COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
 
 
@@ -123,7 +126,7 @@ def _own_flags() -> Iterator[str]:
 
 def _parse_flags() -> list[str]:
     try:
-        return flags.FLAGS(sys.argv)[1:]
+        return flags.FLAGS(_with_config_files(sys.argv))[1:]
     except BadInput:
         raise
     except Exception as error:  # a config file is Python, and may raise anything
@@ -136,21 +139,42 @@ def _parse_flags() -> list[str]:
         raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None
 
 
+def _shipped_configs() -> dict[str, str]:
+    return {each.stem: str(each) for folder in CONFIGS for each in sorted(folder.glob("*.py")) if each.stem[0] != "_"}
+
+
+def _with_config_files(arguments: list[str]) -> list[str]:
+    """Returns the command line with the files of shipped configs in the place of their names."""
+    files = _shipped_configs()
+    found = []
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        flag, equals, value = argument.partition("=")
+        if before in ("--config", "-config"):
+            flag, equals, value = "", "", argument
+        elif flag not in ("--config", "-config"):
+            found.append(argument)
+            continue
+        name, colon, of_config = value.partition(":")
+        found.append(flag + equals + files.get(name, name) + colon + of_config)
+    return found
+
+
 def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], ConfigDict]:
     """Defines --config; the returned function gives the config once flags are parsed and `validate` has checked it.
 
     Raises (the returned function):
       BadInput: --config is missing, names no file, or holds a field that cannot be.
     """
-    holder = config_flags.DEFINE_config_file("config", help_string="config file, with its argument after a colon")
+    help = "config file, or the name of a shipped one, with its argument after a colon"
+    holder = config_flags.DEFINE_config_file("config", help_string=help)
 
     def read() -> ConfigDict:
         given = flags.FLAGS["config"]
         path = config_flags.get_config_filename(given).partition(":")[0] if given.present else ""
         if not path:
-            raise BadInput("--config is missing; the demo's is --config=configs/tiny.py.")
+            raise BadInput("--config is missing; the demo's is --config=tiny.")
         if not os.path.isfile(path):
-            raise BadInput(f"config file {path} does not exist.")
+            raise BadInput(f"config file {path} does not exist; shipped configs are {', '.join(_shipped_configs())}.")
         validate(holder.value)
         return holder.value
 

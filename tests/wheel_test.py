@@ -43,7 +43,7 @@ def test_the_demo_begins_from_the_wheel_in_an_empty_folder(unpacked, tmp_path):
     config = "--config=tiny:world=blind,steps=1,sft=sft"
     run(unpacked, tmp_path, "train", config, "--workdir=run", *short, "--config.data.test.limit=2")
     assert (tmp_path / "run" / "metrics.jsonl").exists()
-    assert "reward" in run(unpacked, tmp_path, "report", "run")
+    assert "pass@1" in run(unpacked, tmp_path, "report", "run")
 
 
 def test_a_command_that_does_not_exist_is_told():

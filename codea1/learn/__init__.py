@@ -1,0 +1,1 @@
+"""Learning: samples into batches, advantages and losses, and the update."""

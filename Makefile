@@ -19,7 +19,7 @@ export JAX_PLATFORMS ?= cpu
 # Huge pages for malloc save about a quarter of the gradient step's CPU time on Linux; the variable is ignored elsewhere.
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 
-.PHONY: train tables study test test-long lint clean
+.PHONY: train tables study docs test test-long lint clean
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
@@ -58,6 +58,11 @@ $(VENV)/.base: pyproject.toml setup.py | $(VENV)/bin/python
 $(VENV)/.$(EXTRAS): pyproject.toml setup.py | $(VENV)/bin/python
 	$(VENV)/bin/pip install --quiet -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.base
+
+# The site, in build/site; CODEA1_REPOSITORY is where its links to source files lead.
+docs: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/pip install --quiet -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) runs

@@ -24,7 +24,9 @@ def unpacked(tmp_path_factory) -> Path:
 
 
 def test_the_wheel_has_all_modules_and_configs(unpacked):
-    files = subprocess.run(["git", "ls-files", "codea1", "configs"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = subprocess.run(
+        ["git", "ls-files", "codea1", "configs"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     expected = {name if name.startswith("codea1") else f"codea1/{name}" for name in files.stdout.split()}
     assert {str(path.relative_to(unpacked)) for path in unpacked.glob("codea1/**/*.*")} - expected == set()
     assert {name for name in expected if not (unpacked / name).exists()} == set()

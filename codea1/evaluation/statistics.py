@@ -62,8 +62,9 @@ def difference(before: Sequence[Scores], after: Sequence[Scores]) -> Difference:
     """Returns how much higher `after` is than `before`, paired by seed and by question.
 
     Args:
-      before, after: as for `interval`; row i of both is the same seed, column j the same question. What is NaN on
-        either side is left out of both, so that this need not be the difference of the two sides' own means.
+      before: as for `interval`.
+      after: the same; row i of both is the same seed, column j the same question. What is NaN on either side is left
+        out of both, so that this need not be the difference of the two sides' own means.
 
     Raises:
       ValueError: the two sides have other shapes.
@@ -212,7 +213,8 @@ def paired_difference(before: Sequence | np.ndarray, after: Sequence | np.ndarra
     """Returns how much higher `after` is than `before`, with its 95 % interval; a resample takes both sides' questions.
 
     Args:
-      before, after: as for `bootstrap_interval`; row i of both is the same question, and undefined where either is.
+      before: as for `bootstrap_interval`.
+      after: the same; row i of both is the same question, and undefined where either is.
 
     Raises:
       ValueError: the two sides have different shapes.

@@ -13,6 +13,7 @@ from codea1.runtime.errors import BAD_INPUT_EXIT_CODE
 COMMANDS = {
     "sft": "make policies from nothing, or warm-start given ones",
     "train": "train a Code LLM and a Test LLM against each other",
+    "watch": "how a run goes, from its files",
     "report": "curves, tables and warnings of a run",
     "explain": "everything that happened to a question",
     "evaluate": "judge a policy, or given programs and suites",

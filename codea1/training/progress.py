@@ -20,6 +20,10 @@ GAME_COLUMNS = {  # metric: title, format
     "book/size": ("book size", "{:,.0f}"),
     "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
 }
+SUPERVISED_COLUMNS = {
+    "cross_entropy": ("cross entropy", "{:.3f}"),
+    "tokens_per_second": ("target tokens/s", "{:,.0f}"),
+}
 
 
 class Progress:

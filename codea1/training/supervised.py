@@ -36,11 +36,10 @@ from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.compilations import compile_all
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
-from codea1.training.progress import Progress
+from codea1.training.progress import SUPERVISED_COLUMNS, Progress
 from codea1.training.setup import questions_of
 
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
-COLUMNS = {"cross_entropy": ("cross entropy", "{:.3f}"), "tokens_per_second": ("target tokens/s", "{:,.0f}")}
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
     with contextlib.ExitStack() as stack:
         if hosts.is_main:
             metrics = stack.enter_context(MetricsWriter(folder, last_step=-1))  # without those of one that was cut off
-            progress = stack.enter_context(Progress(sft.steps, every=50, columns=COLUMNS))
+            progress = stack.enter_context(Progress(sft.steps, every=50, columns=SUPERVISED_COLUMNS))
             progress.note("compiling")
         shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
         state = init_state(start.params(shardings.params), optimizer, shardings)

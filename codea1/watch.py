@@ -1,0 +1,64 @@
+"""Shows how a run goes, from its files alone: the view of `codea1.train` on any machine that sees its folder.
+
+  python -m codea1.watch RUN    # local or gs://; ends with the run, or on Ctrl-C
+
+The run may be over, or on a pod. Without a terminal every new step is a line. At the end come the warnings that the
+report has.
+"""
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+from absl import flags
+from rich.console import Console
+
+from codea1.runtime import command
+
+if TYPE_CHECKING:  # it imports numpy and more, which takes a second; wrong flags are reported before
+    from codea1.runs.folder import RunFolder
+
+EVERY = flags.DEFINE_float("every", 5.0, "seconds between two looks at the files", lower_bound=0.1)
+
+
+def main(run: str) -> None:
+    from codea1.runs.folder import RunFolder
+
+    watch(RunFolder.existing(run), EVERY.value, Console())
+
+
+def watch(folder: "RunFolder", every: float, console: Console) -> None:
+    """Shows the steps of a run as they come, until the last.
+
+    Args:
+      every: seconds between two looks.
+
+    Raises:
+      BadInput: its metrics are damaged.
+      StorageFailed: they cannot be read.
+    """
+    from codea1.evaluation import health
+    from codea1.runs.metrics import read_metrics
+    from codea1.training.progress import GAME_COLUMNS, SUPERVISED_COLUMNS, Progress
+
+    while not (rows := read_metrics(folder.metrics)):
+        time.sleep(every)
+    is_game = not set(SUPERVISED_COLUMNS) & set(rows[0])
+    total = folder.config["steps"] if is_game else folder.config["sft"]["steps"]
+    columns = GAME_COLUMNS if is_game else SUPERVISED_COLUMNS
+    with Progress(total, columns=columns, console=console) as progress:
+        shown: dict[str, float] = {}
+        for row in rows:  # what is there already is one line
+            shown |= row
+        progress.update(shown["step"], shown)
+        while rows[-1]["step"] < total:
+            time.sleep(every)
+            last, rows = rows[-1]["step"], read_metrics(folder.metrics) or rows
+            for row in itertools.dropwhile(lambda row, last=last: row["step"] <= last, rows):
+                progress.update(row["step"], row)
+    for warning in health.warnings(rows):
+        console.print(warning, markup=False, highlight=False)
+
+
+if __name__ == "__main__":
+    command.run(main, argument="RUN")

@@ -1,4 +1,4 @@
-"""The report of a run: its metrics before and after, its warnings and curves, as report.md and report.png."""
+"""The report of a run: its metrics before and after, its warnings and curves: report.md, report.png, report.html."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,10 +13,12 @@ from rich.text import Text
 
 from codea1.evaluation import audit, figures, health
 from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
+from codea1.evaluation.run_page import page
 from codea1.evaluation.statistics import Interval, paired_difference
 from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
@@ -146,7 +148,7 @@ def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None
 
 
 def write_report(folder: RunFolder) -> list[BeforeAfter]:
-    """Writes report.md and report.png anew, of a finished or a live run, and returns the rows of the final table.
+    """Writes report.md, report.png and report.html anew, of a finished or a live run; returns the final table's rows.
 
     Raises:
       BadInput: a file that the report is drawn from is damaged; nothing is written.
@@ -167,6 +169,10 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
             parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
         write_atomically(folder.figure, figures.draw(rows, f"{folder.path.name}: {rows[-1]['step']} steps"))
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
+    table = [(COLUMNS, False), *((row.cells(), row.is_clear) for row in comparisons)] if comparisons else []
+    warnings = [*unhealthy, *audit.warnings(audits)]
+    text = page(f"Run {folder.path.name}", rows, table, table_title(folder), warnings, Samples(folder))
+    write_atomically(folder.page, text)
     return comparisons
 
 

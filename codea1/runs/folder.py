@@ -8,6 +8,7 @@ samples/step_000001.jsonl   what was sampled, executed and rewarded in a step
 evaluations/before.json     results on the test split before training, per question
 profile/                    a profiler's trace of a few steps, where the config asks for one
 report.md, report.png       the tables and curves drawn from the above
+report.html                 the same with samples, as one page that opens anywhere
 """
 
 import contextlib
@@ -48,6 +49,7 @@ class RunFolder:
     compiled = _part("compiled")  # of JAX, where the run is in a bucket
     report = _part("report.md")
     figure = _part("report.png")
+    page = _part("report.html")
     tracker = _part("wandb_id")
 
     @classmethod

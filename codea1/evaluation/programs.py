@@ -31,7 +31,7 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
-KS = (1, 8, 16, 32)  # of pass@k
+KS = (1, 8, 10, 16, 32)  # of pass@k
 NOTHING = "nothing was generated"
 NOT_ASKED = "no completion was given"
 FILES = ("attempts", "results")

@@ -234,6 +234,7 @@ def default_config() -> ConfigDict:
 
     c.rollout = ConfigDict()
     c.rollout.slots = 256  # sequences that decode at once, as far as there are pages for them
+    c.rollout.guesses = 0  # tokens that a step of the last samples guesses from their prompt and what they repeat
     c.rollout.cache_gib = 0.0  # of each chip for pages of keys and values; 0: slots of the longest sequences
 
     c.mesh = ConfigDict()
@@ -338,7 +339,7 @@ POSITIVE = (
     "{player}.critic.learning_rate"
 )
 NOT_NEGATIVE = (
-    "seed rollout.cache_gib game.made_mutants game.history_size game.book_cap game.book_total_cap "
+    "seed rollout.cache_gib rollout.guesses game.made_mutants game.history_size game.book_cap game.book_total_cap "
     "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "

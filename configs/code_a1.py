@@ -113,6 +113,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.test.row_lengths = (1024, 1280, 1536, 3072)
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
+    c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology
     use_method(c, arg.method, arg.static_tests)

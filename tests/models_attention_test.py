@@ -59,7 +59,7 @@ def test_the_program_for_tpu_holds_the_kernel():
     assert "tpu_custom_call" in lowered.as_text()
 
 
-def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray) -> Cache:
+def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray, num_last: int) -> Cache:
     """A cache of two layers, in whose second one rows have tokens up to `last`, in pages in no order."""
     num_rows, num_tokens = k.shape[:2]
     config = Qwen2Config(
@@ -84,9 +84,10 @@ def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np
     cache = cache.of_rows(table)
     cache = cache.write_prompts(jnp.int32(1), k, v)
     # The last tokens are written one at a time.
-    rows = np.arange(num_rows)
-    cache = cache.write(jnp.int32(1), jnp.array(last), k[rows, last] * 0 + 1, v[rows, last] * 0 + 1)
-    return cache.write(jnp.int32(1), jnp.array(last), k[rows, last], v[rows, last])
+    places = np.maximum(last[:, None] - np.arange(num_last)[::-1], -1)
+    rows = np.arange(num_rows)[:, None]
+    cache = cache.write(jnp.int32(1), jnp.array(places), jnp.ones_like(k[rows, places]), jnp.ones_like(v[rows, places]))
+    return cache.write(jnp.int32(1), jnp.array(places), k[rows, places], v[rows, places])
 
 
 @pytest.fixture
@@ -98,15 +99,17 @@ def ragged_kernel_anywhere(monkeypatch):
     kernel.ragged_paged_attention.clear_cache()
 
 
+@pytest.mark.parametrize("num_last", [1, 4])
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_one_query_on_pages_is_a_row_of_dense_attention(platform: str, request):
+def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_last: int, request):
     if platform == "tpu":
         request.getfixturevalue("ragged_kernel_anywhere")
     q, k, v = arrays(150)
     last = np.array([3, 149])
-    cache = paged(form_of(platform), platform, k, v, last)
-    found = cache.attend(jnp.int32(1), q[:, 0], jnp.array(last))
-    np.testing.assert_allclose(found, attend(q[:, :1], k, v, last[:, None])[:, 0], atol=1e-5)
+    cache = paged(form_of(platform), platform, k, v, last, num_last)
+    places = jnp.array(last[:, None] - np.arange(num_last)[::-1])
+    found = cache.attend(jnp.int32(1), q[:, :num_last], places)
+    np.testing.assert_allclose(found, attend(q[:, :num_last], k, v, places), atol=1e-5)
     layer_0 = jax.tree.leaves(cache.of_rows(None))[0][0]
     np.testing.assert_array_equal(layer_0, jnp.full_like(layer_0, 7.0))
 

@@ -20,7 +20,7 @@ from codea1.models.config import Qwen2Config, named_model
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
-from tests.pages import in_order
+from tests.pages import decoding, prefilling
 
 GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
 SMALL = Qwen2Config(
@@ -161,9 +161,9 @@ def padded_logits(folder: Path, name: str, dtype: str) -> tuple[np.ndarray, np.n
     tokens = np.where(np.arange(LENGTHS.max()) < LENGTHS[:, None], PADDED_TOKENS, 7)
     logits, _ = forward(params, tokens, positions(tokens))
     # The last token by itself, after a prefill that ends anywhere.
-    cache = in_order(KVCache.zeros(config, pages=3), rows=3)
+    cache = prefilling(KVCache.zeros(config, pages=3), rows=3)
     _, cache = forward(params, np.where(np.arange(LENGTHS.max()) < last[:, None], tokens, 7), positions(tokens), cache)
-    decoded, _ = forward(params, tokens[rows, last][:, None], last[:, None], cache)
+    decoded, _ = forward(params, tokens[rows, last][:, None], last[:, None], decoding(cache))
     return np.stack([logits[:, 0], logits[rows, last]], axis=1), np.array(decoded[:, 0])
 
 
@@ -216,8 +216,9 @@ def decoded(small):
     lengths = np.array([4, 2])
     prompt = np.where(np.arange(4) < lengths[:, None], TOKENS[:, :4], 31)
     # What another sequence left in the pages must not show.
-    cache = in_order(jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, pages=2)), rows=2)
+    cache = prefilling(jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, pages=2)), rows=2)
     prefill, cache = forward(params, prompt, positions(prompt), cache)
+    cache = decoding(cache)
     steps = []
     for step in range(4):
         at = (lengths + step)[:, None]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from flax import nnx
 
 from codea1.learn.log_probs import make_score
 from codea1.models.kv_cache import page_bytes
+from codea1.rollout.decoding import guess_next
 from codea1.rollout.engine import Engine, Request, Sample
 from codea1.runtime.compilations import compile_all, compiled_functions
 from codea1.runtime.errors import BadInput
@@ -195,13 +197,13 @@ def test_the_last_samples_move_to_fewer_slots(policy):
 GOLDEN = Path(__file__).parent / "golden" / "rollout_samples.jsonl"
 
 
-@pytest.mark.parametrize("pages", [0, 22, 13])
-def test_samples_are_those_of_an_engine_without_pages(policy, pages: int):
+@pytest.mark.parametrize(("pages", "guesses"), [(0, 0), (22, 0), (13, 0), (0, 3), (13, 5)])
+def test_samples_are_those_of_an_engine_without_pages_and_guesses(policy, pages: int, guesses: int):
     """They were drawn by commit fa39b67, which kept a row of the cache for each slot; few pages preempt samples."""
     rows = [json.loads(line) for line in GOLDEN.open()]
     wanted = [Request(row["question"], tuple(row["prompt_ids"]), 0, 4) for row in rows if row["index"] == 0]
     cache_gib = pages * page_bytes(policy.config, tensor=1) / 2**30
-    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib}
+    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib, "guesses": guesses}
     engine = make_engine(policy, slots=16, stop_ids=(3,), **options)
     samples = generate(engine, policy, wanted)
     for row in rows:
@@ -210,6 +212,26 @@ def test_samples_are_those_of_an_engine_without_pages(policy, pages: int):
         assert sample.finish_reason == row["finish_reason"]
         assert float(np.sum(sample.log_probs, dtype=np.float64)) == pytest.approx(row["log_prob"], abs=1e-4)
     assert (engine.take_statistics()["preempted"] > 0) == (pages == 13)
+
+
+def test_guesses_are_what_followed_the_same_three_tokens_last():
+    known = jnp.array([[5, 1, 2, 3, 7, 1, 2, 3, 8, 9, 1, 2, 3, 0, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
+    found = guess_next(known, jnp.array([12, 5]), 3)
+    assert found[0].tolist() == [8, 9, 1]
+    assert found.shape == (2, 3)
+
+
+def test_a_repeated_answer_takes_few_steps(policy):
+    layers = policy.params["layers"]
+    silent = {name: jax.tree.map(jnp.zeros_like, part) for name, part in layers.items() if "norm" not in name}
+    params = policy.params | {"layers": layers | silent}  # the next token is a function of the last one
+    parrot = SimpleNamespace(**vars(policy) | {"params": params})
+    options = {"slots": 16, "max_response_length": 90, "stop_ids": ()}
+    wanted = requests(8, num_samples=1)
+    engine, other = make_engine(policy, **options), make_engine(policy, guesses=3, **options)
+    assert_same(generate(other, parrot, wanted, temperature=0.0), generate(engine, parrot, wanted, temperature=0.0))
+    assert engine.take_statistics()["slot_use"] == 1
+    assert other.take_statistics()["slot_use"] > 3  # of four tokens at most
 
 
 def test_pages_that_do_not_hold_the_longest_sequence_are_refused(policy):

@@ -16,7 +16,7 @@ from codea1 import sharding
 from codea1.models import attention, kv_cache, qwen2
 from codea1.models.config import tiny_model
 from codea1.models.kv_cache import KVCache
-from tests.pages import in_order
+from tests.pages import decoding, prefilling
 
 CONFIG = dataclasses.replace(tiny_model(vocab_size=64), num_layers=2, tie_word_embeddings=False, remat="full")
 TOKENS = np.random.default_rng(0).integers(0, CONFIG.vocab_size, (8, 6)).astype(np.int32)
@@ -81,7 +81,7 @@ def on_mesh(params, rules: str, steps: slice):
 
 def empty_cache() -> KVCache:
     with jax.set_mesh(mesh):
-        return in_order(KVCache.zeros(CONFIG, pages=8), rows=8, shards=4)
+        return prefilling(KVCache.zeros(CONFIG, pages=8), rows=8, shards=4)
 
 
 def test_partition_specs():
@@ -105,14 +105,14 @@ def test_forward_with_training_weights_equals_one_device(params, logits):
 def test_prefill_and_decode_with_rollout_weights_equal_one_device(params, logits):
     found, cache = forward(*on_mesh(params, "rollout", slice(5)), empty_cache())
     np.testing.assert_allclose(found, logits[:, :5], atol=2e-6)
-    found, cache = forward(*on_mesh(params, "rollout", slice(5, 6)), cache)
+    found, cache = forward(*on_mesh(params, "rollout", slice(5, 6)), decoding(cache))
     np.testing.assert_allclose(found[:, 0], logits[:, 5], atol=2e-6)
     spec = sharding.partition_spec(kv_cache.KEY_AXES, sharding.ACTIVATION_RULES)
     assert cache.k_LNKhP.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
 
 
 def test_decoding_with_rollout_weights_moves_no_weights_and_no_cache(params):
-    step = forward.lower(*on_mesh(params, "rollout", slice(5, 6)), empty_cache()).compile()
+    step = forward.lower(*on_mesh(params, "rollout", slice(5, 6)), decoding(empty_cache())).compile()
     assert collectives(step) == {"all-reduce"}
 
 

@@ -38,6 +38,8 @@ class PageTable:
     # a kernel needs it.
     reads_WI3: jax.Array | None = None
     num_reads_W: jax.Array | None = None
+    # Rows are prompts, which have nothing before them; or else tokens of sequences that go on.
+    is_prefill: bool = dataclasses.field(default=False, metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
@@ -82,37 +84,37 @@ class KVCache:
             v_LNKPh=put(self.v_LNKPh, jnp.einsum("BMPKh->BMKPh", _in_pages(v_BTKh, size)), VALUE_AXES),
         )
 
-    def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
-        """Returns the cache with one token per row written at its position; those beyond the table are dropped."""
+    def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+        """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
 
-        def put(cache: jax.Array, update_BKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+        def put(cache: jax.Array, update_BTKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
             def put_own(
-                cache: jax.Array, update_BKh: jax.Array, layer: jax.Array, positions_B: jax.Array, pages_BM: jax.Array
+                cache: jax.Array, update_BTKh: jax.Array, layer: jax.Array, positions_BT: jax.Array, pages_BM: jax.Array
             ) -> jax.Array:
                 size = cache.shape[axes.index(None)]
-                heads_1K = jnp.arange(update_BKh.shape[1])[None]
-                index = {None: (positions_B % size)[:, None], "head_dim": slice(None)}
-                page_B1 = _page_of(positions_B, pages_BM, size, cache.shape[1])[:, None]
-                place = cache.at[layer, page_B1, heads_1K, index[axes[3]], index[axes[4]]]
-                return place.set(update_BKh, mode="drop", wrap_negative_indices=False)
+                heads_11K = jnp.arange(update_BTKh.shape[2])[None, None]
+                index = {None: (positions_BT % size)[..., None], "head_dim": slice(None)}
+                page_BT1 = _page_of(positions_BT, pages_BM, size, cache.shape[1])[..., None]
+                place = cache.at[layer, page_BT1, heads_11K, index[axes[3]], index[axes[4]]]
+                return place.set(update_BTKh, mode="drop", wrap_negative_indices=False)
 
-            inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
-            update_BKh = update_BKh.astype(cache.dtype)
-            return on_each_device(put_own, inputs, axes)(cache, update_BKh, layer, positions_B, self.table.pages_BM)
+            inputs = (axes, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
+            update_BTKh = update_BTKh.astype(cache.dtype)
+            return on_each_device(put_own, inputs, axes)(cache, update_BTKh, layer, positions_BT, self.table.pages_BM)
 
         return dataclasses.replace(
             self,
-            k_LNKhP=put(self.k_LNKhP, k_BKh, KEY_AXES),
-            v_LNKPh=put(self.v_LNKPh, v_BKh, VALUE_AXES),
+            k_LNKhP=put(self.k_LNKhP, k_BTKh, KEY_AXES),
+            v_LNKPh=put(self.v_LNKPh, v_BTKh, VALUE_AXES),
         )
 
-    def attend(self, layer: jax.Array, q_BHh: jax.Array, positions_B: jax.Array) -> jax.Array:
-        """Computes attention [B, H, h] of one query per row, each over positions 0..p of its row."""
-        heads = ("batch", "heads", None)
-        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), ("batch",))
+    def attend(self, layer: jax.Array, q_BTHh: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
+        heads, rows = ("batch", None, "heads", None), ("batch", None)
+        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), rows)
         attend = on_each_device(lambda *arrays: attend_pages(*arrays, self.platform), inputs, heads)
         reads = self.table.reads_WI3, self.table.num_reads_W
-        return attend(q_BHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_B)
+        return attend(q_BTHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_BT)
 
     def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
         """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
@@ -146,30 +148,29 @@ class RaggedKVCache:
             self, kv_LNPCh=_write_pages(self.kv_LNPCh, layer, self.table.pages_BM, update, RAGGED_AXES)
         )
 
-    def write(self, layer: jax.Array, positions_B: jax.Array, k_BKh: jax.Array, v_BKh: jax.Array) -> Self:
-        """Returns the cache with one token per row written at its position; those beyond the table are dropped."""
+    def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+        """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
 
         # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
         # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
         def put_own(
-            kv: jax.Array, update_BCh: jax.Array, layer: jax.Array, positions_B: jax.Array, pages_BM: jax.Array
+            kv: jax.Array, update_BTCh: jax.Array, layer: jax.Array, positions_BT: jax.Array, pages_BM: jax.Array
         ) -> jax.Array:
-            page_B = _page_of(positions_B, pages_BM, kv.shape[2], kv.shape[1])
-            place = kv.at[layer, page_B, positions_B % kv.shape[2]]
-            return place.set(update_BCh, mode="drop", wrap_negative_indices=False)
+            page_BT = _page_of(positions_BT, pages_BM, kv.shape[2], kv.shape[1])
+            place = kv.at[layer, page_BT, positions_BT % kv.shape[2]]
+            return place.set(update_BTCh, mode="drop", wrap_negative_indices=False)
 
-        inputs = (RAGGED_AXES, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
-        update_BCh = _combined(k_BKh, v_BKh).astype(self.kv_LNPCh.dtype)
+        inputs = (RAGGED_AXES, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
+        update_BTCh = _combined(k_BTKh, v_BTKh).astype(self.kv_LNPCh.dtype)
         put = on_each_device(put_own, inputs, RAGGED_AXES)
-        kv_LNPCh = put(self.kv_LNPCh, update_BCh, layer, positions_B, self.table.pages_BM)
+        kv_LNPCh = put(self.kv_LNPCh, update_BTCh, layer, positions_BT, self.table.pages_BM)
         return dataclasses.replace(self, kv_LNPCh=kv_LNPCh)
 
-    def attend(self, layer: jax.Array, q_BHh: jax.Array, positions_B: jax.Array) -> jax.Array:
-        """Computes attention [B, H, h] of one query per row, each over positions 0..p of its row."""
-        heads = ("batch", "heads", None)
-        inputs = (heads, RAGGED_AXES, (), ("batch", None), ("batch",))
-        attend = on_each_device(attend_ragged, inputs, heads)
-        return attend(q_BHh, self.kv_LNPCh, layer, self.table.pages_BM, positions_B)
+    def attend(self, layer: jax.Array, q_BTHh: jax.Array, positions_BT: jax.Array) -> jax.Array:
+        """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
+        heads, rows = ("batch", None, "heads", None), ("batch", None)
+        attend = on_each_device(attend_ragged, (heads, RAGGED_AXES, (), rows, rows), heads)
+        return attend(q_BTHh, self.kv_LNPCh, layer, self.table.pages_BM, positions_BT)
 
     def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
         """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
@@ -213,11 +214,11 @@ def _in_pages(x_BTKh: jax.Array, size: int) -> jax.Array:
     return padded.reshape(B, -1, size, *inner)
 
 
-def _page_of(positions_B: jax.Array, pages_BM: jax.Array, size: int, num_pages: int) -> jax.Array:
-    """Returns the page of each row's position; one that is not there where the position is beyond the table."""
-    number_B = positions_B // size
-    page_B = jnp.take_along_axis(pages_BM, jnp.clip(number_B, 0, pages_BM.shape[1] - 1)[:, None], axis=1)[:, 0]
-    return jnp.where((positions_B >= 0) & (number_B < pages_BM.shape[1]), page_B, num_pages)
+def _page_of(positions_BT: jax.Array, pages_BM: jax.Array, size: int, num_pages: int) -> jax.Array:
+    """Returns the page of each position of a row; one that is not there where the position is beyond the table."""
+    number_BT = positions_BT // size
+    page_BT = jnp.take_along_axis(pages_BM, jnp.clip(number_BT, 0, pages_BM.shape[1] - 1), axis=1)
+    return jnp.where((positions_BT >= 0) & (number_BT < pages_BM.shape[1]), page_BT, num_pages)
 
 
 def _write_pages(

@@ -112,11 +112,9 @@ class Attention(nnx.Module):
         q_BTHh = rotate(project("q", "heads"), "q")
         k_BTKh = rotate(project("k", "kv_heads"), "k")
         v_BTKh = project("v", "kv_heads")
-        if cache is not None and x_BTD.shape[1] == 1:
-            position_B = positions_BT[:, 0]
-            cache = cache.write(layer, position_B, k_BTKh[:, 0], v_BTKh[:, 0])
-            y_BHh = cache.attend(layer, q_BTHh[:, 0], position_B)
-            y_BTHh = y_BHh[:, None]
+        if cache is not None and not cache.table.is_prefill:
+            cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
+            y_BTHh = cache.attend(layer, q_BTHh, positions_BT)
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
@@ -179,10 +177,11 @@ class Qwen2(nnx.Module):
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
 
-        With a cache, more than one token per row is a prefill: as without, and keys and values go to the pages that its
-        table has for positions 0..T-1 (prompts are padded on the right: the padding is overwritten before any query
-        reaches it). One token per row is a decode step, each row at its own position p: its keys and values are written
-        there, and its query sees positions 0..p. A row whose position is beyond the table writes nothing.
+        With a cache whose table is of a prefill: as without, and keys and values go to the pages that it has for
+        positions 0..T-1 (prompts are padded on the right: the padding is overwritten before any query reaches it).
+        Else it is a decode step, of one token per row or a few that follow one another, each at its own position p: its
+        keys and values are written there, and its query sees positions 0..p. A token whose position is beyond the table
+        is not written.
         """
         x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
 

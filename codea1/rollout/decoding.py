@@ -16,15 +16,23 @@ from codea1.models.kv_cache import Cache, PageTable
 from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import sample_keys, sample_tokens
 
+GUESSED_CHUNKS = 4  # times as long is a chunk whose steps guess, or it would have few of them
+NGRAM = 3  # tokens by which the place is found whose next tokens are guessed
+
 
 @dataclass(frozen=True)
 class DecodingConfig:
     """What is static in the compiled functions besides array shapes."""
 
     model: Qwen2Config
-    chunk: int  # C, most tokens that a slot draws in one chunk
+    chunk: int  # most steps of a chunk that guesses nothing
+    guesses: int  # tokens that a step guesses, where it does
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
+
+    def columns(self, guesses: bool) -> int:
+        """Returns the most tokens that a slot draws in one chunk, whose steps guess some or none."""
+        return self.chunk * (GUESSED_CHUNKS if guesses else 1)
 
 
 @jax.tree_util.register_dataclass
@@ -63,7 +71,8 @@ def prefill(
 ) -> Cache:
     """Returns the cache with prompts int32 [P, T], padded on the right, in pages_PM; see `PageTable`."""
     positions_PT = jnp.broadcast_to(jnp.arange(tokens_PT.shape[1]), tokens_PT.shape)
-    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache.of_rows(PageTable(pages_PM)))
+    table = PageTable(pages_PM, is_prefill=True)
+    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache.of_rows(table))
     return cache.of_rows(None)
 
 
@@ -74,6 +83,7 @@ def decode_chunk(
     cache: Cache,
     table: PageTable,
     rows: Rows,
+    known_BS: jax.Array | None,
     key_data: jax.Array,
     temperature: jax.Array,
     exit_when_live: jax.Array,
@@ -81,47 +91,96 @@ def decode_chunk(
 ) -> tuple[Cache, Chunk]:
     """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live.
 
-    `key_data` (uint32 [2]) is that of `sampling.stream_key`. The table has pages for all positions that live slots come
-    to in the chunk.
+    With `known_BS`, the tokens of the slots' prompts and responses so far, int32, a step guesses a slot's next tokens
+    (`guess_next`), runs the model on all of them at once, and draws as many as it had guessed right, and one more. A
+    token's draw depends on its position alone: so these are the tokens that one step after another would draw.
+
+    Args:
+      table: has pages for all positions that live slots come to in the chunk.
+      key_data: of `sampling.stream_key`, uint32 [2].
     """
     model = nnx.merge(graphdef, params)
     keys_B = sample_keys(jax.random.wrap_key_data(key_data, impl="threefry2x32"), rows.question_hash, rows.sample_index)
-    stop_ids = jnp.array(config.stop_ids, jnp.int32)
-    shape = (len(rows.live), config.chunk)
+    B, T = len(rows.live), 1 if known_BS is None else 1 + config.guesses
+    columns_C = jnp.arange(config.columns(guesses=known_BS is not None))
+    keys_X = jnp.repeat(keys_B, T)
+    stop_ids, nth_T = jnp.array(config.stop_ids, jnp.int32), jnp.arange(T)
+    first_drawn_B = rows.drawn
 
-    def cond(carry: tuple[Cache, Rows, Chunk]) -> jax.Array:
-        _, rows, chunk = carry
-        return (chunk.steps < config.chunk) & (jnp.sum(rows.live) > exit_when_live)
+    def cond(carry: tuple[Cache, Rows, jax.Array | None, Chunk]) -> jax.Array:
+        _, rows, _, chunk = carry
+        has_room = jnp.max(chunk.drawn - first_drawn_B) <= len(columns_C) - T
+        return has_room & (jnp.sum(rows.live) > exit_when_live)
 
-    def step(carry: tuple[Cache, Rows, Chunk]) -> tuple[Cache, Rows, Chunk]:
-        cache, rows, chunk = carry
-        position_B1 = jnp.where(rows.live, rows.position, -1)[:, None]  # nowhere
-        hidden_B1D, cache = model(rows.token[:, None], position_B1, cache)
-        logits_BV = model.logits(hidden_B1D)[:, 0]
-        tokens_B, log_probs_B = sample_tokens(logits_BV, keys_B, rows.drawn, temperature, top_p)
+    def step(
+        carry: tuple[Cache, Rows, jax.Array | None, Chunk],
+    ) -> tuple[Cache, Rows, jax.Array | None, Chunk]:
+        cache, rows, known_BS, chunk = carry
+        given_BT = rows.token[:, None]
+        if known_BS is not None:
+            given_BT = jnp.concatenate([given_BT, guess_next(known_BS, rows.position, config.guesses)], axis=1)
+        nth_drawn_BT = rows.drawn[:, None] + nth_T
+        may_be_drawn_BT = rows.live[:, None] & (nth_drawn_BT < rows.limit[:, None])
+        position_BT = jnp.where(may_be_drawn_BT, rows.position[:, None] + nth_T, -1)  # -1: nowhere
+        hidden_BTD, cache = model(given_BT, position_BT, cache)
+        logits_XV = model.logits(hidden_BTD).reshape(B * T, -1)
+        drawn_X, log_probs_X = sample_tokens(logits_XV, keys_X, nth_drawn_BT.reshape(-1), temperature, top_p)
+        drawn_BT = drawn_X.reshape(B, T)
+        is_stop_BT = jnp.isin(drawn_BT, stop_ids)
+        # The first is drawn; each further one where it followed from tokens that were guessed as they were drawn.
+        follows_BT = (given_BT[:, 1:] == drawn_BT[:, :-1]) & ~is_stop_BT[:, :-1]
+        follows_BT = jnp.concatenate([jnp.ones_like(is_stop_BT[:, :1]), follows_BT], axis=1)
+        counts_BT = may_be_drawn_BT & (jnp.cumsum(~follows_BT, axis=1) == 0)
+        num_new_B = jnp.sum(counts_BT, axis=1, dtype=jnp.int32)
 
-        def put(array_BC: jax.Array, values_B: jax.Array, filler: float) -> jax.Array:
-            column_B1 = jnp.where(rows.live, values_B, filler).astype(array_BC.dtype)[:, None]
-            return jax.lax.dynamic_update_slice_in_dim(array_BC, column_B1, chunk.steps, axis=1)
+        def put(array_BC: jax.Array, columns_C: jax.Array, first_B: jax.Array, values_X: jax.Array) -> jax.Array:
+            # By comparison: XLA would gather the rows of all devices for a scatter.
+            for nth, values_B in enumerate(values_X.reshape(B, T).T):
+                is_place_BC = (columns_C == first_B[:, None] + nth) & counts_BT[:, nth, None]
+                array_BC = jnp.where(is_place_BC, values_B[:, None], array_BC)
+            return array_BC
 
-        is_stop_B = rows.live & jnp.isin(tokens_B, stop_ids)
-        drawn_B = rows.drawn + rows.live
+        first_B = rows.drawn - first_drawn_B
+        drawn_B = rows.drawn + num_new_B
         chunk = Chunk(
-            tokens=put(chunk.tokens, tokens_B, config.pad_id),
-            log_probs=put(chunk.log_probs, log_probs_B, 0.0),
+            tokens=put(chunk.tokens, columns_C, first_B, drawn_X),
+            log_probs=put(chunk.log_probs, columns_C, first_B, log_probs_X),
             drawn=drawn_B,
-            stopped=chunk.stopped | is_stop_B,
+            stopped=chunk.stopped | jnp.any(counts_BT & is_stop_BT, axis=1),
             steps=chunk.steps + 1,
         )
-        live_B = rows.live & ~is_stop_B & (drawn_B < rows.limit)
-        return cache, replace(rows, token=tokens_B, position=rows.position + 1, drawn=drawn_B, live=live_B), chunk
+        if known_BS is not None:
+            known_BS = put(known_BS, jnp.arange(known_BS.shape[1]), rows.position + 1, drawn_X)
+        token_B = jnp.where(num_new_B > 0, _at(drawn_BT, num_new_B - 1), rows.token)
+        live_B = rows.live & ~chunk.stopped & (drawn_B < rows.limit)
+        rows = replace(rows, token=token_B, position=rows.position + num_new_B, drawn=drawn_B, live=live_B)
+        return cache, rows, known_BS, chunk
 
     nothing = Chunk(
-        jnp.full(shape, config.pad_id, jnp.int32),
-        jnp.zeros(shape, jnp.float32),
+        jnp.full((B, len(columns_C)), config.pad_id, jnp.int32),
+        jnp.zeros((B, len(columns_C)), jnp.float32),
         rows.drawn,
-        jnp.zeros(shape[:1], bool),
+        jnp.zeros(B, bool),
         jnp.int32(0),
     )
-    cache, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, nothing))
+    cache, _, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, known_BS, nothing))
     return cache.of_rows(None), chunk
+
+
+def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:
+    """Guesses the next tokens int32 [B, count] of sequences whose last known token is at `position_B`.
+
+    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023; as
+    `assisted_generation` of transformers has it); anything where they never came.
+    """
+    positions_S = jnp.arange(known_BS.shape[1])
+    matches_BS = (positions_S >= NGRAM - 1) & (positions_S < position_B[:, None])
+    for back in range(NGRAM):
+        matches_BS &= jnp.roll(known_BS, back, axis=1) == _at(known_BS, position_B - back)[:, None]
+    found_B = jnp.max(jnp.where(matches_BS, positions_S, 0), axis=1)
+    return jnp.stack([_at(known_BS, found_B + 1 + nth) for nth in range(count)], axis=1)
+
+
+def _at(x_BS: jax.Array, place_B: jax.Array) -> jax.Array:
+    """Returns x_BS[b, place_B[b]], by comparison; 0 beyond the ends."""
+    return jnp.sum(jnp.where(jnp.arange(x_BS.shape[1]) == place_B[:, None], x_BS, 0), axis=1)

@@ -67,7 +67,8 @@ class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
     At most `slots` samples decode at once, in pages that take `cache_gib` of each chip's memory, or what `slots` of the
-    longest samples need if it is 0. Prompts are laid out in the shortest of `prompt_lengths` and
+    longest samples need if it is 0. With `guesses`, the steps of fewer slots guess so many tokens and draw several at
+    once, the same ones. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
     first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
     """
@@ -85,6 +86,7 @@ class Engine:
         pad_id: int,
         prompt_lengths: Sequence[int] = (),
         cache_gib: float = 0.0,
+        guesses: int = 0,
         chunk: int = 16,
     ) -> None:
         self.sizes = Sizes.of(
@@ -99,8 +101,8 @@ class Engine:
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
-        decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id)
-        self._functions = generation_functions(decoding, graphdef, mesh, self.sizes)
+        self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id)
+        self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes)
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
@@ -183,7 +185,8 @@ class Engine:
             while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
                 slots.keep(smaller)
                 size = smaller
-            self._statistics.preempted += slots.grow(queue, self.chunk)
+            guesses = self._decoding.guesses > 0 and size < self.sizes.slots[-1]
+            self._statistics.preempted += slots.grow(queue, self._decoding.columns(guesses))
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             decode = self._functions["decode" if params.top_p is None else "decode restricted", size]
             cache, chunk = decode(
@@ -191,6 +194,7 @@ class Engine:
                 cache,
                 slots.table(),
                 slots.rows,
+                slots.known() if guesses else None,
                 params.key_data,
                 params.temperature,
                 np.int32(self._exit_when_live(slots, size, any_waits)),

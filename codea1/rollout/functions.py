@@ -161,8 +161,10 @@ def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: M
     add("copy_pages", name=f"copy {sizes.inserted} pages", arguments=(cache, copied, copied))
     for slots in sizes.slots:
         scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
-        arguments = (weights, cache, _table(sizes, slots), _rows(slots), *scalars)
-        name = f"decode {slots} slots"
+        guesses = config.guesses if slots < sizes.slots[-1] else 0
+        known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
+        arguments = (weights, cache, _table(sizes, slots), _rows(slots), known, *scalars)
+        name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
         add("decode", slots, name=name, arguments=(*arguments, None))
         add("decode restricted", slots, name=f"{name}, restricted", arguments=(*arguments, _array(np.float32)))
     return found

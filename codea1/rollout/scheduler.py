@@ -387,6 +387,15 @@ class Slots:
             reads_WI3[index, : len(row_I)] = np.stack([row_I, page_I, place_I], axis=1)[np.argsort(page_I)]
         return PageTable(self._pages_BM, reads_WI3, num_reads_W)
 
+    def known(self) -> np.ndarray:
+        """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence]."""
+        known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page), np.int32)
+        for slot in np.flatnonzero(self.rows.live).tolist():
+            prompt, drawn = self._samples[slot].request.prompt_ids, self.rows.drawn[slot]
+            known_BS[slot, : len(prompt)] = prompt
+            known_BS[slot, len(prompt) : len(prompt) + drawn] = self._tokens_BR[slot, :drawn]
+        return known_BS
+
     def take(self, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
         rows = self.rows

@@ -219,6 +219,8 @@ def test_guesses_are_what_followed_the_same_three_tokens_last():
     found = guess_next(known, jnp.array([12, 5]), 3)
     assert found[0].tolist() == [8, 9, 1]
     assert found.shape == (2, 3)
+    known = jnp.array([[7, 4, 5, 4, 5, 4, 5, 0, 0, 0]])
+    assert guess_next(known, jnp.array([6]), 3).tolist() == [[4, 5, 4]]  # it goes round
 
 
 def test_a_repeated_answer_takes_few_steps(policy):

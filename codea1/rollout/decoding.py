@@ -170,15 +170,16 @@ def decode_chunk(
 def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:
     """Guesses the next tokens int32 [B, count] of sequences whose last known token is at `position_B`.
 
-    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023; as
-    `assisted_generation` of transformers has it); anything where they never came.
+    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023), and
+    again from there on where that ends with what is known; anything where they never came.
     """
     positions_S = jnp.arange(known_BS.shape[1])
     matches_BS = (positions_S >= NGRAM - 1) & (positions_S < position_B[:, None])
     for back in range(NGRAM):
         matches_BS &= jnp.roll(known_BS, back, axis=1) == _at(known_BS, position_B - back)[:, None]
     found_B = jnp.max(jnp.where(matches_BS, positions_S, 0), axis=1)
-    return jnp.stack([_at(known_BS, found_B + 1 + nth) for nth in range(count)], axis=1)
+    period_B = jnp.maximum(position_B - found_B, 1)
+    return jnp.stack([_at(known_BS, found_B + 1 + nth % period_B) for nth in range(count)], axis=1)
 
 
 def _at(x_BS: jax.Array, place_B: jax.Array) -> jax.Array:

@@ -170,7 +170,7 @@ def decode_chunk(
 def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:
     """Guesses the next tokens int32 [B, count] of sequences whose last known token is at `position_B`.
 
-    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023), and
+    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023);
     again from there on where that ends with what is known; anything where they never came.
     """
     positions_S = jnp.arange(known_BS.shape[1])

@@ -474,7 +474,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
-    *("code.thinking", "test.thinking", "game.assert_forms"),
+    *("code.thinking", "test.thinking", "game.assert_forms", "rollout.cache_gib", "rollout.guesses"),
 )
 
 

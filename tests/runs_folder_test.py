@@ -58,6 +58,7 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     assert config_of(older).sft.black_box == config.sft.black_box
     for name in ("mutant_weight", "hidden_reward", "selection", "made_mutants"):
         del before["game"][name]
+    del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
     del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]
     oldest = config_of(RunFolder.open(str(tmp_path / "oldest"), before))
     assert json.dumps(oldest.to_dict(), sort_keys=True) == json.dumps(config.to_dict(), sort_keys=True)

@@ -169,7 +169,7 @@ def executed_suites(
     grader = Grader(pool)
     asked = {}
     for task in tasks:
-        calls = list(dict.fromkeys(calls_of(task)))[:60]
+        calls = list(dict.fromkeys(calls_of(task)))[:200]
         of_calls = calls[0].entry_point if calls else task.entry_point
         question = Question(task.id, None, "", task.description, benchmark.whole(task), of_calls)
         asked[task.id] = calls, grader.ground_truth(question.module(question.ground_truth), calls)
@@ -201,7 +201,7 @@ def calls_by_annotation(task: SuiteTask) -> Iterator[Call]:
         inner = kind.removeprefix("List[").removesuffix("]")
         return [value(inner, size) for _ in range(size)]  # a list of lists is square
 
-    for _ in range(200):
+    for _ in range(400):
         size = random.randint(1, 5)
         yield Call(f"Solution().{task.entry_point}", encode_exact((tuple(value(kind, size) for kind in kinds), {})))
 

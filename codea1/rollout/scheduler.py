@@ -80,22 +80,22 @@ class Queue:
 
     def num_wanted(self, enough: int) -> int:
         """Returns how many samples are wanted and not yet taken, or a lower count that is at least `enough`."""
-        while self._num_wanted < enough and (request := next(self._source, None)) is not None:
-            self._check(request)
-            if request.num_samples > 0:
-                samples = [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
-                self._num_arrived += 1
-                self._waiting[self._length(samples)].append((self._num_arrived, samples))
-                self._num_wanted += len(samples)
+        while self._num_wanted < enough and self._pull():
+            pass
         return self._num_wanted
 
     def oldest_length(self) -> int:
         """Returns the static length of the prompt that waits longest. There must be one."""
         return min((waits[0][0], length) for length, waits in self._waiting.items() if waits)[1]
 
-    def peek(self, length: int) -> Prompt | None:
-        """Returns the prompt that waits longest among those of one static length."""
+    def peek(self, length: int, enough: int = 0) -> Prompt | None:
+        """Returns the prompt that waits longest among those of one static length.
+
+        Where none waits, pulls further requests until one comes or `enough` samples of other lengths are wanted.
+        """
         waits = self._waiting[length]
+        while not waits and self._num_wanted < enough and self._pull():
+            pass
         return waits[0][1][0].request.prompt_ids if waits else None
 
     def pop(self, length: int) -> list[PendingSample]:
@@ -109,6 +109,18 @@ class Queue:
         self._num_put_back += 1
         self._waiting[self._length(samples)].appendleft((-self._num_put_back, samples))
         self._num_wanted += len(samples)
+
+    def _pull(self) -> bool:
+        """Takes the next request from the source; returns whether there was one."""
+        request = next(self._source, None)
+        if request is not None:
+            self._check(request)
+            samples = [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
+            if samples:
+                self._num_arrived += 1
+                self._waiting[self._length(samples)].append((self._num_arrived, samples))
+                self._num_wanted += len(samples)
+        return request is not None
 
     def _length(self, samples: list[PendingSample]) -> int:
         return smallest(self._sizes.prompt_lengths, len(samples[0].request.prompt_ids))
@@ -245,7 +257,7 @@ class Prefilled:
             self._add(neediest, samples, new)
             needs[neediest] -= len(samples)
         rows = self._num_rows(new)
-        while queue.num_wanted(enough=1) and (prompt := queue.peek(length)):
+        while prompt := queue.peek(length, enough=self._sizes.slots[-1]):
             able = self._able(prompt, new, rows)
             if not able:
                 break

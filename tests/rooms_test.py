@@ -17,7 +17,8 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("evaluation",),
     ("training", "paper", "aot"),
     ("study",),
-    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu"),
+    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch"),
+    ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

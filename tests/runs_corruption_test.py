@@ -41,7 +41,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for step in range(1, 5):
             record.write_metrics(step, {"code/reward": step / 7})
-            record.write_samples(step, [{"step": step, "text": "a"}, {"step": step, "text": "b"}])
+            sample = {
+                "step": step,
+                "player": "code",
+                "question_id": "q",
+                "solution": 0,
+                "reward": 0.5,
+                "advantage": 0.0,
+            }
+            record.write_samples(step, [sample | {"text": "a"}, sample | {"text": "b"}])
             if step % 2 == 0:
                 state = {"book": {"q": [step]}, "metrics": record.cursor()}
                 checkpoints.save(step, arrays(step), state, step / 10)

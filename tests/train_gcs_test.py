@@ -105,7 +105,8 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     assert book(workdir, 4) == book(local, 4) != {}
     assert evaluations(workdir) == evaluations(local)
     assert not epath.Path(f"{workdir}/.lock").exists()
-    top = {"config.json", "metrics.jsonl", "report.md", "report.png", "samples", "evaluations", "tensorboard"}
+    reports = {"report.md", "report.png", "report.html"}
+    top = {"config.json", "metrics.jsonl", "samples", "evaluations", "tensorboard"} | reports
     assert {path.name for path in epath.Path(workdir).iterdir()} == top | {"checkpoints"}
 
     epath.Path(f"{workdir}/report.md").unlink()

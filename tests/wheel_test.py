@@ -28,7 +28,7 @@ def test_the_wheel_has_all_modules_and_configs(unpacked):
         ["git", "ls-files", "codea1", "configs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     expected = {name if name.startswith("codea1") else f"codea1/{name}" for name in files.stdout.split()}
-    assert {str(path.relative_to(unpacked)) for path in unpacked.glob("codea1/**/*.*")} - expected == set()
+    assert {str(path.relative_to(unpacked)) for path in unpacked.glob("codea1/**/*.py")} - expected == set()
     assert {name for name in expected if not (unpacked / name).exists()} == set()
 
 

@@ -19,12 +19,12 @@ solutions each, 8 suites each, prompts of at most 4096 and 8192 tokens, response
 eight GPUs. What differs, and what takes it back: docs/differences.md.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
-a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple
-(docs/pods_compiled.md):
+a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple. Rollout and step are
+from before keys and values lay in pages, but for 1.5b on v5e-16 (docs/pods_compiled.md, docs/rollout.md):
 
   size  slice    learn  rollout  step, s
   0.5b  v5e-8      34%      62%      99
-  1.5b  v5e-16     53%      81%     148
+  1.5b  v5e-16     57%      81%      52
   1.5b  v5e-64     36%      67%      37
   1.5b  v5p-32      9%      65%      24
   1.5b  v5p-64      8%      63%      12

@@ -224,7 +224,8 @@ class Prefilled:
         """
         new: list[list[Group]] = [[] for _ in self._shards]
         self._take_requests(queue, num_free, new)
-        self._share_out(num_free, new)
+        if not queue.num_wanted(enough=1):
+            self._share_out(num_free, new)
         groups = [group for of_shard in new for group in of_shard]
         self.num_prompts = len(groups)
         if not groups:

@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """Runs the command that the first argument names; without one prints what there is."""
+    """Dispatches to the subcommand named by the first argument; without one prints the list of subcommands."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     modules = {each.removeprefix("tools."): f"codea1.{each}" for each in COMMANDS}
     if name in ("-h", "--help"):

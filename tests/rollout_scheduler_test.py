@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from codea1.rollout.decoding import Chunk
 from codea1.rollout.functions import Sizes
-from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard, Slots
+from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard
+from codea1.rollout.slots import Slots
 
 PAD, PAGE, CHUNK, RESPONSE = 0, 4, 3, 12
 PLENTY = 10_000

@@ -11,7 +11,6 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 
 from codea1.models.attention import attend_pages, attend_ragged, read_block
 from codea1.models.config import Qwen2Config
@@ -57,9 +56,9 @@ class KVCache:
     platform: str = dataclasses.field(default="cpu", metadata={"static": True})
 
     @classmethod
-    def zeros(cls, config: Qwen2Config, pages: int, dtype: DTypeLike | None = None) -> Self:
-        """Makes empty pages, of all shards together, sharded as activations; `dtype` defaults to config.dtype."""
-        outer, dtype = (config.num_layers, pages, config.num_kv_heads), dtype or config.dtype
+    def zeros(cls, config: Qwen2Config, pages: int) -> Self:
+        """Makes empty pages, of all shards together, sharded as activations."""
+        outer, dtype = (config.num_layers, pages, config.num_kv_heads), config.dtype
         size = page_size(config.platform)
         return cls(
             constrain(jnp.zeros((*outer, config.head_dim, size), dtype), *KEY_AXES),
@@ -134,10 +133,10 @@ class RaggedKVCache:
     table: PageTable | None = None
 
     @classmethod
-    def zeros(cls, config: Qwen2Config, pages: int, dtype: DTypeLike | None = None) -> Self:
+    def zeros(cls, config: Qwen2Config, pages: int) -> Self:
         """Makes empty pages; see `KVCache.zeros`."""
         shape = (config.num_layers, pages, page_size("tpu"), 2 * config.num_kv_heads, _padded(config.head_dim))
-        return cls(constrain(jnp.zeros(shape, dtype or config.dtype), *RAGGED_AXES))
+        return cls(constrain(jnp.zeros(shape, config.dtype), *RAGGED_AXES))
 
     of_rows = KVCache.of_rows
 

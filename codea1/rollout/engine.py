@@ -22,7 +22,8 @@ from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
 from codea1.rollout.functions import Sizes, generation_functions, smallest
-from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Slots
+from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard
+from codea1.rollout.slots import Slots
 from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
 

@@ -1,0 +1,226 @@
+"""The samples that decode: which slot and pages each has, and what it has drawn; numpy on the host."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from codea1.models.kv_cache import PageTable, num_reads
+from codea1.rollout.decoding import Chunk, Rows
+from codea1.rollout.functions import Sizes
+from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard
+from codea1.runtime.shares import stable_hash
+
+
+class Slots:
+    """The slots, the samples in them, and what those have drawn; equal parts for each shard lie one after another."""
+
+    def __init__(self, size: int, shards: Sequence[Shard], sizes: Sizes, max_response_length: int) -> None:
+        self._shards = shards
+        self._sizes = sizes
+        self._max_response_length = max_response_length
+        self._samples: list[PendingSample | None] = [None] * size
+        self._groups: list[Group | None] = [None] * size
+        self._num_started = 0
+        self._started_B = np.zeros(size, np.int64)  # the order in which they came
+        self._num_shared_B = np.zeros(size, np.int32)  # pages at the start that are the prompt's
+        self._num_pages_B = np.zeros(size, np.int32)
+        self._pages_BM = np.zeros((size, sizes.longest), np.int32)
+        self._tokens_BR = np.zeros((size, max_response_length), np.int32)
+        self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
+        self.rows = Rows(
+            *(np.zeros(size, np.int32) for _ in range(4)),
+            question_hash=np.zeros(size, np.uint32),
+            sample_index=np.zeros(size, np.int32),
+            live=np.zeros(size, bool),
+        )
+
+    @property
+    def num_live(self) -> int:
+        return int(self.rows.live.sum())
+
+    @property
+    def num_live_in_fullest(self) -> int:
+        """Samples in the shard that holds most."""
+        return int(self._live_WS().sum(axis=1).max())
+
+    def free(self) -> list[list[int]]:
+        """Returns the slots without a live sample, by shard, counted within it."""
+        return [np.flatnonzero(~live_S).tolist() for live_S in self._live_WS()]
+
+    def fill(self, queue: Queue, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Starts samples that wait in free slots of their shards, at most `sizes.inserted` in each.
+
+        A sample starts where there are pages for its first `chunk` tokens besides those that the others need in theirs.
+
+        Returns how many started, and from_WI and to_WI for `KVCache.copy_pages`.
+        """
+        shape = (len(self._shards), self._sizes.inserted)
+        from_WI, to_WI = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
+        started = 0
+        for index, (shard, free) in enumerate(zip(self._shards, self.free(), strict=True)):
+            copies = 0
+            for slot in free[: self._sizes.inserted]:
+                group = next((group for group in shard.groups.values() if group.waiting), None)
+                if group is None or not self._has_pages(index, group, queue, chunk):
+                    break
+                shared = (len(group.prompt) - 1) // self._sizes.page
+                own: list[int] = []
+                if (len(group.prompt) - 1) % self._sizes.page:
+                    own = shard.take(1)
+                    from_WI[index, copies], to_WI[index, copies] = group.pages[shared], own[0]
+                    copies += 1
+                self._put(index, slot, group, [*group.pages[:shared], *own], shared)
+                started += 1
+        return started, from_WI, to_WI
+
+    def grow(self, queue: Queue, chunk: int) -> int:
+        """Gives all live samples the pages of their next `chunk` tokens; returns how many gave way for that."""
+        gave_way = 0
+        for slot in sorted(np.flatnonzero(self.rows.live).tolist(), key=lambda slot: self._started_B[slot]):
+            shard = self._shards[self._shard_of(slot)]
+            missing = int(self._missing_B(chunk)[slot])
+            while self.rows.live[slot] and shard.num_free < missing:
+                if not shard.give_up(queue):
+                    self._stop_last(self._shard_of(slot))
+                    gave_way += 1
+            if self.rows.live[slot] and missing:
+                end = self._num_pages_B[slot] + missing
+                self._pages_BM[slot, self._num_pages_B[slot] : end] = shard.take(missing)
+                self._num_pages_B[slot] = end
+        return gave_way
+
+    def table(self) -> PageTable:
+        """Returns where the samples lie, and what their next tokens read."""
+        if self._sizes.platform == "tpu":
+            return PageTable(self._pages_BM)
+        shards, live = len(self._shards), self.rows.live
+        size = len(live) // shards
+        reads_WI3 = np.zeros((shards, num_reads(size, self._sizes.longest, self._sizes.platform), 3), np.int32)
+        reads_WI3[..., 0] = size  # padding: the row of no slot
+        num_reads_W = np.zeros(shards, np.int32)
+        for index in range(shards):
+            part = slice(index * size, (index + 1) * size)
+            count_S = np.where(live[part], self._num_pages_B[part], 0)
+            row_I = np.repeat(np.arange(size), count_S)
+            place_I = np.arange(len(row_I)) - np.repeat(np.cumsum(count_S) - count_S, count_S)
+            num_reads_W[index] = len(row_I)
+            page_I = self._pages_BM[part][row_I, place_I]
+            # A page that rows share is read by one after another.
+            reads_WI3[index, : len(row_I)] = np.stack([row_I, page_I, place_I], axis=1)[np.argsort(page_I)]
+        return PageTable(self._pages_BM, reads_WI3, num_reads_W)
+
+    def known(self) -> np.ndarray:
+        """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence]."""
+        known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page), np.int32)
+        for slot in np.flatnonzero(self.rows.live).tolist():
+            prompt, drawn = self._samples[slot].request.prompt_ids, self.rows.drawn[slot]
+            known_BS[slot, : len(prompt)] = prompt
+            known_BS[slot, len(prompt) : len(prompt) + drawn] = self._tokens_BR[slot, :drawn]
+        return known_BS
+
+    def take(self, chunk: Chunk) -> list[Sample]:
+        """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
+        rows = self.rows
+        num_new_B = chunk.drawn - rows.drawn
+        slot, column = np.nonzero(np.arange(chunk.tokens.shape[1]) < num_new_B[:, None])
+        place = slot, rows.drawn[slot] + column
+        self._tokens_BR[place] = chunk.tokens[slot, column]
+        self._log_probs_BR[place] = chunk.log_probs[slot, column]
+        drew = np.flatnonzero(num_new_B)
+        rows.token[drew] = chunk.tokens[drew, num_new_B[drew] - 1]
+        rows.position[:] += num_new_B
+        rows.drawn[:] = chunk.drawn
+        finished = np.flatnonzero(rows.live & (chunk.stopped | (rows.drawn >= rows.limit)))
+        samples = []
+        for slot in finished.tolist():
+            pending, length = self._samples[slot], int(rows.drawn[slot])
+            samples.append(
+                Sample(
+                    question_id=pending.request.question_id,
+                    index=pending.index,
+                    prompt_ids=pending.request.prompt_ids,
+                    token_ids=tuple(self._tokens_BR[slot, :length].tolist()),
+                    log_probs=self._log_probs_BR[slot, :length].copy(),
+                    finish_reason="stop" if chunk.stopped[slot] else "length",
+                )
+            )
+            self._leave(slot)
+            self._shards[self._shard_of(slot)].is_short = False
+        return samples
+
+    def keep(self, size: int) -> None:
+        """Moves to fewer slots, which hold what is live in every shard."""
+        live_WS = self._live_WS()
+        shards = len(live_WS)
+        order_WS = np.argsort(~live_WS, axis=1, kind="stable")[:, : size // shards]
+        order = (order_WS + np.arange(shards)[:, None] * live_WS.shape[1]).ravel()
+        self._samples = [self._samples[slot] for slot in order]
+        self._groups = [self._groups[slot] for slot in order]
+        for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM", "_tokens_BR", "_log_probs_BR"):
+            setattr(self, name, getattr(self, name)[order])
+        self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
+
+    def _live_WS(self) -> np.ndarray:
+        return self.rows.live.reshape(len(self._shards), -1)
+
+    def _put(self, shard: int, slot: int, group: Group, pages: list[int], num_shared: int) -> None:
+        sample, rows = group.waiting.popleft(), self.rows
+        group.num_running += 1
+        request = sample.request
+        slot += shard * len(rows.live) // len(self._shards)
+        self._samples[slot], self._groups[slot] = sample, group
+        self._num_started += 1
+        self._started_B[slot] = self._num_started
+        self._num_shared_B[slot], self._num_pages_B[slot] = num_shared, len(pages)
+        self._pages_BM[slot, : len(pages)] = pages
+        rows.token[slot] = request.prompt_ids[-1]
+        rows.position[slot] = len(request.prompt_ids) - 1
+        rows.drawn[slot] = 0
+        rows.limit[slot] = self._limit(request)
+        rows.question_hash[slot] = stable_hash(request.question_id)
+        rows.sample_index[slot] = sample.index
+        rows.live[slot] = True
+
+    def _has_pages(self, index: int, group: Group, queue: Queue, chunk: int) -> bool:
+        """Returns whether a shard can start a sample of a group; where none runs, it gives up others for that."""
+        shard = self._shards[index]
+        size = len(self.rows.live) // len(self._shards)
+        missing_S = self._missing_B(chunk)[index * size : (index + 1) * size]
+        known = len(group.prompt) - 1
+        end = known + min(chunk, self._limit(group.waiting[0].request))
+        needed = self._sizes.pages_of(end) - known // self._sizes.page
+        if self._live_WS()[index].any():
+            return shard.takes_more and shard.num_free - missing_S.sum() >= needed
+        while shard.num_free < needed:
+            if not shard.give_up(queue, but=group):
+                break
+        return True
+
+    def _limit(self, request: Request) -> int:
+        return min(request.length_limit or self._max_response_length, self._max_response_length)
+
+    def _missing_B(self, chunk: int) -> np.ndarray:
+        """Returns how many pages each sample has too few for its next `chunk` tokens."""
+        rows = self.rows
+        end_B = rows.position + np.minimum(chunk, rows.limit - rows.drawn)
+        return np.where(rows.live, np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B, 0), 0)
+
+    def _stop_last(self, index: int) -> None:
+        """Lets the sample of a shard that came last give way: it waits for a slot again, and loses what it drew."""
+        size = len(self.rows.live) // len(self._shards)
+        slots = [slot for slot in range(index * size, (index + 1) * size) if self.rows.live[slot]]
+        last = max(slots, key=lambda slot: self._started_B[slot])
+        self._groups[last].waiting.appendleft(self._samples[last])
+        self._leave(last)
+        self._shards[index].is_short = True
+
+    def _leave(self, slot: int) -> None:
+        shard, group = self._shards[self._shard_of(slot)], self._groups[slot]
+        shard.give_back(self._pages_BM[slot, self._num_shared_B[slot] : self._num_pages_B[slot]].tolist())
+        self.rows.live[slot] = False
+        group.num_running -= 1
+        shard.left(group)
+
+    def _shard_of(self, slot: int) -> int:
+        return slot * len(self._shards) // len(self.rows.live)

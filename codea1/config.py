@@ -61,6 +61,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.mini_batches = 2  # optimizer steps per training step
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
     c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
+    # A row of a micro-batch holds prompts once, each with all its responses; mini-batches then hold whole groups.
+    c.share_prompts = False
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
     # "grpo", "gdpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.
     c.advantage = "grpo"
@@ -447,6 +449,9 @@ def validate(config: ConfigDict) -> None:
     rule = "name a file with method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
+        has_critic = config[name].advantage == "gae"
+        rule = f"be False: config.{name}.advantage is gae, whose rows hold one sequence"
+        check(f"{name}.share_prompts", not (has_critic and config[name].share_prompts), rule)
         has_penalty = config[name].advantage == "gae" and config[name].kl_coefficient > 0
         rule = f"be False: config.{name}.advantage is not gae, or its kl_coefficient is 0"
         check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
@@ -475,6 +480,7 @@ _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "game.assert_forms", "rollout.cache_gib", "rollout.guesses"),
+    *("code.share_prompts", "test.share_prompts"),
 )
 
 

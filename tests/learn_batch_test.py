@@ -108,6 +108,67 @@ def test_every_sample_has_a_row_in_a_known_shape(sizes: list, lengths: set[int],
     assert padding_waste(batches, samples) == pytest.approx(1 - tokens / positions if positions else 1.0)
 
 
+def share(samples: list[TrainSample], *shapes: RowShape) -> list[TrainBatch]:
+    options = {"aggregation": "token-mean", "max_response_length": 4, "pad_id": PAD}
+    return micro_batches(samples, shapes, **options, share_prompts=True)
+
+
+def test_a_shared_prompt_lies_once_before_its_responses():
+    samples = [sample([5, 6, 7], [1, 2]), sample([8], [4], -1.0), sample([5, 6, 7], [3], 0.5)]
+    (batch,) = share(samples, RowShape(2, 12))
+    # Behind a prompt without its last token, each response begins with it: what it is predicted from.
+    np.testing.assert_array_equal(batch.tokens_BT, [[5, 6, 7, 1, 2, 7, 3, 8, 4, PAD, PAD, PAD], [PAD] * 12])
+    np.testing.assert_array_equal(batch.packing.positions_BT[0], [0, 1, 2, 3, 4, 2, 3, 0, 1, 0, 0, 0])
+    np.testing.assert_array_equal(batch.packing.prompts_BT, [[0] * 7 + [1] * 2 + [-1] * 3, [-1] * 12])
+    np.testing.assert_array_equal(batch.packing.responses_BT[0], [0, 0, 1, 1, 1, 2, 2, 1, 1, 0, 0, 0])
+    np.testing.assert_array_equal(batch.response_mask_BT[0], [0, 0, 0, 1, 1, 0, 1, 0, 1, 0, 0, 0])
+    np.testing.assert_allclose(batch.advantages_BT[0], [0, 0, 0, 1, 1, 0, 0.5, 0, -1, 0, 0, 0])
+    np.testing.assert_allclose(batch.sampler_log_probs_BT[0], [0, 0, 0, -0.25, -0.5, 0, -0.25, 0, -0.25, 0, 0, 0])
+    np.testing.assert_allclose(batch.loss_weights_BT, batch.response_mask_BT / 4)
+    assert padding_waste([batch], samples) == 15 / 24
+
+
+def test_a_group_too_long_for_a_row_is_cut_and_its_prompt_repeated():
+    samples = [sample([5, 6, 7], [row] * 3) for row in (1, 2, 3)]
+    (batch,) = share(samples, RowShape(3, 12))
+    assert batch.tokens_BT.tolist() == [
+        [5, 6, 7, 1, 1, 1, 7, 2, 2, 2, PAD, PAD],
+        [5, 6, 7, 3, 3, 3] + [PAD] * 6,
+        [PAD] * 12,
+    ]
+    with pytest.raises(ValueError, match="6 tokens, more than the row length 5"):
+        share(samples[:1], RowShape(3, 5))
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=40), st.sets(st.integers(2, 15)))
+def test_shared_rows_hold_every_sequence_once(drawn: list, lengths: set[int]):
+    samples = [sample([p] * p, [i] * r, i + 1.0) for i, (p, r) in enumerate(drawn)]
+    shapes = row_shapes(sorted(lengths), 16, 2)
+    found = []
+    for batch in share(samples, *shapes):
+        assert RowShape(*batch.tokens_BT.shape) in shapes
+        packing = batch.packing
+        for row, (tokens, mask) in enumerate(zip(batch.tokens_BT, batch.response_mask_BT, strict=True)):
+            own = np.tril(packing.sees()[row]) & (packing.prompts_BT[row] >= 0)
+            for last in np.flatnonzero(mask & ~np.append(mask[1:], False)):
+                # What the last token of a response sees, in order of its places, is the whole sequence.
+                seen = np.flatnonzero(own[last])
+                assert packing.positions_BT[row, seen].tolist() == list(range(len(seen)))
+                response = seen[mask[seen]]
+                np.testing.assert_array_equal(batch.advantages_BT[row, response], batch.advantages_BT[row, last])
+                found.append((tokens[seen].tolist(), float(batch.advantages_BT[row, last])))
+    assert sorted(found) == sorted(([*s.prompt_ids, *s.token_ids], s.advantage) for s in samples)
+
+
+def test_mini_batches_that_share_prompts_hold_whole_groups():
+    samples = [sample([p, p], [row + 1]) for row in range(3) for p in range(6)]
+    dealt = mini_batches(samples, 2, np.random.default_rng(0), share_prompts=True)
+    prompts = [sorted(tuple(s.prompt_ids) for s in part) for part in dealt]
+    assert [len(set(part)) for part in prompts] == [3, 3]
+    assert all(part.count(prompt) == 3 for part in prompts for prompt in part)
+    assert sorted(s.token_ids[0] for part in dealt for s in part) == sorted(s.token_ids[0] for s in samples)
+
+
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_the_loss_of_a_mini_batch_does_not_depend_on_the_cut(aggregation: str):
     def loss(*shapes: RowShape) -> float:

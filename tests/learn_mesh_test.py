@@ -98,6 +98,49 @@ def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
     return [dataclasses.replace(batch, ref_log_probs_BT=batch.sampler_log_probs_BT - 0.2) for batch in batches]
 
 
+def shared_against_alone(fsdp: int, tensor: int) -> dict[str, float]:
+    """Returns the largest differences that sharing prompts makes to the loss, log-probs and parameters of a step."""
+    policy, optimizer = make_policy(fsdp, tensor), AdamWConfig()
+    shardings = state_shardings(policy.shardings, optimizer)
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(1, policy.config.vocab_size, size).tolist() for size in (1, 4, 7)]
+    samples = []
+    for number, length in enumerate([1, 5, 3, 4, 2, 5, 1, 3, 2, 4, 5]):
+        response = rng.integers(1, policy.config.vocab_size, length).tolist()
+        samples.append(TrainSample(prompts[number % 3], response, rng.normal(-3, 0.3, length), rng.normal()))
+    shapes, found = row_shapes((16,), 24, MICRO, multiple=4), []
+    for share in (True, False):
+        state = init_state(policy.params, optimizer, shardings)
+        abstract = [abstract_batch(shape, policy.mesh, share_prompts=share) for shape in shapes]
+        loss = PolicyLoss(policy.graphdef, ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.1), 8)
+        update = Update(loss, optimizer, laid_out(state, shardings), abstract)
+        options = {"aggregation": "seq-mean-token-mean", "max_response_length": 5, "pad_id": 0, "share_prompts": share}
+        batches = micro_batches(samples, shapes, **options)
+        state, report = update(state, to_mesh(batches, policy.mesh), 1e-3)
+        score = make_score(policy.graphdef, 8, policy.mesh)
+        of_tokens = {}
+        for batch in batches:
+            placed = to_mesh(batch, policy.mesh)
+            log_probs, entropy = to_host(score(policy.params, placed.tokens_BT, 1.0, placed.packing))
+            for row, mask in enumerate(batch.response_mask_BT):
+                for place in np.flatnonzero(mask):
+                    key = batch.advantages_BT[row, place], batch.sampler_log_probs_BT[row, place]
+                    of_tokens[key] = log_probs[row, place], entropy[row, place]
+        # The first moment is a tenth of the gradients; AdamW's first step has no more than their signs.
+        gradients = to_host(state.opt_state[0].mu)
+        positions = sum(batch.tokens_BT.size for batch in batches)
+        found.append((report.metrics()["loss"], of_tokens, gradients, positions))
+    (loss, scores, gradients, positions), (loss_2, scores_2, gradients_2, positions_2) = found
+    assert len(scores) == sum(len(sample.token_ids) for sample in samples)
+    differences = jax.tree.map(lambda a, b: np.abs(a - b).max() / np.abs(b).max(), gradients, gradients_2)
+    return {
+        "loss": abs(loss - loss_2),
+        "scores": float(max(np.abs(np.subtract(scores[key], scores_2[key])).max() for key in scores)),
+        "gradients": float(max(jax.tree.leaves(differences))),
+        "positions": positions / positions_2,
+    }
+
+
 def head_crosses_in_a_loop(fsdp: int, tensor: int) -> bool:
     """Whether the compiled gradient exchanges arrays of the head's shape between devices once per chunk."""
     policy = make_policy(fsdp, tensor)
@@ -150,6 +193,15 @@ def test_updates_agree(results):
             np.testing.assert_allclose(eight[name], one[name], rtol=1e-3, atol=TOLERANCE, err_msg=name)
 
 
+@pytest.mark.parametrize("mesh", [0, 1])
+def test_sharing_prompts_changes_no_log_prob_loss_or_gradient(results, mesh: int):
+    differences = results["shared"][mesh]
+    assert differences["positions"] < 0.8
+    assert differences["loss"] < 1e-6
+    assert differences["scores"] < 1e-5
+    assert differences["gradients"] < 1e-5
+
+
 def test_the_second_step_compiles_nothing_and_moments_are_cut_like_parameters(results):
     for result in results["one"], results["eight"]:
         assert result["compiled"] == 4  # zeros, one per row length, the step
@@ -184,6 +236,7 @@ if __name__ == "__main__":
             {
                 "one": compute(1, 1),
                 "eight": compute(4, 2),
+                "shared": [shared_against_alone(1, 1), shared_against_alone(4, 2)],
                 "head_crosses_in_a_loop": head_crosses_in_a_loop(4, 2),
                 "refuses_uneven_slots": refuses_slots_that_are_cut_unevenly(),
             }

@@ -9,7 +9,7 @@ import pytest
 from jax._src import literals
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
-from codea1.models.attention import attend, attend_causally, splash_attend
+from codea1.models.attention import Packing, attend, attend_causally, splash_attend
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
@@ -25,13 +25,13 @@ def arrays(num_tokens: int) -> tuple[jax.Array, jax.Array, jax.Array]:
 def test_blocks_of_queries_are_all_queries_at_once(num_tokens: int):
     q, k, v = arrays(num_tokens)
     weight = jnp.cos(jnp.arange(q.size)).reshape(q.shape)
-    last_slot = jnp.broadcast_to(jnp.arange(num_tokens), (B, num_tokens))
+    visible = jnp.tri(num_tokens, dtype=bool)[None]
 
     def value_and_gradients(attention):
         gradients = jax.jit(jax.grad(lambda *x: jnp.sum(weight * attention(*x)), argnums=(0, 1, 2)))
         return attention(q, k, v), *gradients(q, k, v)
 
-    whole = value_and_gradients(lambda *x: attend(*x, last_slot))
+    whole = value_and_gradients(lambda *x: attend(*x, visible))
     blocks = value_and_gradients(lambda *x: attend_causally(*x, "cpu"))
     for found, expected in zip(blocks, whole, strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -51,6 +51,56 @@ def test_gradients_of_splash_attention_are_those_of_dense_attention():
     splash = jax.grad(lambda *x: jnp.sum(weight * splash_attend(*x, interpret=True)), argnums=(0, 1, 2))(q, k, v)
     for found, expected in zip(splash, dense, strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def packed_rows() -> tuple[Packing, list[tuple[int, list[int]]]]:
+    """Two rows of 150 tokens: two prompts, of three responses and one, and padding; a prompt of one long response.
+
+    Also where in its row each sequence lies, prompt and response.
+    """
+    layout = [[(20, (9, 1, 30)), (5, (60,))], [(64, (86,))]]
+    prompts, responses = np.full((B, 150), -1, np.int32), np.zeros((B, 150), np.int32)
+    sequences = []
+    for row, groups in enumerate(layout):
+        end = 0
+        for number, (prompt, lengths) in enumerate(groups):
+            start, end = end, end + prompt
+            for response, length in enumerate(lengths, 1):
+                sequences.append((row, [*range(start, start + prompt), *range(end, end + length)]))
+                responses[row, end : end + length] = response
+                end += length
+            prompts[row, start:end] = number
+    ids = jnp.array(prompts), jnp.array(responses)
+    return Packing(jnp.zeros_like(ids[0]), *ids), sequences
+
+
+@pytest.mark.parametrize("form", ["cpu", "tpu"])
+def test_packed_sequences_see_what_they_see_alone(form: str):
+    packing, sequences = packed_rows()
+    weight = jnp.cos(jnp.arange(150)) * (packing.prompts_BT >= 0)
+
+    def packed(q, k, v):
+        if form == "tpu":
+            return splash_attend(q, k, v, packing, interpret=True)
+        return attend_causally(q, k, v, form, packing)
+
+    def alone(q, k, v):
+        found = jnp.zeros_like(q)
+        for row, places in sequences:
+            own = attend_causally(*(x[row, jnp.array(places)][None] for x in (q, k, v)), "cpu")
+            found = found.at[row, jnp.array(places)].set(own[0])
+        return found
+
+    def loss(attention, *x):
+        found = attention(*x)
+        return jnp.sum(jnp.where(weight[..., None, None], weight[..., None, None] * found, 0.0)), found
+
+    x = arrays(150)
+    ours, expected = (jax.jit(jax.grad(partial(loss, each), (0, 1, 2), has_aux=True))(*x) for each in (packed, alone))
+    lies = np.array(packing.prompts_BT >= 0)
+    np.testing.assert_allclose(ours[1][lies], expected[1][lies], atol=1e-5)
+    for found, wanted in zip(ours[0], expected[0], strict=True):
+        np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
 def test_the_program_for_tpu_holds_the_kernel():
@@ -109,7 +159,7 @@ def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_la
     cache = paged(form_of(platform), platform, k, v, last, num_last)
     places = jnp.array(last[:, None] - np.arange(num_last)[::-1])
     found = cache.attend(jnp.int32(1), q[:, :num_last], places)
-    np.testing.assert_allclose(found, attend(q[:, :num_last], k, v, places), atol=1e-5)
+    np.testing.assert_allclose(found, attend(q[:, :num_last], k, v, jnp.arange(150) <= places[..., None]), atol=1e-5)
     layer_0 = jax.tree.leaves(cache.of_rows(None))[0][0]
     np.testing.assert_array_equal(layer_0, jnp.full_like(layer_0, 7.0))
 

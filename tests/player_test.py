@@ -20,7 +20,7 @@ from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.runtime.shares import stable_hash
-from codea1.sharding import device_mesh
+from codea1.sharding import device_mesh, to_host
 from tests.model_folders import load
 
 MODEL = Qwen2Config(
@@ -345,6 +345,27 @@ def test_advantages_are_of_the_scheme_that_the_section_names(changes, advantages
     config.test.update(changes)
     found = player_of("test", config).advantages([0.0, 1.0, 0.5, -0.5, 1.5], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1])
     np.testing.assert_allclose(found, advantages, rtol=1e-6)
+
+
+def test_sharing_prompts_changes_no_update(config):
+    config = config.copy_and_resolve_references()
+    config.test.update(mini_batches=1, row_lengths=(), micro_batch_size=6)
+    found = []
+    for share in (False, True):
+        config.test.share_prompts = share
+        player = player_of("test", config)
+        reference = Reference("test", player.params, player.params)
+        samples = made_samples(player, reference, 2)
+        samples = [
+            dataclasses.replace(each, prompt_ids=samples[row % 3].prompt_ids) for row, each in enumerate(samples)
+        ]
+        found.append((player.learn(samples, 7), to_host(player.state.params)))
+    (alone, expected), (shared, params) = found
+    assert shared.pop("padding_waste") != alone.pop("padding_waste")
+    assert alone.keys() == shared.keys()
+    for name in alone.keys() - {"update_tflops_per_second"}:
+        np.testing.assert_allclose(shared[name], alone[name], rtol=2e-3, atol=1e-5, err_msg=name)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), params, expected)
 
 
 def test_the_surrogate_is_the_one_that_the_section_names(config):

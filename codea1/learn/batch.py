@@ -2,9 +2,12 @@
 
 Every per-token array is aligned with the tokens: the value at t concerns tokens[b, t], which is predicted from the
 tokens before t. Rows are right-padded. Rows and positions that hold nothing have response_mask False and weight 0.
+
+A row holds one sequence, or, where prompts are shared, prompts without their last tokens and after each its responses,
+each behind that last token, which predicts it: so a prompt is computed once for its group.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from codea1.learn.losses import token_weights
+from codea1.models.attention import Packing
 from codea1.sharding import TRAIN_RULES, partition_spec
 
 Array = np.ndarray | jax.Array
@@ -54,6 +58,7 @@ class TrainBatch:
     sampler_log_probs_BT: Array  # float32
     old_log_probs_BT: Array | None = None  # float32; None: the sampler's; NaN: what the update itself computes
     ref_log_probs_BT: Array | None = None  # float32; None where the objective has no KL term
+    packing: Packing | None = None  # None: every row holds one sequence
 
 
 @jax.tree_util.register_dataclass
@@ -79,14 +84,18 @@ def row_shapes(lengths: Sequence[int], max_length: int, max_rows: int, multiple:
     return tuple(RowShape(max_rows * max_length // length // multiple * multiple, length) for length in all_lengths)
 
 
-def mini_batches(samples: Sequence[TrainSample], count: int, generator: np.random.Generator) -> list[list[TrainSample]]:
+def mini_batches(
+    samples: Sequence[TrainSample], count: int, generator: np.random.Generator, *, share_prompts: bool = False
+) -> list[list[TrainSample]]:
     """Deals the samples that have response tokens, in random order, into `count` mini-batches, or as many as there are.
 
-    Their sizes differ by at most one. The order is a function of the generator's state and the number of samples.
+    Their sizes differ by at most one sample, or, where prompts are shared, one prompt with all its samples. The order
+    is a function of the generator's state and the number of what is dealt.
     """
-    samples = [sample for sample in samples if sample.token_ids]
-    order = generator.permutation(len(samples))
-    return [[samples[index] for index in part] for part in np.array_split(order, count) if part.size]
+    groups = _by_prompt([sample for sample in samples if sample.token_ids], share_prompts)
+    order = generator.permutation(len(groups))
+    parts = [part for part in np.array_split(order, count) if part.size]
+    return [[sample for index in part for sample in groups[index]] for part in parts]
 
 
 def micro_batches(
@@ -96,8 +105,12 @@ def micro_batches(
     aggregation: str,
     max_response_length: int,
     pad_id: int,
+    share_prompts: bool = False,
 ) -> list[TrainBatch]:
-    """Lays a mini-batch out as micro-batches, longest samples first, each in the shortest shape that holds its own.
+    """Lays a mini-batch out as micro-batches, longest rows first, each in the shortest shape that holds its own.
+
+    Where prompts are shared, a row takes as many of them with their responses as it holds, the largest group first
+    (first-fit decreasing). A group that is longer than every shape is cut, and its prompt repeated.
 
     Raises ValueError when a sample is longer than every shape or has no prompt, its log_probs do not match its tokens,
     or its advantage is not finite.
@@ -109,17 +122,21 @@ def micro_batches(
             raise ValueError(f"a sequence has {len(sample.token_ids)} tokens but {len(sample.log_probs)} log_probs")
         if not np.isfinite(sample.advantage):
             raise ValueError(f"a sequence has advantage {sample.advantage}")
-    weights = token_weights([len(s.token_ids) for s in samples], aggregation, max_response_length=max_response_length)
-    pairs = list(zip(samples, weights.tolist(), strict=True))
-    return [_train_batch(pairs, shape, pad_id) for pairs, shape in _cut(pairs, shapes, lambda pair: pair[0].length)]
+    lengths = [len(sample.token_ids) for sample in samples]
+    weights = token_weights(lengths, aggregation, max_response_length=max_response_length)
+    weight_of = dict(zip(lengths, weights.tolist(), strict=True))
+    rows = _rows(_by_prompt(samples, share_prompts), shapes, share_prompts)
+    cut = _cut(rows, shapes, lambda row: sum(map(_group_length, row)))
+    return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
 
 
-def abstract_batch(shape: RowShape, mesh: Mesh, *, old: bool = False, ref: bool = False) -> TrainBatch:
+def abstract_batch(
+    shape: RowShape, mesh: Mesh, *, old: bool = False, ref: bool = False, share_prompts: bool = False
+) -> TrainBatch:
     """Returns a micro-batch on the mesh as shapes; `old` and `ref` say whether it has the log-probs of these names."""
-    x = {dtype: _abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)}
-    numbers = x[np.float32]
-    others = (numbers if old else None, numbers if ref else None)
-    return TrainBatch(x[np.int32], x[bool], numbers, numbers, numbers, numbers, *others)
+    ids, mask, numbers = (_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
+    others = (numbers if old else None, numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None)
+    return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, *others)
 
 
 def abstract_supervised_batch(shape: RowShape, mesh: Mesh) -> SupervisedBatch:
@@ -149,9 +166,11 @@ def supervised_batches(
 
 
 def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample]) -> float:
-    """Returns the share of the positions in the micro-batches that hold no token of the samples."""
+    """Returns the share of the positions in the micro-batches of the samples that hold no token."""
     positions = sum(batch.tokens_BT.size for batch in batches)
-    return 1 - sum(sample.length for sample in samples) / max(positions, 1)
+    packings = [batch.packing for batch in batches if batch.packing is not None]
+    packed = sum(np.count_nonzero(packing.prompts_BT >= 0) for packing in packings)
+    return 1 - (packed if packings else sum(sample.length for sample in samples)) / max(positions, 1)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -184,18 +203,78 @@ def _cut(
     return groups
 
 
-def _train_batch(pairs: Sequence[tuple[TrainSample, float]], shape: RowShape, pad_id: int) -> TrainBatch:
-    """Lays out one micro-batch of samples, each with the weight of its tokens."""
+def _by_prompt(samples: Sequence[TrainSample], share_prompts: bool) -> list[list[TrainSample]]:
+    """Returns the samples in groups of one prompt, in the order of their first ones; each alone if none is shared."""
+    if not share_prompts:
+        return [[sample] for sample in samples]
+    groups: dict[tuple[int, ...], list[TrainSample]] = {}
+    for sample in samples:
+        groups.setdefault(tuple(sample.prompt_ids), []).append(sample)
+    return list(groups.values())
+
+
+def _group_length(group: Sequence[TrainSample]) -> int:
+    """Returns the positions that the samples of one prompt take in a row."""
+    return len(group[0].prompt_ids) - 1 + sum(1 + len(sample.token_ids) for sample in group)
+
+
+def _rows(
+    groups: Sequence[list[TrainSample]], shapes: Sequence[RowShape], share_prompts: bool
+) -> list[list[list[TrainSample]]]:
+    """Returns the groups of each row; see `micro_batches`."""
+    if not share_prompts:
+        return [[group] for group in groups]
+    longest, pieces = shapes[-1].length, []
+    for group in groups:
+        pieces.append([])
+        for sample in group:
+            if pieces[-1] and _group_length([*pieces[-1], sample]) > longest:
+                pieces.append([])
+            pieces[-1].append(sample)
+    rows, left = [], []
+    for piece in sorted(pieces, key=_group_length, reverse=True):
+        length = _group_length(piece)
+        row = next((row for row, free in enumerate(left) if free >= length), len(rows))
+        if row == len(rows):
+            rows.append([])
+            left.append(next((shape.length for shape in shapes if shape.length >= length), length))
+        rows[row].append(piece)
+        left[row] -= length
+    return rows
+
+
+def _train_batch(
+    rows: Sequence[Sequence[Sequence[TrainSample]]],
+    shape: RowShape,
+    pad_id: int,
+    weight_of: Mapping[int, float],
+    share_prompts: bool,
+) -> TrainBatch:
+    """Lays out one micro-batch of the groups of each row, given the weight of a token by its response's length."""
     size = (shape.rows, shape.length)
     tokens_BT, mask_BT = np.full(size, pad_id, np.int32), np.zeros(size, bool)
     weights_BT, advantages_BT, rewards_BT, log_probs_BT = (np.zeros(size, np.float32) for _ in range(4))
-    for row, (sample, weight) in enumerate(pairs):
-        start, end = len(sample.prompt_ids), sample.length
-        tokens_BT[row, :start] = sample.prompt_ids
-        tokens_BT[row, start:end] = sample.token_ids
-        mask_BT[row, start:end] = True
-        weights_BT[row, start:end] = weight
-        advantages_BT[row, start:end] = sample.advantage
-        rewards_BT[row, end - 1] = sample.reward
-        log_probs_BT[row, start:end] = sample.log_probs
-    return TrainBatch(tokens_BT, mask_BT, weights_BT, advantages_BT, rewards_BT, log_probs_BT)
+    positions_BT, responses_BT = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    prompts_BT = np.full(size, -1, np.int32)
+    for row, groups in enumerate(rows):
+        end = 0
+        for number, group in enumerate(groups):
+            *prompt, last = group[0].prompt_ids
+            begin, end = end, end + len(prompt)
+            tokens_BT[row, begin:end] = prompt
+            positions_BT[row, begin:end] = np.arange(len(prompt))
+            for response, sample in enumerate(group, 1):
+                tokens_BT[row, end] = last
+                start, stop = end + 1, end + 1 + len(sample.token_ids)
+                tokens_BT[row, start:stop] = sample.token_ids
+                positions_BT[row, end:stop] = len(prompt) + np.arange(stop - end)
+                responses_BT[row, end:stop] = response
+                mask_BT[row, start:stop] = True
+                weights_BT[row, start:stop] = weight_of[len(sample.token_ids)]
+                advantages_BT[row, start:stop] = sample.advantage
+                rewards_BT[row, stop - 1] = sample.reward
+                log_probs_BT[row, start:stop] = sample.log_probs
+                end = stop
+            prompts_BT[row, begin:end] = number
+    packing = Packing(positions_BT, prompts_BT, responses_BT) if share_prompts else None
+    return TrainBatch(tokens_BT, mask_BT, weights_BT, advantages_BT, rewards_BT, log_probs_BT, packing=packing)

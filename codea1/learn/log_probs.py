@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 
 from codea1.learn.batch import batch_sharding
+from codea1.models.attention import Packing
 from codea1.models.qwen2 import Params, logits
 from codea1.sharding import ACTIVATION_RULES, TRAIN_RULES, mesh_of
 
@@ -128,15 +129,24 @@ class _Chunks:
 
 
 def model_log_probs(
-    graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array, temperature: jax.Array | float, chunk_tokens: int
+    graphdef: nnx.GraphDef,
+    params: Params,
+    tokens_BT: jax.Array,
+    temperature: jax.Array | float,
+    chunk_tokens: int,
+    packing: Packing | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """Returns `token_log_probs` of right-padded rows under a model, differentiable in `params`.
 
-    Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once.
+    Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once. With a packing, the first
+    token of each sequence, and of each response, is one that nothing predicts: what stands there means nothing.
     """
     model = nnx.merge(graphdef, params)
-    positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
-    hidden_BTD, _ = model(tokens_BT, positions_BT)
+    if packing is None:
+        positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
+    else:
+        positions_BT = packing.positions_BT
+    hidden_BTD, _ = model(tokens_BT, positions_BT, packing=packing)
 
     def score(
         head_VD: jax.Array, hidden_BTD: jax.Array, tokens_BT: jax.Array, gathered_over: str | None = None
@@ -161,9 +171,11 @@ def model_log_probs(
 
 @functools.cache
 def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., tuple[jax.Array, jax.Array]]:
-    """Returns the compiled `score(params, tokens_BT, temperature)`; see `token_log_probs` for its two results."""
+    """Returns the compiled `score(params, tokens_BT, temperature, packing)`; see `model_log_probs`."""
 
-    def score(params: Params, tokens_BT: jax.Array, temperature: float) -> tuple[jax.Array, jax.Array]:
-        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens)
+    def score(
+        params: Params, tokens_BT: jax.Array, temperature: float, packing: Packing | None = None
+    ) -> tuple[jax.Array, jax.Array]:
+        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing)
 
     return jax.jit(score, out_shardings=batch_sharding(mesh))

@@ -182,7 +182,7 @@ class PolicyLoss:
             return None if x is None else jnp.where(batch.response_mask_BT, x, 0.0)
 
         log_probs_BT, entropy_BT = model_log_probs(
-            self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk
+            self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk, batch.packing
         )
         old_log_probs_BT = batch.sampler_log_probs_BT
         if batch.old_log_probs_BT is not None:

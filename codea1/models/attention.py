@@ -1,6 +1,7 @@
 """Rotary positions and attention: the only place that knows how queries meet keys."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import jax
@@ -17,6 +18,26 @@ SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Packing:
+    """What lies where in rows that hold several sequences: prompts, each once and followed by all its responses.
+
+    A token sees those before it of its own prompt and, in a response, of that response (tree attention, as in Prefix
+    Grouper, Liu et al., 2025).
+    """
+
+    positions_BT: jax.Array  # int32, of each token in its own sequence
+    prompts_BT: jax.Array  # int32, which prompt of its row; -1 where nothing lies
+    responses_BT: jax.Array  # int32, which response of its prompt, from 1; 0 in the prompt
+
+    def sees(self, queries: slice = slice(None), keys: slice = slice(None)) -> jax.Array:
+        """Returns whether each query belongs to what each key belongs to, bool [B, T, S]; the order is not compared."""
+        same_BTS = self.prompts_BT[:, queries, None] == self.prompts_BT[:, None, keys]
+        responses_B1S = self.responses_BT[:, None, keys]
+        return same_BTS & ((responses_B1S == 0) | (responses_B1S == self.responses_BT[:, queries, None]))
+
+
 def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
     """Applies rotary position embedding (Su et al., 2021) in float32, pairing dimension i with i + h/2 as in Qwen2."""
     h = x_BTHh.shape[-1]
@@ -28,46 +49,73 @@ def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
     return rotated.astype(x_BTHh.dtype)
 
 
-def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, last_slot_BT: jax.Array) -> jax.Array:
-    """Computes grouped-query attention [B, T, H, h] in which query (b, t) sees slots 0..last_slot_BT[b, t].
+def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, visible_BTS: jax.Array) -> jax.Array:
+    """Computes grouped-query attention [B, T, H, h] in which query (b, t) sees the keys (b, s) that are visible to it.
 
     Scores and softmax are float32; query head n reads key/value head n // (H / K).
     """
     B, T, H, h = q_BTHh.shape
-    S, K = k_BSKh.shape[1:3]
+    K = k_BSKh.shape[2]
     q_BTKGh = q_BTHh.reshape(B, T, K, H // K, h)
     score_BKGTS = jnp.einsum("BTKGh,BSKh->BKGTS", q_BTKGh, k_BSKh, preferred_element_type=jnp.float32) * h**-0.5
-    visible_BTS = jnp.arange(S) <= last_slot_BT[:, :, None]
     score_BKGTS = jnp.where(visible_BTS[:, None, None], score_BKGTS, jnp.finfo(jnp.float32).min)
     weight_BKGTS = jax.nn.softmax(score_BKGTS, axis=-1).astype(v_BSKh.dtype)
     return jnp.einsum("BKGTS,BSKh->BTKGh", weight_BKGTS, v_BSKh).reshape(B, T, H, h)
 
 
-def attend_causally(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, platform: str) -> jax.Array:
-    """Computes `attend` of whole sequences, token t seeing tokens 0..t; on TPU without holding the scores [T, T]."""
+def attend_causally(
+    q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, platform: str, packing: Packing | None = None
+) -> jax.Array:
+    """Computes `attend` of whole rows, token t seeing tokens 0..t, or those of them that belong to it by the packing.
+
+    On TPU without holding the scores [T, T].
+    """
     if platform == "tpu":
-        return splash_attend(q_BTHh, k_BTKh, v_BTKh)
-    B, T = q_BTHh.shape[:2]
+        return splash_attend(q_BTHh, k_BTKh, v_BTKh, packing)
+    T = q_BTHh.shape[1]
     length = -(-T // min(-(-T // QUERY_BLOCK), MOST_QUERY_BLOCKS))
     blocks = []
     for start in range(0, T, length):  # each meets the tokens up to its own last one, which halves the products
         end = min(start + length, T)
-        last_slot_BT = jnp.broadcast_to(jnp.arange(start, end), (B, end - start))
-        blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], last_slot_BT))
+        visible_BTS = (jnp.arange(end) <= jnp.arange(start, end)[:, None])[None]
+        if packing is not None:
+            visible_BTS &= packing.sees(slice(start, end), slice(end))
+        blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], visible_BTS))
     return jnp.concatenate(blocks, axis=1)
 
 
-def splash_attend(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *, interpret: bool = False) -> jax.Array:
+def splash_attend(
+    q_BTHh: jax.Array,
+    k_BTKh: jax.Array,
+    v_BTKh: jax.Array,
+    packing: Packing | None = None,
+    *,
+    interpret: bool = False,
+) -> jax.Array:
     """Computes `attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
 
-    Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`.
+    Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`. With a
+    packing the kernel reads a mask [T, T] per row, and skips the blocks in which nothing is visible.
     """
     q_axes, kv_axes = ("batch", None, "heads", None), ("batch", None, "kv_heads", None)
     local = partial(_splash_on_one_device, interpret=interpret)
-    return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
+    if packing is None:
+        return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
+
+    def packed(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *ids: jax.Array) -> jax.Array:
+        # One row after the other: the kernel takes the mask of one.
+        rows = jax.tree.map(lambda x: x[:, None], (q_BTHh, k_BTKh, v_BTKh, Packing(*ids)))
+        return jax.lax.map(lambda row: local(*row), rows)[:, 0]
+
+    axes = (q_axes, kv_axes, kv_axes, *(("batch", None),) * 3)
+    ids = packing.positions_BT, packing.prompts_BT, packing.responses_BT
+    return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *ids)
 
 
-def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, interpret: bool) -> jax.Array:
+def _splash_on_one_device(
+    q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, packing: Packing | None = None, *, interpret: bool
+) -> jax.Array:
+    """Computes `splash_attend` of rows of one device; with a packing, of one row."""
     B, T, H, h = q_BTHh.shape
     K = k_BTKh.shape[2]
     padded = -(-T // SPLASH_BLOCK) * SPLASH_BLOCK  # at the end, where no real query looks
@@ -80,9 +128,16 @@ def _splash_on_one_device(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Arra
     mask = splash_attention_mask.MultiHeadMask(
         [splash_attention_mask.CausalMask((padded, padded)) for _ in range(H // K)]
     )
+    if packing is not None:
+        extra = ((0, 0), (0, padded - T))
+        whole = jax.tree.map(lambda x_1T: jnp.pad(x_1T, extra, constant_values=-1), packing)
+        mask = whole.sees() & jnp.tri(padded, dtype=bool)  # of one head, which stands for all
     kernel = splash_attention_kernel.make_splash_mqa_single_device(
         mask, block_sizes=splash_attention_kernel.BlockSizes(**sizes), interpret=interpret
     )
+    for infos in ("fwd_mask_info", "dq_mask_info", "dkv_mask_info"):
+        # Under jit the kernel would make this flag an array, and then branch on it.
+        setattr(kernel, infos, getattr(kernel, infos)._replace(is_dynamic_mask=None))
     q_BKGTh = heads_first(q_BTHh * h**-0.5).reshape(B, K, H // K, padded, h)
     y_BKGTh = jax.vmap(jax.vmap(kernel))(q_BKGTh, heads_first(k_BTKh), heads_first(v_BTKh))
     return jnp.swapaxes(y_BKGTh.reshape(B, H, padded, h), 1, 2)[:, :T]

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from codea1.models.attention import attend_causally, rope
+from codea1.models.attention import Packing, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache
 from codea1.models.weights import dense, gathered, look_up, rounded
@@ -93,7 +93,12 @@ class Attention(nnx.Module):
             self.k_norm = RMSNorm(config, h, rngs=rngs)
 
     def __call__(
-        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: Cache | None, layer: jax.Array
+        self,
+        x_BTD: jax.Array,
+        positions_BT: jax.Array,
+        cache: Cache | None,
+        layer: jax.Array,
+        packing: Packing | None,
     ) -> tuple[jax.Array, Cache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
@@ -116,7 +121,7 @@ class Attention(nnx.Module):
             cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
             y_BTHh = cache.attend(layer, q_BTHh, positions_BT)
         else:
-            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform)
+            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform, packing)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
         return dense(y_BTHh.astype(dtype), self.o_kernel[...], ("heads", "head_dim", "embed"), 2), cache
 
@@ -148,9 +153,14 @@ class Layer(nnx.Module):
         self.mlp = MLP(config, rngs=rngs)
 
     def __call__(
-        self, x_BTD: jax.Array, positions_BT: jax.Array, cache: Cache | None, layer: jax.Array
+        self,
+        x_BTD: jax.Array,
+        positions_BT: jax.Array,
+        cache: Cache | None,
+        layer: jax.Array,
+        packing: Packing | None,
     ) -> tuple[jax.Array, Cache | None]:
-        y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer)
+        y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer, packing)
         x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
         return constrain(x_BTD + self.mlp(self.mlp_norm(x_BTD)), "batch", None, None), cache
 
@@ -170,12 +180,17 @@ class Qwen2(nnx.Module):
             self.lm_head = make.weight(table, axes)
 
     def __call__(
-        self, tokens_BT: jax.Array, positions_BT: jax.Array, cache: Cache | None = None
+        self,
+        tokens_BT: jax.Array,
+        positions_BT: jax.Array,
+        cache: Cache | None = None,
+        packing: Packing | None = None,
     ) -> tuple[jax.Array, Cache | None]:
         """Returns final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
+        With a packing a row holds several sequences, and a token sees what is its own.
 
         With a cache whose table is of a prefill: as without, and keys and values go to the pages that it has for
         positions 0..T-1 (prompts are padded on the right: the padding is overwritten before any query reaches it).
@@ -188,7 +203,7 @@ class Qwen2(nnx.Module):
         def step(carry: tuple, layer: tuple[Layer, jax.Array]) -> tuple[tuple, None]:
             block, index = layer
             x_BTD, cache = carry
-            return block(x_BTD, positions_BT, cache, index), None
+            return block(x_BTD, positions_BT, cache, index, packing), None
 
         # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
         indices_L = jnp.arange(self.config.num_layers)

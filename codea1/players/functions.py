@@ -103,7 +103,8 @@ class PlayerFunctions:
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
         old, ref = self._config.old_log_probs == "trainer", bool(kl_in_loss(self._config))
-        return [abstract_batch(shape, self.mesh, old=old, ref=ref) for shape in self.row_shapes]
+        share = self._config.share_prompts
+        return [abstract_batch(shape, self.mesh, old=old, ref=ref, share_prompts=share) for shape in self.row_shapes]
 
     @cached_property
     def score(self) -> dict[tuple[int, int], Function]:
@@ -112,12 +113,11 @@ class PlayerFunctions:
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
-        return {
-            tokens.shape: Function(
-                "score", f"score {rows_of(tokens)}", jitted, (self.abstract_params, tokens, temperature)
-            )
-            for tokens in (batch.tokens_BT for batch in self.abstract_batches)
-        }
+        found = {}
+        for batch in self.abstract_batches:
+            arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing
+            found[batch.tokens_BT.shape] = Function("score", f"score {rows_of(batch.tokens_BT)}", jitted, arguments)
+        return found
 
     @cached_property
     def update(self) -> Update:

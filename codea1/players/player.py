@@ -212,7 +212,8 @@ class Player:
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
         generator = np.random.default_rng([self._seed, stable_hash(self.name), step])
-        parts = mini_batches(samples, self._config.mini_batches, generator)
+        share = {"share_prompts": self._config.share_prompts}
+        parts = mini_batches(samples, self._config.mini_batches, generator, **share)
         if not parts:
             return metrics
         batched = [
@@ -222,6 +223,7 @@ class Player:
                 aggregation=self._config.aggregation,
                 max_response_length=self._config.max_response_length,
                 pad_id=self.tokenizer.pad_id,
+                **share,
             )
             for part in parts
         ]
@@ -273,8 +275,8 @@ class Player:
 
     def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
         """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
-        tokens = to_mesh(batch.tokens_BT, self._mesh)
-        own, reference = (to_host(self._score(params, tokens)) for params in (self.state.params, self._reference))
+        placed = to_mesh(batch, self._mesh)
+        own, reference = (to_host(self._score(params, placed)) for params in (self.state.params, self._reference))
         penalty = np.where(batch.response_mask_BT, self._config.kl_coefficient * (own - reference), 0.0)
         return dataclasses.replace(batch, rewards_BT=(batch.rewards_BT - penalty).astype(np.float32))
 
@@ -284,14 +286,15 @@ class Player:
         if self._config.old_log_probs == "trainer" and is_first:
             old = to_mesh(np.full(batch.tokens_BT.shape, np.nan, np.float32), self._mesh)
         elif self._config.old_log_probs == "trainer":
-            old = self._score(self.state.params, batch.tokens_BT)
+            old = self._score(self.state.params, batch)
         if kl_in_loss(self._config):
-            reference = self._score(self._reference, batch.tokens_BT)
+            reference = self._score(self._reference, batch)
         return dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=reference)
 
-    def _score(self, params: Params, tokens_BT: jax.Array) -> jax.Array:
+    def _score(self, params: Params, batch: TrainBatch) -> jax.Array:
         """Returns the log-probs of a micro-batch's tokens."""
-        log_probs_BT, _ = self.functions.score[tokens_BT.shape](params, tokens_BT, self._temperature)
+        score = self.functions.score[batch.tokens_BT.shape]
+        log_probs_BT, _ = score(params, batch.tokens_BT, self._temperature, batch.packing)
         return log_probs_BT
 
 

@@ -19,28 +19,28 @@ solutions each, 8 suites each, prompts of at most 4096 and 8192 tokens, response
 eight GPUs. What differs, and what takes it back: docs/differences.md.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
-a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple. Rollout and step are
-from before keys and values lay in pages, but for 1.5b on v5e-16 (docs/pods_compiled.md, docs/rollout.md):
+a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple
+(docs/pods_compiled.md):
 
   size  slice    learn  rollout  step, s
-  0.5b  v5e-8      34%      62%      99
-  1.5b  v5e-16     57%      81%      52
-  1.5b  v5e-64     36%      67%      37
-  1.5b  v5p-32      9%      65%      24
-  1.5b  v5p-64      8%      63%      12
-  1.5b  v6e-16     29%      86%      34
-  1.5b  v6e-64     21%      79%       8
-  3b    v5e-16     78%      83%     281
-  3b    v5e-64     38%      85%      47
-  3b    v5p-32     16%      68%      46
-  3b    v5p-64     11%      65%      23
-  3b    v6e-16     40%      85%      53
-  3b    v6e-64     21%      71%      13
-  7b    v5e-64     66%      78%     120
-  7b    v5p-32     29%      66%      99
-  7b    v5p-64     19%      59%      49
-  7b    v6e-16     81%      79%     173
-  7b    v6e-64     35%      68%      31
+  0.5b  v5e-8      34%      59%       39
+  1.5b  v5e-16     53%      81%       52
+  1.5b  v5e-64     37%      67%       14
+  1.5b  v5p-32      9%      32%       19
+  1.5b  v5p-64      7%      31%        9
+  1.5b  v6e-16     29%      60%       17
+  1.5b  v6e-64     20%      53%        4
+  3b    v5e-16     78%      86%      100
+  3b    v5e-64     39%      71%       26
+  3b    v5p-32     16%      39%       35
+  3b    v5p-64     12%      36%       17
+  3b    v6e-16     40%      70%       29
+  3b    v6e-64     21%      56%        8
+  7b    v5e-64     65%      77%       55
+  7b    v5p-32     28%      49%       73
+  7b    v5p-64     18%      41%       37
+  7b    v6e-16     80%      80%       66
+  7b    v6e-64     34%      66%       18
 """
 
 from typing import NamedTuple
@@ -107,10 +107,9 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.shape = f"qwen2.5-coder-{arg.size}"
         player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
         player.micro_batch_size = data_parallel  # one of the longest rows on each
+        player.share_prompts = True
     c.code.prompt_lengths = (512, 1024)
-    c.code.row_lengths = (640, 1024, 2048)
     c.test.prompt_lengths = (1024, 2048)
-    c.test.row_lengths = (1024, 1280, 1536, 3072)
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that

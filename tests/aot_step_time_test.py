@@ -97,6 +97,18 @@ def test_the_update_runs_each_micro_batch_and_scores_what_is_needed():
     assert trained == {"code": 6 * 40, "test": 24 * 40}
 
 
+def test_shared_prompts_are_one_row_of_each_group():
+    c = config()
+    c.test.share_prompts = True
+    own = players(c)
+    found = {name: results(each, {"accumulate": (10.0, 0.0)}) for name, each in own.items()}
+    clock, trained = simulate(c, own, found, equal(response=10), CHIP)
+    # Three groups in each mini-batch, of 19 + 4 x 11 positions, in four rows of 96; code: three rows of 48.
+    assert clock.seconds("test: update") == pytest.approx(2 * 10 / CHIP.clock)
+    assert clock.seconds("code: update") == pytest.approx(2 * 10 / CHIP.clock)
+    assert trained == {"code": 6 * 20, "test": 6 * 20 + 24 * 10}
+
+
 def test_a_function_that_was_not_compiled_is_named():
     c = config()
     own = players(c)

@@ -20,21 +20,33 @@ def mesh_of(kind: str, count: int) -> SimpleNamespace:
 
 
 def test_the_speed_is_six_operations_per_weight_and_token_and_attention():
-    found = utilisation(MODEL, LENGTHS, 0.5, mesh_of("cpu", 1))
+    found = utilisation(MODEL, LENGTHS, [], 0.5, mesh_of("cpu", 1))
     # Kaplan et al. 2020, with the half of all pairs that a causal mask leaves: 12 * layers * width * length / 2.
     attention = sum(6 * MODEL.num_layers * MODEL.num_heads * MODEL.head_dim * length**2 for length in LENGTHS)
     expected = 6 * flops.num_weights(MODEL) * sum(LENGTHS) + attention
     assert found == {"update_tflops_per_second": pytest.approx(expected / 0.5 / 1e12, rel=1e-6)}
 
 
+def test_a_prompt_that_was_computed_once_counts_once():
+    once = utilisation(MODEL, [100, 300, 50], [40, 40], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+    responses = [
+        utilisation(MODEL, [length], [40], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+        for length in (100, 300, 50)
+    ]
+    prompt = utilisation(MODEL, [40], [], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+    assert once == pytest.approx(prompt + sum(responses))
+
+
 def test_mfu_is_a_share_of_the_peak_of_all_devices():
-    found = utilisation(MODEL, LENGTHS, 0.5, mesh_of("TPU v5 lite", 4))
+    found = utilisation(MODEL, LENGTHS, [], 0.5, mesh_of("TPU v5 lite", 4))
     assert found["update_mfu"] == pytest.approx(found["update_tflops_per_second"] / (4 * 197))
 
 
 def test_padding_is_not_work_and_one_long_sequence_is_more_than_two_short_ones():
     short, long = ([100, 100], [200])
-    speeds = [utilisation(MODEL, each, 1.0, mesh_of("cpu", 1))["update_tflops_per_second"] for each in (short, long)]
+    speeds = [
+        utilisation(MODEL, each, [], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"] for each in (short, long)
+    ]
     assert speeds[0] < speeds[1]
 
 

@@ -190,6 +190,15 @@ def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
     assert "Traceback" not in printed
 
 
+def test_rows_of_a_critic_hold_one_sequence():
+    config = default_config()
+    config.code.share_prompts = True
+    validate(config)
+    config.code.advantage = "gae"
+    with pytest.raises(BadInput, match=r"code\.share_prompts"):
+        validate(config)
+
+
 def test_a_penalty_in_the_reward_needs_a_coefficient():
     config = default_config()
     config.code.advantage, config.code.kl_in_reward = "gae", True

@@ -95,8 +95,14 @@ def _learning(
     """
     section = config[name]
     sequences = config.questions_per_step * trained_per_question(config)[role]
-    shape = next((s for s in own.row_shapes if s.length >= lengths.prompt + lengths.response), own.row_shapes[-1])
-    batches = section.mini_batches * math.ceil(sequences / section.mini_batches / shape.rows)
+    samples, in_row = 1, 1.0
+    if section.share_prompts:
+        samples = config.game.num_solutions if role == "code" else config.game.num_suites
+    group = lengths.prompt + samples * lengths.response
+    shape = next((s for s in own.row_shapes if s.length >= group), own.row_shapes[-1])
+    if section.share_prompts:
+        in_row = shape.length // group or shape.length / group
+    batches = section.mini_batches * math.ceil(sequences / samples / in_row / section.mini_batches / shape.rows)
     old = (1 - 1 / section.mini_batches) * (section.old_log_probs == "trainer")  # the first is scored by its update
     scores = old + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
     learners = 2 if section.advantage == "gae" else 1

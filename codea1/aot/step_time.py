@@ -19,7 +19,7 @@ from codea1.aot.cost import Cost
 from codea1.aot.roofline import ASSUMED
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
-from codea1.learn.batch import TrainSample, micro_batches, mini_batches, rows_of
+from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
 from codea1.models.flops import Chip
 from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions, kl_in_loss
@@ -237,21 +237,24 @@ def simulate_learning(
 ) -> int:
     """Adds the update on a role's samples of these lengths to the clock; returns the tokens that it trains on."""
     section = config[name]
-    samples = [
-        TrainSample(range(prompt), range(response), np.zeros(response))
-        for prompt, row in zip(lengths.prompts.tolist(), lengths.responses.tolist(), strict=True)
-        for response in row
+    groups = [
+        # Every prompt is another.
+        [TrainSample((number, *[0] * (prompt - 1)), range(response), np.zeros(response)) for response in row]
+        for number, (prompt, row) in enumerate(zip(lengths.prompts.tolist(), lengths.responses.tolist(), strict=True))
     ]
     rng = np.random.default_rng(0)
     trained = config.questions_per_step * trained_per_question(config)[role]
-    chosen = [samples[index] for index in rng.permutation(len(samples))[:trained]]
-    for number, part in enumerate(mini_batches(chosen, section.mini_batches, rng)):
+    chosen = [sample for index in rng.permutation(len(groups)) for sample in groups[index]][:trained]
+    share = {"share_prompts": section.share_prompts}
+    parts = mini_batches(chosen, section.mini_batches, rng, **share)
+    for number, part in enumerate(parts):
         batches = micro_batches(
             part,
             functions.row_shapes,
             aggregation=section.aggregation,
             max_response_length=section.max_response_length,
             pad_id=0,
+            **share,
         )
         scores = (section.old_log_probs == "trainer" and number > 0) + bool(kl_in_loss(section))
         scores += 2 * section.kl_in_reward
@@ -265,7 +268,7 @@ def simulate_learning(
                 clock.add(f"{role}: log-probs", results[f"{name} {size}"])
             for learner in ("", *of_critic):
                 clock.add(f"{role}: update", results[f"{learner}accumulate {size}"])
-    return sum(sample.length for sample in chosen)
+    return sum(sample.length for sample in chosen) - sum(repeated_prompts(parts, **share))
 
 
 def simulate(

@@ -71,17 +71,21 @@ class SupervisedBatch:
     loss_weights_BT: Array  # float32
 
 
-def row_shapes(lengths: Sequence[int], max_length: int, max_rows: int, multiple: int = 1) -> tuple[RowShape, ...]:
+def row_shapes(
+    lengths: Sequence[int], max_length: int, max_rows: int, multiple: int = 1, *, share_prompts: bool = False
+) -> tuple[RowShape, ...]:
     """Returns the shapes of micro-batches, shortest first: all hold about `max_rows` rows of `max_length` tokens.
 
     Args:
-      lengths: further row lengths; those that are not shorter than `max_length` are left out.
-      max_length: tokens in the longest row there may be.
+      lengths: further row lengths; without shared prompts those that are not shorter than `max_length` are left out.
+      max_length: tokens in the longest sequence there may be.
       max_rows: rows of that length in a micro-batch; a multiple of `multiple`.
-      multiple: parts into which the mesh cuts the rows.
+      multiple: parts into which the mesh cuts the rows, the fewest that there are of any length.
+      share_prompts: whether a row holds groups, which may be longer than a sequence.
     """
-    all_lengths = sorted({max_length, *(length for length in lengths if length < max_length)})
-    return tuple(RowShape(max_rows * max_length // length // multiple * multiple, length) for length in all_lengths)
+    all_lengths = sorted({max_length, *(length for length in lengths if share_prompts or length < max_length)})
+    positions = max_rows * max_length
+    return tuple(RowShape(max(positions // length // multiple, 1) * multiple, length) for length in all_lengths)
 
 
 def mini_batches(
@@ -171,6 +175,12 @@ def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample])
     packings = [batch.packing for batch in batches if batch.packing is not None]
     packed = sum(np.count_nonzero(packing.prompts_BT >= 0) for packing in packings)
     return 1 - (packed if packings else sum(sample.length for sample in samples)) / max(positions, 1)
+
+
+def repeated_prompts(parts: Sequence[Sequence[TrainSample]], *, share_prompts: bool) -> list[int]:
+    """Returns the tokens of the prompts that the samples of a mini-batch have beyond those that are computed."""
+    groups = [group for part in parts for group in _by_prompt(part, share_prompts)]
+    return [len(sample.prompt_ids) for group in groups for sample in group[1:]]
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -192,7 +192,9 @@ def _others(parts: int) -> float:
     return (parts - 1) / parts
 
 
-def utilisation(model: Qwen2Config, lengths: Sequence[int], seconds: float, mesh: Mesh) -> dict[str, float]:
+def utilisation(
+    model: Qwen2Config, lengths: Sequence[int], repeated: Sequence[int], seconds: float, mesh: Mesh
+) -> dict[str, float]:
     """Returns the speed of an update that took so long, counted in what it had to compute; see `model_flops`.
 
     "update_tflops_per_second" is of all devices together. "update_mfu" is that as a share of their bfloat16 peak
@@ -201,10 +203,13 @@ def utilisation(model: Qwen2Config, lengths: Sequence[int], seconds: float, mesh
     Args:
       model: that was updated.
       lengths: tokens of each sequence, prompt and response; padding does not count.
+      repeated: tokens of each prompt among these that was not computed again.
       seconds: that the update took.
       mesh: it ran on.
     """
-    flops_per_second = sum(model_flops(model, 1, length) for length in lengths) / seconds
+    needed = sum(model_flops(model, 1, length) for length in lengths)
+    needed -= sum(model_flops(model, 1, length) for length in repeated)
+    flops_per_second = needed / seconds
     found = {"update_tflops_per_second": flops_per_second / 1e12}
     peak = PEAK_FLOPS.get(mesh.devices.flat[0].device_kind)
     if peak:

@@ -55,6 +55,7 @@ class PlayerFunctions:
             own.max_prompt_length + own.max_response_length,
             own.micro_batch_size,
             multiple=data_parallel(mesh),
+            share_prompts=own.share_prompts,
         )
         self.optimizer = adamw(own)
         self.shardings = state_shardings(param_shardings(self._declared, mesh, TRAIN_RULES), self.optimizer)

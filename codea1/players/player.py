@@ -18,6 +18,7 @@ from codea1.learn.batch import (
     micro_batches,
     mini_batches,
     padding_waste,
+    repeated_prompts,
     to_mesh,
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
@@ -251,7 +252,7 @@ class Player:
         }
         seconds = time.monotonic() - started
         lengths = [sample.length for part in parts for sample in part]
-        metrics |= utilisation(self.functions.model, lengths, seconds, self._mesh)
+        metrics |= utilisation(self.functions.model, lengths, repeated_prompts(parts, **share), seconds, self._mesh)
         return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
 
     def _placed(self, state: TrainState, shardings: TrainState) -> TrainState:

@@ -1,13 +1,13 @@
-"""The game on one GPU with 80 GB: two Qwen2.5-Coder-Instruct of 0.5B (about 24 GiB) or 1.5B (about 60 GiB).
+"""The game on one GPU with 80 GB: two Qwen2.5-Coder-Instruct of 0.5B (about 32 GiB) or 1.5B (about 67 GiB).
 
   pip install 'jax[cuda12]==0.10.2'
   python -m codea1.train --config=configs/gpu.py:size=0.5b --workdir=runs/gpu
 
 Arguments: size, seed, method; models=FOLDER, which holds Qwen2.5-Coder-0.5B-Instruct and its like as downloaded.
 
-The memory is counted from parameters, moments, gradients and caches, and was not measured; neither was a step's time.
-On a GPU attention over whole sequences holds its scores, so prompts and responses are a quarter of the paper's length;
-the batch is an eighth of its. Everything else is the paper's, on procedural questions.
+The memory is counted from parameters, moments, gradients, pages and one sequence's activations, and was not measured;
+neither was a step's time, and nothing here ran on a GPU. Attention over whole sequences is cuDNN's, which needs Ampere
+or later. The batch is an eighth of the paper's; lengths and everything else are its, on procedural questions.
 """
 
 from ml_collections import ConfigDict
@@ -27,13 +27,12 @@ def get_config(arg: str | None = None) -> ConfigDict:
     for player in (c.code, c.test):
         player.shape = f"qwen2.5-coder-{arg.size}"
         player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
-        player.max_response_length = 1024
-        player.micro_batch_size = 2
-    c.code.max_prompt_length = 1024
-    c.code.row_lengths = (768,)
-    c.test.max_prompt_length = 2048
-    c.test.prompt_lengths = (1024,)
-    c.test.row_lengths = (1536,)
-    c.model.log_prob_chunk = 2048
+        player.micro_batch_size = 1
+    c.code.prompt_lengths = (512, 1024)
+    c.code.row_lengths = (640, 1024, 2048)
+    c.test.prompt_lengths = (1024, 2048)
+    c.test.row_lengths = (1024, 1280, 1536, 3072)
+    c.model.log_prob_chunk = 1024
     c.rollout.slots = 128
+    c.rollout.cache_gib = 6.0
     return c

@@ -1,5 +1,6 @@
 """The forms of attention against each other."""
 
+import re
 from functools import partial
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src import literals
+from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
 from codea1.models.attention import Packing, attend, attend_causally, splash_attend
@@ -107,6 +109,20 @@ def test_the_program_for_tpu_holds_the_kernel():
     q, k, v = arrays(128)
     lowered = jax.jit(lambda *x: attend_causally(*x, "tpu")).trace(q, k, v).lower(lowering_platforms=("tpu",))
     assert "tpu_custom_call" in lowered.as_text()
+
+
+@pytest.mark.parametrize("num_tokens", [150, 191])
+def test_the_program_for_gpu_holds_cudnns_kernels_and_no_scores(num_tokens: int, monkeypatch):
+    # As on a machine that has cuDNN and a GPU: this one only lowers.
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91000)
+
+    def loss(*x):
+        return jnp.sum(attend_causally(*x, "gpu").astype(jnp.float32))
+
+    x = (each.astype(jnp.bfloat16) for each in arrays(num_tokens))
+    text = jax.jit(jax.grad(loss, (0, 1, 2))).trace(*x).lower(lowering_platforms=("cuda",)).as_text()
+    assert {"__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"} <= set(re.findall(r"__cudnn\$\w+", text))
+    assert not re.search(rf"({num_tokens}|{num_tokens + 1})x({num_tokens}|{num_tokens + 1})x", text)
 
 
 def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray, num_last: int) -> Cache:

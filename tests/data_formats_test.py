@@ -103,6 +103,13 @@ def test_a_row_of_leetcode_has_its_nodes_as_lists():
     assert "tree_node" not in question.check_script
 
 
+def test_what_is_no_tree_in_a_row_of_leetcode_is_for_the_script_alone():
+    added = "    assert is_same_tree(candidate(root = tree_node(5)), tree_node(None))\n"
+    question = read("leetcode", LEETCODE, test=LEETCODE["test"] + added)
+    assert question.golden_tests == read("leetcode", LEETCODE).golden_tests
+    assert "candidate(root=tree_node(5)) == []" in question.check_script
+
+
 def test_a_row_of_pairs_of_texts():
     question = read("stdin", STDIN)
     assert (question.id, question.entry_point, question.form) == ("5", "stdout", "program")

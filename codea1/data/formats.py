@@ -48,7 +48,8 @@ def _stated(body: Sequence[ast.stmt], name: str) -> tuple[str, ...]:
 
 def _declaration(program: str, name: str) -> str:
     """Returns the first line of a function as Python writes it."""
-    defined = (node for node in ast.parse(program).body if getattr(node, "name", None) == name)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    defined = (node for node in ast.parse(program).body if isinstance(node, kinds) and node.name == name)
     function = copy.deepcopy(next(defined))
     function.body, function.decorator_list = [ast.Pass()], []
     return ast.unparse(function).rpartition("\n")[0]
@@ -58,12 +59,13 @@ def read_mbpp(row: Row, where: str) -> Question | str:
     """Returns a row of mbpp.jsonl (Austin et al., 2021): a task in words, a solution, and three asserts."""
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)
     program, asserts = row["code"].replace("\r\n", "\n"), [*row["test_list"], *row.get("challenge_test_list", ())]
-    if parsed(program) is None:
+    module = parsed(program)
+    if module is None:
         return UNPARSED
     if not asserts:
         return NO_TESTS
-    stated = [node for source in asserts for node in (parsed(source) or ast.Module([])).body]
-    defined = {node.name for node in parsed(program).body if isinstance(node, ast.FunctionDef)}
+    stated = [node for source in asserts for node in (parsed(source) or ast.Module([], [])).body]
+    defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
     called = [node.func for each in stated for node in ast.walk(each) if isinstance(node, ast.Call)]
     name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), None)
     if name is None:
@@ -120,13 +122,15 @@ def _in_order(values: ast.expr) -> ast.expr:
         written = literal_value(values, Budget())
     except NotLiteral:
         return values
-    root = tree(written, lambda value: SimpleNamespace(val=value, left=None, right=None))
+    if not isinstance(written, list | None):
+        return ast.Call(ast.Name("tree_node"), [values], [])  # no tree, and no literal
+    root = tree(written or [], lambda value: SimpleNamespace(val=value, left=None, right=None))
     return ast.parse(source_of(level_order(root)), mode="eval").body
 
 
 def _check_body(script: str, called: ast.expr) -> list[ast.stmt]:
     """Returns the statements of a script's `check`, which call `called` where they called its parameter."""
-    body = (parsed(script) or ast.Module([])).body
+    body = (parsed(script) or ast.Module([], [])).body
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
             return [_Renamed(node.args.args[0].arg, called).visit(each) for each in node.body]

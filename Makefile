@@ -46,6 +46,7 @@ test-long: $(VENV)/.$(EXTRAS)
 lint: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 	$(VENV)/bin/shellcheck --external-sources launch/*.sh
 
 $(VENV)/bin/python:

@@ -10,7 +10,7 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 """
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -357,7 +357,7 @@ FRACTIONS = (
 )
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
 # and a wrong flag is reported before; tests/program_test.py compares them with the tables there.
-CHOICES = {
+CHOICES: dict[str, Collection[Any]] = {
     "method": METHODS,
     "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,

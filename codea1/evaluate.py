@@ -72,7 +72,7 @@ def main() -> None:
     if BENCHMARK.value is None:
         from codea1.training.opened_run import evaluate_run
 
-        evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
+        evaluate_run(RUN.value or "", STEP.value, SPLIT.value, HOSTS())
         return
     if not RUN.value and not OUTPUT.value:
         raise BadInput("--output is missing: it names the folder for the results.")
@@ -139,7 +139,7 @@ def _spec(default_temperature: float) -> EvaluationSpec:
         part=PART.value,
         output=OUTPUT.value or "",
         thinking=THINKING.value,
-        benchmark=BENCHMARK.value,
+        benchmark=BENCHMARK.value or "",
         file=FILE.value,
         semantics=SEMANTICS_FLAG.value,
         sampling=AnswerSampling(SAMPLES.value, temperature, TOP_P.value, SEED.value),

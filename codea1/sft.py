@@ -23,7 +23,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
-WORKDIR = flags.DEFINE_string("workdir", None, "folder that gets the model")
+WORKDIR = flags.DEFINE_string("workdir", "", "folder that gets the model")
 CONFIG = command.define_config(validate)
 HOSTS = command.define_hosts()
 

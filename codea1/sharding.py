@@ -22,10 +22,14 @@ from codea1.runtime.errors import BadInput
 # replica: copies of the weights, across slices; fsdp: weights cut and gathered for use; tensor: heads, MLP, vocabulary.
 MESH_AXES = ("replica", "fsdp", "tensor")
 
+# In a pytree: numpy on the host, JAX on devices and in compiled functions, and a shape where these are compiled.
+Array = jax.Array | Any
+
 AxisRules = Mapping[str, str | tuple[str, ...] | None]
 
+BATCH_AXES, EMBED_AXIS = ("replica", "fsdp"), "fsdp"
 ACTIVATION_RULES: AxisRules = {
-    "batch": ("replica", "fsdp"),
+    "batch": BATCH_AXES,
     "heads": "tensor",
     "kv_heads": "tensor",
     "mlp": "tensor",
@@ -35,7 +39,7 @@ ACTIVATION_RULES: AxisRules = {
     "norm": None,
     "embed": None,
 }
-TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": "fsdp"}
+TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": EMBED_AXIS}
 
 
 def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:

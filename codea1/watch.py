@@ -6,9 +6,8 @@ The run may be over, or on a pod. Without a terminal every new step is a line. A
 report has.
 """
 
-import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from rich.console import Console
@@ -47,14 +46,16 @@ def watch(folder: "RunFolder", every: float, console: Console) -> None:
     total = folder.config["steps"] if is_game else folder.config["sft"]["steps"]
     columns = GAME_COLUMNS if is_game else SUPERVISED_COLUMNS
     with Progress(total, columns=columns, console=console) as progress:
-        shown: dict[str, float] = {}
+        shown: dict[str, Any] = {}
         for row in rows:  # what is there already is one line
             shown |= row
         progress.update(shown["step"], shown)
         while rows[-1]["step"] < total:
             time.sleep(every)
             last, rows = rows[-1]["step"], read_metrics(folder.metrics) or rows
-            for row in itertools.dropwhile(lambda row, last=last: row["step"] <= last, rows):
+            for row in rows:
+                if row["step"] <= last:
+                    continue
                 progress.update(row["step"], row)
     for warning in health.warnings(rows):
         console.print(warning, markup=False, highlight=False)

@@ -100,6 +100,8 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
         seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
         return CompilerResult(0, 0, 0, needed, {}, seconds, Cost(), Cost(), refusal)
     memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    assert memory is not None
+    assert hlo is not None
     cost, turn = costs(hlo)
     return CompilerResult(
         argument_bytes=memory.argument_size_in_bytes,

@@ -94,8 +94,7 @@ def _cost(program: _Program, name: str, unknown: int) -> Cost:
     for each in program[name]:
         if each.opcode == "while":
             turns = _TURNS.search(each.rest) or _bound(program, each)
-            body = re.search(r"body=%?([\w.\-]+)", each.rest)[1]
-            total += _cost(program, body, 1) * (int(turns[1]) if turns else unknown)
+            total += _cost(program, _named("body", each), 1) * (int(turns[1]) if turns else unknown)
         elif found := _CYCLES.search(each.rest):
             total += Cost(cycles=float(found[1]))
         elif each.opcode in ("call", "conditional", "async-start") and each.called in program:
@@ -107,11 +106,18 @@ def _cost(program: _Program, name: str, unknown: int) -> Cost:
 
 def _bound(program: _Program, loop: _Instruction) -> re.Match | None:
     """Finds the constant that the condition of a loop compares its counter with, where that is all it does."""
-    condition = program[re.search(r"condition=%?([\w.\-]+)", loop.rest)[1]]
+    condition = program[_named("condition", loop)]
     constants = [each for each in condition if each.opcode == "constant"]
     if len(constants) != 1 or not any(each.opcode == "compare" for each in condition[-1:]):
         return None
     return re.match(r"(\d+)\)", constants[0].rest)
+
+
+def _named(role: str, loop: _Instruction) -> str:
+    """Returns the name of the computation that is a loop's body or condition."""
+    found = re.search(rf"{role}=%?([\w.\-]+)", loop.rest)
+    assert found is not None
+    return found[1]
 
 
 def _sent(program: _Program, name: str) -> dict[str, int]:

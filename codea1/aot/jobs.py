@@ -78,7 +78,9 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     Raises BadInput when the mesh cannot cut one of them.
     """
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    always, jobs, by_turns = {}, [], {}
+    always: dict[str, int] = {}
+    by_turns: dict[str, int] = {}
+    jobs: list[Compilation] = []
     for name, own in players.items():
         params = bytes_per_device(own.abstract_params)
         if not own.learns:

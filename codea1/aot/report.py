@@ -258,10 +258,10 @@ def show(report: Report, console: Console) -> None:
         console.print(f"{player}: {source}", highlight=False)
     console.print(_least_time(report), highlight=False)
     if report.time:
-        phases = Table(title=_time_of_step(report))
+        phases = Table(title=_time_of_step(report.time))
         for column in _PHASES:
             phases.add_column(column, justify="left" if column == "phase" else "right")
-        for cells in _phase_cells(report):
+        for cells in _phase_cells(report.estimate, report.time):
             phases.add_row(*cells)
         console.print(phases)
     console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
@@ -277,7 +277,8 @@ def markdown(reports: Sequence[Report]) -> str:
         parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
         parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
         if report.time:
-            parts += [f"{_time_of_step(report)}\n", markdown_table(_PHASES, _phase_cells(report)), ""]
+            cells = _phase_cells(report.estimate, report.time)
+            parts += [f"{_time_of_step(report.time)}\n", markdown_table(_PHASES, cells), ""]
         parts.append(markdown_table(_COLUMNS, [_cells(report, row) for row in report.rows]))
     return "\n".join(parts)
 
@@ -330,8 +331,7 @@ def _least_time(report: Report) -> str:
     )
 
 
-def _time_of_step(report: Report) -> str:
-    time = report.time
+def _time_of_step(time: Mapping[str, Any]) -> str:
     utilisation = ", ".join(f"{role} {share:.0%}" for role, share in time["utilisation"].items())
     return (
         f"Time of a step by compiled cycles, lengths {time['lengths']}: {time['seconds']:.0f} s, "
@@ -339,10 +339,10 @@ def _time_of_step(report: Report) -> str:
     )
 
 
-def _phase_cells(report: Report) -> list[list[str]]:
-    least = {each["name"]: each["seconds"] for each in report.estimate["phases"]}
+def _phase_cells(estimate: Mapping[str, Any], time: Mapping[str, Any]) -> list[list[str]]:
+    least = {each["name"]: each["seconds"] for each in estimate["phases"]}
     cells = []
-    for phase in report.time["phases"]:
+    for phase in time["phases"]:
         kinds = [phase[kind] for kind in ("estimated", "kernels", "collectives")]
         numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:])]
         cells.append([phase["name"], *numbers, str(phase["calls"])])

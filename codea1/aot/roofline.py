@@ -123,5 +123,5 @@ def _phase(name: str, done: Work, chips: int, chip: Chip) -> Phase:
         "memory": done.hbm_bytes / (chips * chip.hbm_bandwidth),
         "links": done.ici_bytes / (chips * links),
     }
-    bound = max(seconds, key=seconds.get)
+    bound = max(seconds, key=seconds.__getitem__)
     return Phase(name, seconds[bound], bound)

@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from codea1.game.answers import THOUGHT_BEGINS
 from codea1.game.prompts import ROLES, Message
@@ -65,11 +65,11 @@ class ChatTokenizer:
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = ""):
         """Takes `thinking` as `load_tokenizer` does."""
-        self._tokenizer = tokenizer
+        self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
         self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id
-        self.end_id: int = tokenizer.convert_tokens_to_ids(END)  # ends each message
+        self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
         self._head = tuple(self.encode(f"{START}assistant\n"))
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
         asked = self.encode_chat([{"role": "user", "content": "?"}])

@@ -160,6 +160,7 @@ def cross(
     tests = {id: sorted((test.text, times) for test, times in own.items()) for id, own in suites.items()}
     settings = {**programs.settings, "suites": settings_digest(tests)}
     with evaluation.folder(name, lambda: settings, FILES) as folder:
+        assert folder is not None  # what was given is judged by one host
         done = folder.rows("crossings")
         left = [question for question in questions if (question.id, 0) not in done]
         crossed = _crossed(benchmark, left, suites, programs, Grader(pool))

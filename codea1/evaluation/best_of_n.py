@@ -47,6 +47,7 @@ def choose(
     spec = evaluation.spec
 
     def attempts_by_question() -> ByQuestion:
+        assert programs is not None
         found = defaultdict(list)
         for attempt in programs.attempts({question.id for question in questions}):
             found[attempt.question_id].append(attempt)
@@ -55,6 +56,7 @@ def choose(
         return dict(found)
 
     def settings() -> dict[str, Any]:
+        assert programs is not None
         of_test_llm = evaluation.settings_of_policy(spec.test_model, "test_")
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
@@ -72,9 +74,9 @@ def choose(
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
         kept = folder.rows("choices") if folder else {}
         left = [each for each in questions if not all(attempt.key in kept for attempt in attempts[each.id])]
-        judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder else ()
+        judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder and pool else ()
         evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
-        if folder:
+        if folder and programs:
             passes = _passes_of_chosen(folder, programs)
             ids = [question.id for question in benchmark.questions]
             metrics = {"pass_at_1": [math.nan if id in left_out else passes.get(id, math.nan) for id in ids]}

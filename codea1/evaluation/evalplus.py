@@ -80,9 +80,11 @@ class EvalPlus(CodeBenchmark):
 
     def _judged(self, question: Question, which: str) -> "Future[_Judge]":
         """Returns what judges a list of inputs; the ground truth runs on the first call, or after it was lost."""
-        promised, is_new = self._lists.claim(
-            which, digest(question.id, which), lambda judged: None if judged.is_lost else 0
-        )
+
+        def size(judged: _Judge) -> int | None:
+            return None if judged.is_lost else 0
+
+        promised, is_new = self._lists.claim(which, digest(question.id, which), size)
         return start(self._recorded(question, which), promised) if is_new else promised
 
     def _recorded(self, question: Question, which: str) -> "Awaiting[_Judge]":
@@ -135,6 +137,7 @@ class CheckScripts(CodeBenchmark):
         self.name, self.questions, self._pool = name, questions, pool
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
+        assert question.check_script is not None
         return self._pool.run_script(question.check_script, question.module(program), question.entry_point)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -113,14 +114,14 @@ class Oracle:
         return FLOAT_ATOL if self._atol == 0 and index >= self._first_float else self._atol
 
 
-def is_floats(value: object) -> bool:
+def is_floats(value: Any) -> bool:
     """Returns whether it is a float, or a list or tuple of at least one float and nothing else."""
     if type(value) in (list, tuple) and value:  # and not `Members` of a set
         return all(isinstance(each, float) for each in value)
     return isinstance(value, float)
 
 
-def is_close(out: object, expected: object, *, atol: float) -> bool:
+def is_close(out: Any, expected: Any, *, atol: float) -> bool:
     """Returns whether a value is of the expected type, as long where it has a length, and numerically close."""
     if type(out) is not type(expected) or (isinstance(expected, list | tuple) and len(out) != len(expected)):
         return False
@@ -136,7 +137,7 @@ def is_close(out: object, expected: object, *, atol: float) -> bool:
         return False
 
 
-def _holds_numbers(value: object) -> bool:
+def _holds_numbers(value: Any) -> bool:
     """Returns whether it is a number, or a list or tuple of such and of further lists and tuples of them."""
     if type(value) in (list, tuple):  # and not `Members` of a set, which are never close to anything
         return all(map(_holds_numbers, value))
@@ -150,7 +151,7 @@ def _decoded(value: Description) -> object:
     return decode_exact(value.exact, hashed=False)
 
 
-def _decoded_or_none(value: Description) -> object:
+def _decoded_or_none(value: Description) -> Any:
     """Decodes the value; None for one that cannot be."""
     try:
         return _decoded(value) if value.exact else None

@@ -121,16 +121,16 @@ class Evaluation:
             for url in filter(None, (spec.model, spec.test_model)):
                 huggingface.Checkpoint(url)
             self._rules = game_rules(config_of(self.run)) if self.run else None
-            asks_test_llm = spec.best_of or spec.benchmark in SUITE_BENCHMARKS
-            if self._rules and asks_test_llm and not spec.test_model and "test" not in self._rules.method.roles:
+            asks_its_test_llm = (spec.best_of or spec.benchmark in SUITE_BENCHMARKS) and not spec.test_model
+            if self.run and self._rules and asks_its_test_llm and "test" not in self._rules.method.roles:
                 hint = " for --best_of: give --test_model" if spec.best_of else ""
                 raise BadInput(f"{self.run.path} has no Test LLM{hint}.")
             checkpoints = Checkpoints.reader(self.run.checkpoints) if self.run else None
         self.step: int = hosts.of_main(lambda: checkpoints.named(spec.step)) if checkpoints else 0
         evaluated = {"run": spec.run} if spec.run else {"model": spec.model, "completions": spec.completions}
-        self.home: RunFolder = hosts.of_main(
-            lambda: RunFolder.open(spec.output, {"evaluated": evaluated}) if spec.output else self.run
-        )
+        home = hosts.of_main(lambda: RunFolder.open(spec.output, {"evaluated": evaluated}) if spec.output else self.run)
+        assert home is not None  # there is an --output or a run
+        self.home: RunFolder = home
 
     @property
     def templates(self) -> PromptTemplates:
@@ -148,6 +148,7 @@ class Evaluation:
         if url:
             with self.hosts.agreed():
                 return policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
+        assert self.run is not None
         return policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
@@ -158,6 +159,7 @@ class Evaluation:
             files = [name for name in names(folder) if name.endswith(_MODEL_FILES)]
             weights = settings_digest(sorted(checksums(folder, files).items()))
         else:
+            assert self.run is not None
             weights = settings_digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
         return {
             f"{prefix}model": url or self.spec.run,
@@ -205,7 +207,7 @@ class Evaluation:
             out what does not fit into the prompt.
         """
         texts: dict[Key, str] = self.hosts.of_main(
-            lambda: {key: row["text"] for key, row in folder.rows("suites").items()}
+            lambda: {key: row["text"] for key, row in folder.rows("suites").items()} if folder else {}
         )
         missing = sum(key not in texts for key in keys)
         if missing:
@@ -233,6 +235,7 @@ class Evaluation:
         reasons = [""] * before
         with self.shown(what, total) as advance:
             for each in judged:
+                assert folder is not None
                 for key, row in each.rows.items():
                     folder.add(file, key, row)
                 reasons += each.reasons

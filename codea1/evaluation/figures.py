@@ -131,8 +131,8 @@ def draw(rows: Rows, title: str) -> bytes:
     lines = max(1, -(-len(panels) // COLUMNS))
     height = 2.9 * lines + 0.7 + 0.18 * footer.count("\n")
     bottom = (0.25 + 0.18 * footer.count("\n")) / height
-    figure = Figure(figsize=(4.1 * COLUMNS, height), dpi=110, layout="constrained")
-    figure.get_layout_engine().set(rect=(0, bottom, 1, 1 - bottom), w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(4.1 * COLUMNS, height), dpi=110)
+    figure.set_layout_engine("constrained", rect=(0, bottom, 1, 1 - bottom), w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=14, color=INK, x=0.01, ha="left")
     for place, panel in enumerate(panels, start=1):
         _draw_panel(figure.add_subplot(lines, COLUMNS, place), panel, rows, width)
@@ -153,8 +153,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Rows, width: int) -> None:
     style(axes, panel.title, share=panel.share)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     if len(panel.series) > 1:
-        loc = "lower right" if panel.measured else "best"
-        axes.legend(fontsize=9, frameon=False, loc=loc, labelcolor=INK)
+        axes.legend(loc="lower right" if panel.measured else "best", fontsize=9, frameon=False, labelcolor=INK)
 
 
 def points(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -185,6 +185,7 @@ def check_programs(
     shares, keys = Shares(hosts, [question.id for question in held_out.questions]), []
     for key, program in programs:
         question = held_out.questions[key[0]]
+        assert question.check_script is not None
         shares.add(
             question.id, partial(grader.check, question.module(program), question.check_script, question.entry_point)
         )
@@ -245,7 +246,7 @@ def _score_suite(
 
 
 def _tests(marked: Sequence[MarkedAssert]) -> list[CallTest]:
-    return [item.test for item in marked if item.runs]
+    return [test for item in marked if (test := item.test)]
 
 
 def _killed(verdicts: Sequence[Verdict]) -> bool:

@@ -68,7 +68,8 @@ def standings(kills: np.ndarray, pairs: Sequence[tuple[int, int]]) -> Standings:
     if len(pairs) > 2:
         codes, tests = zip(*pairs, strict=True)
         cyclic = unexplained(kills[np.ix_(codes, tests)], lambda x: _rotation(_lead(x)), _lead)
-    return Standings(*ratings, interaction, _reversals(kills, drawn), cyclic)
+    of_codes, of_tests = ratings
+    return Standings(of_codes, of_tests, interaction, _reversals(kills, drawn), cyclic)
 
 
 def bradley_terry(survived: np.ndarray, killed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

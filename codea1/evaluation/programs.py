@@ -7,7 +7,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import Row
@@ -68,6 +68,8 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             ids = [question.id for question in benchmark.questions]
             evaluation.publish(benchmark.name, metrics(benchmark, folder, broken), ids, broken)
         if spec.suites:
+            assert folder is not None  # what was given is judged by one host
+            assert pool is not None
             agreement.cross(evaluation, benchmark, broken, folder, pool)
         if spec.best_of:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
@@ -83,11 +85,12 @@ def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool | Non
     Raises:
       BadInput: no such file, with where to get it, or names the file and row of what is wrong.
     """
+    judging = cast(SandboxPool, pool)  # a host without one judges nothing
     if name in BIGCODEBENCH:
-        return BigCodeBench(name, load_tasks(path), pool)
+        return BigCodeBench(name, load_tasks(path), judging)
     if semantics == "evalplus":
-        return EvalPlus(name, load_problems(name, path), pool)
-    return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], pool)
+        return EvalPlus(name, load_problems(name, path), judging)
+    return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], judging)
 
 
 def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = False) -> list[Attempt]:
@@ -186,7 +189,8 @@ def _sample_and_judge(
         if len(done) < total:
             policy = evaluation.policy("code", spec.model)
             new = sampled(benchmark, questions, policy, evaluation.templates, spec.sampling, done)
-    left = [attempt for attempt in there if attempt.key not in folder.rows("results")]
+    results = folder.rows("results") if folder else {}
+    left = [attempt for attempt in there if attempt.key not in results]
     before = len(there) - len(left)
     judged = _judged(benchmark, questions, left, new, folder)
     evaluation.keep(folder, "results", f"programs for {benchmark.name}", total - before, judged, before)

@@ -58,7 +58,8 @@ def compare(folder: RunFolder) -> list[BeforeAfter]:
     for name in {**first, **last}:
         sides = [metrics.get(name) for metrics in (first, last)]
         difference = paired_difference(*map(per_question, sides)) if all(sides) else None
-        comparisons.append(BeforeAfter(name, *(side and interval_of(side) for side in sides), difference))
+        before, after = (interval_of(side) if side else None for side in sides)
+        comparisons.append(BeforeAfter(name, before, after, difference))
     return comparisons
 
 
@@ -112,7 +113,7 @@ def short_name(path: epath.Path, paths: Collection[epath.Path]) -> str:
 
 
 def _change(row: BeforeAfter | None) -> str:
-    if row is None or row.difference is None:
+    if row is None or row.before is None or row.after is None or row.difference is None:
         return "-"
     before, after = percents([row.before.mean, row.after.mean])
     return f"{before} → {after}, {_bold(with_bounds(row.difference, '+'), row.is_clear)}"

@@ -190,8 +190,9 @@ def _is_lost(runs: Iterable[TracedRun]) -> bool:
 
 
 def _mutation_score(score: SuiteScore, num_tests: int) -> float:
-    is_defined = score.killed is not None and score.mutants and score.verdicts.count(Verdict.PASS) == num_tests
-    return score.killed / score.mutants if is_defined else math.nan
+    if score.killed is None or not score.mutants or score.verdicts.count(Verdict.PASS) != num_tests:
+        return math.nan
+    return score.killed / score.mutants
 
 
 def _coverage_at(benchmark: SuiteBenchmark) -> list[int]:

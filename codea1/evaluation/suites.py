@@ -75,13 +75,14 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         scores: dict[str, SuiteScore] = {}
 
         def judged(tasks: Sequence[SuiteTask]) -> Iterator[Judged]:
+            assert pool is not None
             for score in score_suites(benchmark, tasks, suites, pool):
                 scores[score.task_id] = score
                 lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
                 rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
                 yield Judged(rows, [lost] if score.verdicts else [])
 
-        if folder:
+        if folder and pool:
             evaluation.console.print(pool.isolation_note)
             for id, reason in left_out.items():
                 if id not in not_asked:

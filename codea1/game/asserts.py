@@ -63,7 +63,9 @@ class ParsedAssert:
     @property
     def test(self) -> CallTest | None:
         """The test with the stated answer, None when it is rejected: for fixed tests (see `MarkedAssert.test`)."""
-        return None if self.rejection else CallTest(self.call, self.answer)
+        if self.rejection or self.call is None or self.answer is None:
+            return None
+        return CallTest(self.call, self.answer)
 
 
 def split_statements(text: str) -> Iterator[str]:
@@ -144,12 +146,11 @@ def read_fixed_tests(body: Iterable[ast.stmt], entry_point: str) -> list[CallTes
 
 def _follow(node: ast.stmt, inlined: Inlined) -> None:
     """Remembers what a simple assignment names, a call with its arguments as they are; other statements end that."""
-    if not _is_simple_assignment(node):
-        inlined.clear()
-    elif isinstance(node.value, ast.Call):
-        inlined[node.targets[0].id] = _with_arguments(node.value, inlined)
+    if assigned := _simple_assignment(node):
+        name, value = assigned
+        inlined[name] = _with_arguments(value, inlined) if isinstance(value, ast.Call) else value
     else:
-        inlined[node.targets[0].id] = node.value
+        inlined.clear()
 
 
 def _with_arguments(call: ast.Call, inlined: Inlined) -> ast.Call:
@@ -168,8 +169,11 @@ def _calls(node: ast.expr, entry_point: str) -> bool:
     return False
 
 
-def _is_simple_assignment(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+def _simple_assignment(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+    return None
 
 
 def _as_comparison(test: ast.expr, entry_point: str, inlined: Inlined) -> ast.expr:
@@ -218,8 +222,9 @@ def read_statement(
             asserts.append(_read_assert(stated, source, entry_point, inlined, budget, fenced=fenced))
         elif all_forms:
             _follow(node, inlined)
-        elif _is_simple_assignment(node):
-            inlined[node.targets[0].id] = node.value
+        elif assigned := _simple_assignment(node):
+            name, value = assigned
+            inlined[name] = value
     return asserts
 
 

@@ -2,6 +2,7 @@
 
 import keyword
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from codea1.values import decode_exact, encode_exact
@@ -56,7 +57,7 @@ def _write_keyword(name: str, value: object) -> str:
     return f"{name}={source_of(value)}" if writable else f"**{{{name!r}: {source_of(value)}}}"
 
 
-def _items(values: object) -> str:
+def _items(values: Iterable) -> str:
     return ", ".join(source_of(value) for value in values)
 
 
@@ -86,7 +87,7 @@ def _write_dict(value: dict) -> str:
     return "{" + ", ".join(f"{source_of(key)}: {source_of(item)}" for key, item in value.items()) + "}"
 
 
-_WRITERS = {
+_WRITERS: dict[type, Callable[..., str]] = {
     int: _write_int,
     float: _write_float,
     complex: _write_complex,

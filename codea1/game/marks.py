@@ -51,7 +51,11 @@ class MarkedAssert:
     @property
     def test(self) -> CallTest | None:
         """What runs on the solution: the call with the ground truth's answer; None where the call does not run."""
-        return CallTest(self.parsed.call, self.truth) if self.runs else None
+        if not self.runs:
+            return None
+        assert self.parsed.call is not None
+        assert self.truth is not None
+        return CallTest(self.parsed.call, self.truth)
 
     @property
     def stated(self) -> CallTest | None:
@@ -91,7 +95,7 @@ def mark_strict(
     marked = []
     seen: set[bytes] = set()
     for item in parsed.asserts[:num_tests]:
-        if item.rejection:
+        if item.rejection or item.call is None:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
         else:
             marked.append(_mark_call(item, answers[item.call], signature, seen, run_wrong=False))
@@ -102,6 +106,7 @@ def _mark_call(
     item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, run_wrong: bool
 ) -> MarkedAssert:
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite."""
+    assert item.call is not None
     if not answer.usable:
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:

@@ -162,8 +162,8 @@ class MistakeBook:
         if self.bound.by_reward:
             # Sampling without replacement by the largest u ** (1 / reward) (Efraimidis and Spirakis 2006).
             key = (self.bound.seed, step, question_id)
-            entries = [entry for entry in entries if entry.reward]
-            entries.sort(key=lambda entry: math.log(_uniform(key, entry)) / entry.reward, reverse=True)
+            drawn = [(math.log(_uniform(key, entry)) / entry.reward, entry) for entry in entries if entry.reward]
+            entries = [entry for _, entry in sorted(drawn, key=lambda pair: pair[0], reverse=True)]
         else:
             entries.sort(key=lambda entry: entry.frequency, reverse=True)
         return [entry.test for entry in entries[:k]]
@@ -259,11 +259,12 @@ def _take_in(entries: dict[Identity, BookEntry], evidence: Evidence, step: int, 
     added = 0
     for test in chain.from_iterable(evidence.failed_new):
         entry = entries.get(test.identity)
-        reward = evidence.rewards.get(test.identity, 0.0) if by_reward else None
+        reward = evidence.rewards.get(test.identity, 0.0)
         if by_reward and reward <= LEAST_REWARD:
             continue
         if entry is None:
-            entries[test.identity] = BookEntry(test, 1, first_seen=step, hits=1, last_failed=step, reward=reward)
+            first = reward if by_reward else None
+            entries[test.identity] = BookEntry(test, 1, first_seen=step, hits=1, last_failed=step, reward=first)
             added += 1
         else:
             best = max(reward, entry.reward or 0.0) if by_reward else entry.reward

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 BINARY = {
     "+": "Add",
@@ -106,6 +107,9 @@ def _parses(source: str) -> bool:
     return True
 
 
+_Placed = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias  # have a place in the source
+
+
 class _Program:
     """A source with its syntax tree and its tokens, all places in characters from its beginning."""
 
@@ -122,10 +126,12 @@ class _Program:
         self.tokens.sort(key=lambda token: token.start)
         self._token_starts = [token.start for token in self.tokens]
 
-    def start(self, node: ast.AST) -> int:
+    def start(self, node: _Placed) -> int:
         return self._offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.AST) -> int:
+    def end(self, node: _Placed) -> int:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return self._offset(node.end_lineno, node.end_col_offset)
 
     def tokens_from(self, start: int, end: int | None = None) -> list[_Token]:
@@ -316,7 +322,7 @@ def _whole_decorator(program: _Program, decorator: ast.expr) -> tuple[int, int]:
     return at.start, end
 
 
-FLIPS: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+FLIPS: dict[type[ast.AST], tuple[type[Any], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt),
     ast.LtE: (ast.Lt, ast.GtE),
     ast.Gt: (ast.GtE, ast.Lt),
@@ -341,18 +347,18 @@ def flip_one_operator(program: str, key: str) -> str | None:
     Raises SyntaxError, or what else `ast.parse` does: `program` does not parse.
     """
     tree = ast.parse(program)
-    places: list[tuple[ast.AST, int | None]] = []
+    places: list[tuple[ast.Compare | ast.BinOp | ast.AugAssign, int]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             places += [(node, index) for index, operator in enumerate(node.ops) if type(operator) in FLIPS]
         elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in FLIPS:
-            places.append((node, None))
+            places.append((node, 0))
     if not places:
         return None
     choice = random.Random(key)
     node, index = choice.choice(places)
-    if index is None:
-        node.op = choice.choice(FLIPS[type(node.op)])()
-    else:
+    if isinstance(node, ast.Compare):
         node.ops[index] = choice.choice(FLIPS[type(node.ops[index])])()
+    else:
+        node.op = choice.choice(FLIPS[type(node.op)])()
     return ast.unparse(tree)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from codea1.game.rewards import INFRA, mean
+from codea1.game.rewards import INFRA
 from codea1.game.round import Round
 
 SIDES = {"": (), "code": ("code",), "test": ("test",), "both": ("code", "test")}  # roles that past selves also play
@@ -60,7 +60,9 @@ class Opponents:
             self._counts[member] = _DECAY * wins + is_won, _DECAY * count + 1
             won.setdefault(member, []).append(is_won)
         metrics = {f"opponents/{role}_member": float(step) for role, step in won}
-        return metrics | {f"opponents/{role}_win_rate": mean(results) for (role, _), results in won.items()}
+        return metrics | {
+            f"opponents/{role}_win_rate": sum(results) / len(results) for (role, _), results in won.items()
+        }
 
     def state(self) -> list[list[Any]]:
         """Returns what `load` takes up, as JSON can hold it."""
@@ -89,10 +91,11 @@ def games(round_: Round) -> Iterator[tuple[Member, bool]]:
     """
     for solution in round_.solutions:
         own = solution.sample.checkpoint
-        for suite in solution.suites if own is not None else ():
-            if suite.reward.masked != INFRA:
-                yield ("code", own), suite.exposes
-        of_past = [suite for suite in solution.suites if suite.sample.checkpoint is not None]
-        if of_past and solution.reward.masked != INFRA:
-            is_won = bool(solution.program_valid) and not any(suite.exposes for suite in of_past)
-            yield ("test", of_past[0].sample.checkpoint), is_won
+        if own is not None:
+            for suite in solution.suites:
+                if suite.reward and suite.reward.masked != INFRA:
+                    yield ("code", own), suite.exposes
+        of_past = [(suite.sample.checkpoint, suite) for suite in solution.suites if suite.sample.checkpoint is not None]
+        if of_past and solution.reward and solution.reward.masked != INFRA:
+            is_won = bool(solution.program_valid) and not any(suite.exposes for _, suite in of_past)
+            yield ("test", of_past[0][0]), is_won

@@ -46,13 +46,12 @@ class PromptTemplates:
             raise BadInput(f"prompt template {source} is not JSON: {error}.") from None
         _check_fields(data, ("code", "test"), f"prompt template {source}", optional=("black_box",))
         placeholders = {"code": CODE_PLACEHOLDERS, "test": TEST_PLACEHOLDERS, "black_box": BLACK_BOX_PLACEHOLDERS}
-        return cls(
-            **{
-                field: _read_messages(data[field], allowed, f"prompt template {source}, field {field!r}")
-                for field, allowed in placeholders.items()
-                if field in data
-            }
-        )
+        messages = {
+            field: _read_messages(data[field], allowed, f"prompt template {source}, field {field!r}")
+            for field, allowed in placeholders.items()
+            if field in data
+        }
+        return cls(messages["code"], messages["test"], messages.get("black_box", ()))
 
 
 def code_messages(templates: PromptTemplates, question: Question) -> list[Message]:

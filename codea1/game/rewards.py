@@ -177,11 +177,20 @@ class Reward(Protocol):
     were paid more than `mistake_book.LEAST_REWARD`, so totals between 0 and 1 keep that rule's meaning.
     """
 
-    alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
-    num_tests: int  # K: asserts asked for in a suite
-    mutant_weight: float  # of the mutants killed in the adversarial part, against the program shown
-    reads_history: bool  # tests of the Mistake Book pay the Code LLM
-    reads_golden: bool  # the dataset's own tests do, which run in their place
+    reads_history: ClassVar[bool]  # tests of the Mistake Book pay the Code LLM
+    reads_golden: ClassVar[bool]  # the dataset's own tests do, which run in their place
+
+    @property
+    def alpha(self) -> float:
+        """The weight of validity in the Test LLM's reward, against the adversarial part."""
+
+    @property
+    def num_tests(self) -> int:
+        """K: asserts asked for in a suite."""
+
+    @property
+    def mutant_weight(self) -> float:
+        """The weight of the mutants killed in the adversarial part, against the program shown."""
 
     @property
     def others(self) -> Others:
@@ -300,7 +309,9 @@ class StrictReward(_AlphaReward):
         return extract_program(answer)
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
-        return list(dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if not item.rejection))
+        return list(
+            dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection)
+        )
 
     def signature(self, question: Question) -> Signature:
         return read_signature(question.ground_truth, question.entry_point)
@@ -395,7 +406,7 @@ class UTRLReward(StrictReward):
     weights = (UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT)
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
-        return list(dict.fromkeys(item.call for item in parsed.asserts if not item.rejection))
+        return list(dict.fromkeys(item.call for item in parsed.asserts if item.call and not item.rejection))
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, len(parsed.asserts))
@@ -463,8 +474,8 @@ class CUREReward(StrictReward):
         wrong = [ran for ran, passes in zip(suite.others, solution.peers, strict=True) if passes is False]
         if wrong:
             by_test = list(zip(suite.others_right, zip(*wrong, strict=True), strict=True))
-            earned = sum(mean(verdict in FAILED for verdict in ran) for is_right, ran in by_test if is_right)
-            cost = sum(mean(verdict is Verdict.PASS for verdict in ran) for is_right, ran in by_test if not is_right)
+            earned = sum(sum(verdict in FAILED for verdict in ran) / len(ran) for is_right, ran in by_test if is_right)
+            cost = sum(_share_passed(ran) for is_right, ran in by_test if not is_right)
         else:
             earned, cost = num_right, k - num_right
         reward = SuiteReward.of(0.0, num_right / k, earned / k, cost / k)

@@ -7,7 +7,7 @@ record is filled in as the step goes on: answers first, then marks and verdicts,
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from codea1.game.answers import ExtractedProgram, ParsedSuite
+from codea1.game.answers import NOT_READ, ExtractedProgram, ParsedSuite
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
@@ -56,7 +56,7 @@ class SuiteRecord:
 
     index: int  # n, among the solution's suites
     sample: SampleRecord
-    parsed: ParsedSuite | None = None  # until it is graded
+    parsed: ParsedSuite = NOT_READ  # until it is graded
     marked: list[MarkedAssert] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
     on_others: list[list[Verdict]] = field(default_factory=list)  # by program of the reward's `others`, of its tests
@@ -69,9 +69,14 @@ class SuiteRecord:
     selected: bool = False  # it trains the Test LLM, unless it is masked
 
     @property
+    def total(self) -> float | None:
+        """The reward; None where there is none, or none yet."""
+        return self.reward.total if self.reward else None
+
+    @property
     def masked(self) -> bool:
         """Whether the sample has no reward to learn from."""
-        return self.reward is None or self.reward.total is None
+        return self.total is None
 
     @property
     def hidden_kills(self) -> list[Kill]:
@@ -81,7 +86,7 @@ class SuiteRecord:
     @property
     def tests(self) -> list[CallTest]:
         """The tests that run on the solution, in the order written."""
-        return [item.test for item in self.marked if item.runs]
+        return [test for item in self.marked if (test := item.test)]
 
     @property
     def exposes(self) -> bool:
@@ -114,9 +119,14 @@ class SolutionRecord:
     selected: bool = True  # it trains the Code LLM, unless it is masked
 
     @property
+    def total(self) -> float | None:
+        """The reward; None where there is none, or none yet."""
+        return self.reward.total if self.reward else None
+
+    @property
     def masked(self) -> bool:
         """Whether the sample has no reward to learn from."""
-        return self.reward is None or self.reward.total is None
+        return self.total is None
 
     @property
     def passes_golden(self) -> bool | None:
@@ -149,8 +159,8 @@ class SolutionRecord:
 
     def suite_group(self, key: str) -> SuiteGroup:
         """Returns its suites as a selection sees them."""
-        suites = [suite for suite in self.suites if not suite.masked]
-        return SuiteGroup(tuple(suite.reward.total for suite in suites), tuple(each.exposes for each in suites), key)
+        exposes = tuple(suite.exposes for suite in self.suites if not suite.masked)
+        return SuiteGroup(tuple(suite.total for suite in self.suites if suite.total is not None), exposes, key)
 
     def assign_golden_reward(self) -> None:
         """Gives the solution the golden-tests reward; all verdicts must be in."""
@@ -173,7 +183,7 @@ class QuestionRecord:
     @property
     def rewards_differ(self) -> bool:
         """Whether its solutions can be learned from: not all of them have the same reward."""
-        return len({solution.reward.total for solution in self.solutions if not solution.masked}) > 1
+        return len({solution.total for solution in self.solutions if not solution.masked}) > 1
 
     def update_book(self, book: MistakeBook, step: int) -> BookChange:
         """Updates the Mistake Book by the verdicts on the question's valid programs.
@@ -200,9 +210,10 @@ class QuestionRecord:
         ]
         rewards: dict[Identity, float] = {}
         if book.bound.by_reward:
-            paid = [suite for solution in self.solutions for suite in solution.suites if not suite.masked]
-            for suite in sorted(paid, key=lambda suite: suite.reward.total):  # the best paid last
-                rewards |= {spelled(test).identity: suite.reward.total for test in suite.tests}
+            suites = [suite for solution in self.solutions for suite in solution.suites]
+            paid = [(suite.total, suite.tests) for suite in suites if suite.total is not None]
+            for total, tests in sorted(paid, key=lambda pair: pair[0]):  # the best paid last
+                rewards |= {spelled(test).identity: total for test in tests}
         evidence = Evidence(
             failed_new=failed_new,
             passed_history=[_with_verdict(solution.history, {Verdict.PASS}) for solution in valid],

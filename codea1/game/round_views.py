@@ -120,7 +120,7 @@ def statistics(round_: Round) -> dict[str, float]:
     pairs = [(s, suite) for s in round_.solutions for suite in s.suites if suite.sample.checkpoint is None]
     suites = [suite for _, suite in pairs]
     num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
-    paid = [solution.reward for solution in solutions if not solution.masked]
+    paid = [solution.reward for solution in solutions if solution.reward and not solution.masked]
     metrics = {
         "code/pass_rate_new": mean(reward.generated_pass_rate for reward in paid),
         "code/pass_rate_history": mean(reward.history_pass_rate for reward in paid),
@@ -156,7 +156,7 @@ def statistics(round_: Round) -> dict[str, float]:
 def _suites(pairs: Sequence[tuple[SolutionRecord, SuiteRecord]]) -> dict[str, float | None]:
     """Returns the metrics of suites alone, each with its solution."""
     suites = [suite for _, suite in pairs]
-    paid = [suite.reward for suite in suites if not suite.masked]
+    paid = [suite.reward for suite in suites if suite.reward and not suite.masked]
     marks = Counter(item.mark for suite in suites for item in suite.marked)
     # On a program that cannot be loaded every test fails, which says nothing about the tests.
     judged = [suite for solution, suite in pairs if solution.program_valid]
@@ -183,7 +183,7 @@ def _samples(
     player: str, records: Sequence[SolutionRecord] | Sequence[SuiteRecord], fenced: Sequence[bool]
 ) -> dict[str, float | None]:
     """Returns the metrics that both players' samples have."""
-    totals = [record.reward.total for record in records if not record.masked]
+    totals = [record.total for record in records if record.total is not None]
     reasons = Counter(record.reward.masked for record in records if record.masked and record.reward)
     return {
         f"{player}/reward": mean(totals),
@@ -197,7 +197,7 @@ def _samples(
 
 def _zero_std_share(groups: Iterable[Sequence[SolutionRecord] | Sequence[SuiteRecord]]) -> float | None:
     """Returns the share of groups that teach nothing, because all of their rewards are equal."""
-    totals = [[record.reward.total for record in group if not record.masked] for group in groups]
+    totals = [[record.total for record in group if record.total is not None] for group in groups]
     return mean(min(group) == max(group) for group in totals if group)
 
 

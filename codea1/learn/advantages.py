@@ -127,7 +127,7 @@ def gdpo_advantages(
 
 
 GDPO = "gdpo"  # reads the terms of rewards, all others their totals
-ADVANTAGES = {
+ADVANTAGES: dict[str, Callable[..., np.ndarray]] = {
     "grpo": grpo_advantages,
     "rloo": rloo_advantages,
     "reinforce++-baseline": reinforce_plus_plus_baseline_advantages,

@@ -17,9 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from codea1.learn.losses import token_weights
 from codea1.models.attention import Packing
-from codea1.sharding import TRAIN_RULES, partition_spec
-
-Array = np.ndarray | jax.Array
+from codea1.sharding import TRAIN_RULES, Array, partition_spec
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class TrainSample:
 
     prompt_ids: Sequence[int]
     token_ids: Sequence[int]
-    log_probs: Sequence[float]  # of token_ids, under the policy that sampled them
+    log_probs: Sequence[float] | np.ndarray  # of token_ids, under the policy that sampled them
     advantage: float = 0.0  # of all tokens alike; PPO computes its own, per token
     reward: float = 0.0
 
@@ -148,7 +146,7 @@ def abstract_supervised_batch(shape: RowShape, mesh: Mesh) -> SupervisedBatch:
     return SupervisedBatch(*(_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)))
 
 
-def rows_of(tokens_BT: Array | jax.ShapeDtypeStruct) -> str:
+def rows_of(tokens_BT: Array) -> str:
     """Returns the shape of a micro-batch as it stands in the name of a compiled function, "8 x 512"."""
     return "{} x {}".format(*tokens_BT.shape)
 

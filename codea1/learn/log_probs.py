@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from codea1.learn.batch import batch_sharding
 from codea1.models.attention import Packing
 from codea1.models.qwen2 import Params, logits
-from codea1.sharding import ACTIVATION_RULES, TRAIN_RULES, mesh_of
+from codea1.sharding import BATCH_AXES, EMBED_AXIS, mesh_of
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
@@ -154,10 +154,10 @@ def model_log_probs(
         chunk_length = max(chunk_tokens // len(tokens_BT), 1)
         return token_log_probs(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
 
-    mesh, axes = mesh_of(hidden_BTD), ACTIVATION_RULES["batch"]
+    mesh, axes = mesh_of(hidden_BTD), BATCH_AXES
     if not mesh.empty and math.prod(mesh.shape[axis] for axis in axes) > 1:
         # Each device scores its own rows. Left to itself the partitioner gathers the head in every chunk.
-        rows, cut = PartitionSpec(axes), TRAIN_RULES["embed"]
+        rows, cut = PartitionSpec(axes), EMBED_AXIS
         score = jax.shard_map(
             functools.partial(score, gathered_over=cut),
             mesh=mesh,

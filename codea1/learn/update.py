@@ -178,8 +178,8 @@ class PolicyLoss:
     def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
         # 0 * NaN would leak through both the sum and the gradient.
-        def inside(x: jax.Array | None) -> jax.Array | None:
-            return None if x is None else jnp.where(batch.response_mask_BT, x, 0.0)
+        def inside(x: jax.Array) -> jax.Array:
+            return jnp.where(batch.response_mask_BT, x, 0.0)
 
         log_probs_BT, entropy_BT = model_log_probs(
             self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk, batch.packing
@@ -193,7 +193,7 @@ class PolicyLoss:
             inside(entropy_BT),
             inside(old_log_probs_BT),
             inside(batch.sampler_log_probs_BT),
-            inside(batch.ref_log_probs_BT),
+            None if batch.ref_log_probs_BT is None else inside(batch.ref_log_probs_BT),
             inside(batch.advantages_BT),
             batch.response_mask_BT,
             self.objective,

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codea1.learn.batch import Array, batch_sharding
+from codea1.learn.batch import batch_sharding
 from codea1.learn.update import DeviceMetrics
 from codea1.models.qwen2 import Params
+from codea1.sharding import Array
 
 
 @jax.tree_util.register_dataclass

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,7 @@ def _splash_on_one_device(
         return jnp.pad(jnp.swapaxes(x_BTHh, 1, 2), ((0, 0), (0, 0), (0, padded - T), (0, 0)))
 
     block = math.gcd(padded, SPLASH_LARGEST_BLOCK)
-    sizes = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), block)
+    sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), block)
     mask = splash_attention_mask.MultiHeadMask(
         [splash_attention_mask.CausalMask((padded, padded)) for _ in range(H // K)]
     )

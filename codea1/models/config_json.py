@@ -14,7 +14,7 @@ _COUNTS = {  # field of Qwen2Config: key of config.json
     "num_heads": "num_attention_heads",
     "num_kv_heads": "num_key_value_heads",
 }
-_FAMILIES = {  # model_type: what its layers have
+_FAMILIES: dict[str, dict[str, Any]] = {  # model_type: what its layers have
     "qwen2": {"qkv_bias": True, "qk_norm": False},
     "qwen3": {"qkv_bias": False, "qk_norm": True},
 }
@@ -33,7 +33,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
     raw = folder.read_json("config.json")
     if not isinstance(raw, dict):
         raise BadInput(f"{path}: is not a JSON object.")
-    family = _FAMILIES.get(raw.get("model_type"))
+    family = _FAMILIES.get(raw.get("model_type", ""))
     if family is None:
         supported = " and ".join(map(repr, _FAMILIES))
         raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported.")

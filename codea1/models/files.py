@@ -127,4 +127,4 @@ def _read(what: str, operation: Callable[[], T], missing: str = "there is no suc
     except StorageFailed as error:
         if fault_of(error) != Fault.DENIED:
             raise
-        raise BadInput(f"{what}: cannot be read ({reason(error.__cause__)}).") from error
+        raise BadInput(f"{what}: cannot be read ({reason(error.__cause__ or error)}).") from error

@@ -203,7 +203,7 @@ def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) ->
     yield make_header(described)
     for path, layer in shard.values():
         piece = _layer(arrays[path], layer) if TENSORS[path].stacked else arrays[path]
-        yield memoryview(TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8))
+        yield TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8).data
 
 
 def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
@@ -238,7 +238,8 @@ def _shapes(config: Qwen2Config) -> dict[str, Shape]:
     return {path: param.shape for path, param in flatten_dict(nnx.to_pure_dict(params), sep=".").items()}
 
 
-def _bounds(index: tuple[slice, ...], shape: Shape) -> Bounds:
+def _bounds(index: tuple[slice, ...] | None, shape: Shape) -> Bounds:
+    assert index is not None
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
@@ -283,7 +284,7 @@ def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
 
 def _check(folder: ModelFolder, entries: dict[str, Entry], shapes: dict[str, Shape]) -> None:
     """Raises BadInput unless the files hold exactly the tensors of the model, each in its shape."""
-    expected = {}
+    expected: dict[str, Shape] = {}
     for path, shape in shapes.items():
         tensor = TENSORS[path]
         layers, shape = (shape[0], shape[1:]) if tensor.stacked else (1, shape)

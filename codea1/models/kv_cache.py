@@ -7,6 +7,7 @@ that each of the two reductions of attention runs over contiguous memory. `Ragge
 """
 
 import dataclasses
+from functools import partial
 from typing import Self
 
 import jax
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from codea1.models.attention import attend_pages, attend_ragged, read_block
 from codea1.models.config import Qwen2Config
-from codea1.sharding import constrain, on_each_device
+from codea1.sharding import Array, constrain, on_each_device
 
 KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
 VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
@@ -32,11 +33,11 @@ def page_size(platform: str) -> int:
 class PageTable:
     """Where the tokens of B rows lie. Arrays are int32 and cut over the batch axis in W shards."""
 
-    pages_BM: jax.Array  # page of positions m * P to (m + 1) * P - 1 of a row; one that is not there is dropped
+    pages_BM: Array  # page of positions m * P to (m + 1) * P - 1 of a row; one that is not there is dropped
     # What the next queries read: (row, page, m) of those they see, rows counted within the shard. Only the form without
     # a kernel needs it.
-    reads_WI3: jax.Array | None = None
-    num_reads_W: jax.Array | None = None
+    reads_WI3: Array | None = None
+    num_reads_W: Array | None = None
     # Rows are prompts, which have nothing before them; or else tokens of sequences that go on.
     is_prefill: bool = dataclasses.field(default=False, metadata={"static": True})
 
@@ -74,7 +75,7 @@ class KVCache:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
         def put(cache: jax.Array, update: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-            return _write_pages(cache, layer, self.table.pages_BM, update, axes)
+            return _write_pages(cache, layer, table_of(self).pages_BM, update, axes)
 
         size = self.k_LNKhP.shape[-1]
         return dataclasses.replace(
@@ -99,7 +100,8 @@ class KVCache:
 
             inputs = (axes, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
             update_BTKh = update_BTKh.astype(cache.dtype)
-            return on_each_device(put_own, inputs, axes)(cache, update_BTKh, layer, positions_BT, self.table.pages_BM)
+            pages_BM = table_of(self).pages_BM
+            return on_each_device(put_own, inputs, axes)(cache, update_BTKh, layer, positions_BT, pages_BM)
 
         return dataclasses.replace(
             self,
@@ -111,8 +113,8 @@ class KVCache:
         """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
         heads, rows = ("batch", None, "heads", None), ("batch", None)
         inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), rows)
-        attend = on_each_device(lambda *arrays: attend_pages(*arrays, self.platform), inputs, heads)
-        reads = self.table.reads_WI3, self.table.num_reads_W
+        attend = on_each_device(partial(attend_pages, platform=self.platform), inputs, heads)
+        reads = table_of(self).reads_WI3, table_of(self).num_reads_W
         return attend(q_BTHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_BT)
 
     def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
@@ -138,13 +140,15 @@ class RaggedKVCache:
         shape = (config.num_layers, pages, page_size("tpu"), 2 * config.num_kv_heads, _padded(config.head_dim))
         return cls(constrain(jnp.zeros(shape, config.dtype), *RAGGED_AXES))
 
-    of_rows = KVCache.of_rows
+    def of_rows(self, table: PageTable | None) -> Self:
+        """Returns the same pages for rows whose tokens lie as `table` says."""
+        return dataclasses.replace(self, table=table)
 
     def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
         update = _in_pages(_combined(k_BTKh, v_BTKh), self.kv_LNPCh.shape[2])
         return dataclasses.replace(
-            self, kv_LNPCh=_write_pages(self.kv_LNPCh, layer, self.table.pages_BM, update, RAGGED_AXES)
+            self, kv_LNPCh=_write_pages(self.kv_LNPCh, layer, table_of(self).pages_BM, update, RAGGED_AXES)
         )
 
     def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
@@ -162,14 +166,14 @@ class RaggedKVCache:
         inputs = (RAGGED_AXES, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
         update_BTCh = _combined(k_BTKh, v_BTKh).astype(self.kv_LNPCh.dtype)
         put = on_each_device(put_own, inputs, RAGGED_AXES)
-        kv_LNPCh = put(self.kv_LNPCh, update_BTCh, layer, positions_BT, self.table.pages_BM)
+        kv_LNPCh = put(self.kv_LNPCh, update_BTCh, layer, positions_BT, table_of(self).pages_BM)
         return dataclasses.replace(self, kv_LNPCh=kv_LNPCh)
 
     def attend(self, layer: jax.Array, q_BTHh: jax.Array, positions_BT: jax.Array) -> jax.Array:
         """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
         heads, rows = ("batch", None, "heads", None), ("batch", None)
         attend = on_each_device(attend_ragged, (heads, RAGGED_AXES, (), rows, rows), heads)
-        return attend(q_BTHh, self.kv_LNPCh, layer, self.table.pages_BM, positions_BT)
+        return attend(q_BTHh, self.kv_LNPCh, layer, table_of(self).pages_BM, positions_BT)
 
     def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
         """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
@@ -177,6 +181,12 @@ class RaggedKVCache:
 
 
 Cache = KVCache | RaggedKVCache
+
+
+def table_of(cache: Cache) -> PageTable:
+    """Returns the table that `of_rows` gave the cache."""
+    assert cache.table is not None
+    return cache.table
 
 
 def form_of(platform: str) -> type[Cache]:

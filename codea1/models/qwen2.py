@@ -27,7 +27,7 @@ from flax import nnx
 
 from codea1.models.attention import Packing, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
-from codea1.models.kv_cache import Cache
+from codea1.models.kv_cache import Cache, table_of
 from codea1.models.weights import dense, gathered, look_up, rounded
 from codea1.sharding import constrain
 
@@ -117,7 +117,7 @@ class Attention(nnx.Module):
         q_BTHh = rotate(project("q", "heads"), "q")
         k_BTKh = rotate(project("k", "kv_heads"), "k")
         v_BTKh = project("v", "kv_heads")
-        if cache is not None and not cache.table.is_prefill:
+        if cache is not None and not table_of(cache).is_prefill:
             cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
             y_BTHh = cache.attend(layer, q_BTHh, positions_BT)
         else:

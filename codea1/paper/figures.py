@@ -1,6 +1,7 @@
 """The paper's figures, drawn of the runs given: training curves, alpha, Mistake Book, golden source, collaboration."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -101,12 +102,12 @@ def _cells(table: Table) -> Figure:
         if ours:
             means, lows, highs = 100 * np.array([interval for _, interval in ours]).T
             bars = np.maximum([means - lows, highs - means], 0)
-            options = {"color": _COLORS[0], "label": "ours", "marker": "o", "linestyle": line, "capsize": 3}
-            axes.errorbar([place for place, _ in ours], means, bars, **options)
+            at = [place for place, _ in ours]
+            axes.errorbar(at, means, bars, color=_COLORS[0], label="ours", marker="o", linestyle=line, capsize=3)
         published = [(place, cell.published) for place, cell in cells if cell.published is not None]
         if published:
-            options = {"color": _COLORS[1], "label": "paper", "marker": "o", "mfc": "none", "ls": ":"}
-            axes.plot(*zip(*published, strict=True), **options)
+            at, percents = zip(*published, strict=True)
+            axes.plot(at, percents, color=_COLORS[1], label="paper", marker="o", mfc="none", ls=":")
         style(axes, f"{column.title} (%)", xlabel=xlabel)
         if not xlabel:
             axes.set_xticks(places, [row.title for row in table.rows], rotation=20, ha="right")
@@ -117,8 +118,8 @@ def _cells(table: Table) -> Figure:
 def _canvas(panels: int, title: str) -> Figure:
     """Returns a figure with empty panels."""
     lines = -(-panels // _COLUMNS)
-    figure = Figure(figsize=(4.1 * _COLUMNS, 3.0 * lines + 0.9), dpi=110, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+    figure = Figure(figsize=(4.1 * _COLUMNS, 3.0 * lines + 0.9), dpi=110)
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
     for place in range(1, panels + 1):
         figure.add_subplot(lines, _COLUMNS, place)
@@ -127,8 +128,8 @@ def _canvas(panels: int, title: str) -> Figure:
 
 def _legend(figure: Figure) -> None:
     """Draws one legend for all panels, below them."""
-    found = {}
+    found: dict[str, Any] = {}
     for axes in figure.axes:
         found |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if found:
-        figure.legend(found.values(), found.keys(), loc="outside lower left", ncols=6, frameon=False, fontsize=9)
+        figure.legend([*found.values()], [*found], loc="outside lower left", ncols=6, frameon=False, fontsize=9)

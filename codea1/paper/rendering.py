@@ -64,7 +64,7 @@ def latex(table: Table) -> str:
             f"Star: differs from the last row that it is compared with, p < {CLEAR:g} (Holm, {count}), on "
             "the questions that are defined for both."
         )
-    if table.is_published:
+    if table.layout.published and table.is_published:
         caption.append(f"Dagger: of the paper, {table.layout.published.origin}.")
     text = latex_text(" ".join([*caption, *table.notes]))
     lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{text}}}"]
@@ -78,7 +78,8 @@ def comma_separated(table: Table) -> str:
     writer.writerow(CSV_COLUMNS)
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            published = ["", ""] if cell.published is None else [cell.published, table.layout.published.source]
+            source = table.layout.published.source if table.layout.published else ""
+            published = ["", ""] if cell.published is None else [cell.published, source]
             place = (table.layout.name, table.size, row.title, column.title, " ".join(map(str, cell.seeds)))
             ours = _csv_percents(cell.ours or (math.nan,) * 3)
             for comparison in cell.comparisons or (None,):
@@ -116,7 +117,7 @@ def _notes(table: Table) -> Iterable[str]:
             f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
             "differ, and not the methods."
         )
-    if table.is_published:
+    if table.layout.published and table.is_published:
         yield f"paper: {table.layout.published.origin}."
     yield from table.notes
 

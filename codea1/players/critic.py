@@ -58,11 +58,11 @@ class Critic:
         critic = self._config.critic
         estimates = []
         for batches in mini_batches:
-            masks = [batch.response_mask_BT for batch in batches]
+            masks = [np.asarray(batch.response_mask_BT) for batch in batches]
             placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
             values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
             pairs = [
-                gae(batch.rewards_BT, values_BT, mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
+                gae(np.asarray(batch.rewards_BT), values_BT, mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
                 for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
             ]
             advantages, returns = zip(*pairs, strict=True)

@@ -108,7 +108,7 @@ class PlayerFunctions:
         return [abstract_batch(shape, self.mesh, old=old, ref=ref, share_prompts=share) for shape in self.row_shapes]
 
     @cached_property
-    def score(self) -> dict[tuple[int, int], Function]:
+    def score(self) -> dict[tuple[int, ...], Function]:
         """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
         if self._config.old_log_probs != "trainer" and not has_reference(self._config):
             return {}

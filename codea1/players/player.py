@@ -78,18 +78,18 @@ class Player:
         self.state: TrainState | None = None
         if self.learns:
             self.state = self._placed(init_state(params, functions.optimizer, functions.shardings), functions.resting)
-        self._frozen: Params | None = None if self.learns else params
-        self._reference: Params | None = params if self.learns and has_reference(self._config) else None
+        self._frozen: Params = {} if self.learns else params
+        self._reference: Params = params if self.learns and has_reference(self._config) else {}
 
     @property
     def params(self) -> Params:
         """The weights that it answers with."""
-        return self.state.params if self.learns else self._frozen
+        return self.state.params if self.state is not None else self._frozen
 
     @property
     def states(self) -> dict[str, TrainState]:
         """All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen one none."""
-        states = {self.name: self._placed(self.state, self.functions.shardings)} if self.learns else {}
+        states = {self.name: self._placed(self.state, self.functions.shardings)} if self.state is not None else {}
         return states | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
 
     @property
@@ -106,7 +106,7 @@ class Player:
         if self.learns:
             self.state = None
         if self._critic:
-            self._critic.state = None
+            del self._critic.state
 
     def restore(self, states: Mapping[str, TrainState]) -> None:
         """Takes up the states of this player among `states`."""
@@ -241,6 +241,7 @@ class Player:
         ]
         jax.block_until_ready(scored)
         started = time.monotonic()
+        assert self.state is not None
         state, reports = self._placed(self.state, self.functions.shardings), []
         for batches in scored:
             state, report = self.functions.update(state, batches, rate)
@@ -266,6 +267,7 @@ class Player:
         """Returns the mini-batches with the critic's advantages, once the critic has learned from them."""
         if self._config.kl_in_reward:
             mini_batches = [[self._with_kl_in_reward(batch) for batch in batches] for batches in mini_batches]
+        assert self._critic is not None
         estimates = self._critic.estimate(mini_batches)
         metrics = self._critic.learn(mini_batches, estimates, step)
         pairs = [list(zip(*each, strict=True)) for each in zip(mini_batches, estimates, strict=True)]
@@ -277,7 +279,7 @@ class Player:
     def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
         """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
         placed = to_mesh(batch, self._mesh)
-        own, reference = (to_host(self._score(params, placed)) for params in (self.state.params, self._reference))
+        own, reference = (to_host(self._score(params, placed)) for params in (self.params, self._reference))
         penalty = np.where(batch.response_mask_BT, self._config.kl_coefficient * (own - reference), 0.0)
         return dataclasses.replace(batch, rewards_BT=(batch.rewards_BT - penalty).astype(np.float32))
 
@@ -287,7 +289,7 @@ class Player:
         if self._config.old_log_probs == "trainer" and is_first:
             old = to_mesh(np.full(batch.tokens_BT.shape, np.nan, np.float32), self._mesh)
         elif self._config.old_log_probs == "trainer":
-            old = self._score(self.state.params, batch)
+            old = self._score(self.params, batch)
         if kl_in_loss(self._config):
             reference = self._score(self._reference, batch)
         return dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=reference)
@@ -312,7 +314,8 @@ def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
             )
 
 
-_OVER_MINI_BATCHES = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}  # others are averaged
+# The others are averaged.
+_OVER_MINI_BATCHES: dict[str, Callable] = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}
 
 
 def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:

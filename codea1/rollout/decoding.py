@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache, PageTable
 from codea1.models.qwen2 import Params
 from codea1.rollout.sampling import sample_keys, sample_tokens
+from codea1.sharding import Array
 
 GUESSED_CHUNKS = 4  # times as long is a chunk whose steps guess, or it would have few of them
 NGRAM = 3  # tokens by which the place is found whose next tokens are guessed
@@ -40,13 +40,13 @@ class DecodingConfig:
 class Rows:
     """What is in the slots, [B] each. A slot's next query is `token` at `position`: first a prompt's last token."""
 
-    token: np.ndarray  # int32
-    position: np.ndarray  # int32
-    drawn: np.ndarray  # int32, tokens of the response so far
-    limit: np.ndarray  # int32, the response ends when it has this many
-    question_hash: np.ndarray  # uint32, `stable_hash` of the question id
-    sample_index: np.ndarray  # int32
-    live: np.ndarray  # bool; the others draw nothing
+    token: Array  # int32
+    position: Array  # int32
+    drawn: Array  # int32, tokens of the response so far
+    limit: Array  # int32, the response ends when it has this many
+    question_hash: Array  # uint32, `stable_hash` of the question id
+    sample_index: Array  # int32
+    live: Array  # bool; the others draw nothing
 
 
 @jax.tree_util.register_dataclass
@@ -54,11 +54,11 @@ class Rows:
 class Chunk:
     """What the slots drew in one chunk."""
 
-    tokens: jax.Array  # int32 [B, C], pad_id where nothing was drawn
-    log_probs: jax.Array  # float32 [B, C], 0 where nothing was drawn
-    drawn: jax.Array  # int32 [B], tokens of the response including these
-    stopped: jax.Array  # bool [B], whether the last token drawn is a stop id
-    steps: jax.Array  # int32, decode steps of the chunk
+    tokens: Array  # int32 [B, C], pad_id where nothing was drawn
+    log_probs: Array  # float32 [B, C], 0 where nothing was drawn
+    drawn: Array  # int32 [B], tokens of the response including these
+    stopped: Array  # bool [B], whether the last token drawn is a stop id
+    steps: Array  # int32, decode steps of the chunk
 
 
 def prefill(

@@ -103,6 +103,7 @@ class Engine:
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
         self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id)
+        self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
         self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes)
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
@@ -153,13 +154,12 @@ class Engine:
                 self._check(request)
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
-        if top_p is not None:
-            if not 0 < top_p <= 1:
-                raise ValueError(f"top_p is {top_p}, it must lie above 0 and not exceed 1")
-            top_p = np.float32(top_p)
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"top_p is {top_p}, it must lie above 0 and not exceed 1")
         key_data = np.asarray(jax.random.key_data(sampling.stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
-        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), top_p), queue)
+        limit = None if top_p is None else np.float32(top_p)
+        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), limit), queue)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]

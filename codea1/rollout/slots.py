@@ -29,7 +29,10 @@ class Slots:
         self._tokens_BR = np.zeros((size, max_response_length), np.int32)
         self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
         self.rows = Rows(
-            *(np.zeros(size, np.int32) for _ in range(4)),
+            token=np.zeros(size, np.int32),
+            position=np.zeros(size, np.int32),
+            drawn=np.zeros(size, np.int32),
+            limit=np.zeros(size, np.int32),
             question_hash=np.zeros(size, np.uint32),
             sample_index=np.zeros(size, np.int32),
             live=np.zeros(size, bool),
@@ -114,7 +117,9 @@ class Slots:
         """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence]."""
         known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page), np.int32)
         for slot in np.flatnonzero(self.rows.live).tolist():
-            prompt, drawn = self._samples[slot].request.prompt_ids, self.rows.drawn[slot]
+            sample, drawn = self._samples[slot], self.rows.drawn[slot]
+            assert sample is not None
+            prompt = sample.request.prompt_ids
             known_BS[slot, : len(prompt)] = prompt
             known_BS[slot, len(prompt) : len(prompt) + drawn] = self._tokens_BR[slot, :drawn]
         return known_BS
@@ -135,6 +140,7 @@ class Slots:
         samples = []
         for slot in finished.tolist():
             pending, length = self._samples[slot], int(rows.drawn[slot])
+            assert pending is not None
             samples.append(
                 Sample(
                     question_id=pending.request.question_id,
@@ -162,7 +168,7 @@ class Slots:
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
 
     def _live_WS(self) -> np.ndarray:
-        return self.rows.live.reshape(len(self._shards), -1)
+        return np.asarray(self.rows.live).reshape(len(self._shards), -1)
 
     def _put(self, shard: int, slot: int, group: Group, pages: list[int], num_shared: int) -> None:
         sample, rows = group.waiting.popleft(), self.rows
@@ -211,12 +217,16 @@ class Slots:
         size = len(self.rows.live) // len(self._shards)
         slots = [slot for slot in range(index * size, (index + 1) * size) if self.rows.live[slot]]
         last = max(slots, key=lambda slot: self._started_B[slot])
-        self._groups[last].waiting.appendleft(self._samples[last])
+        group, sample = self._groups[last], self._samples[last]
+        assert group is not None
+        assert sample is not None
+        group.waiting.appendleft(sample)
         self._leave(last)
         self._shards[index].is_short = True
 
     def _leave(self, slot: int) -> None:
         shard, group = self._shards[self._shard_of(slot)], self._groups[slot]
+        assert group is not None
         shard.give_back(self._pages_BM[slot, self._num_shared_B[slot] : self._num_pages_B[slot]].tolist())
         self.rows.live[slot] = False
         group.num_running -= 1

@@ -128,7 +128,7 @@ def most_improved(folder: RunFolder) -> str:
         for row in samples.read(step):
             if row.get("player") == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
                 paid.setdefault(row["question_id"], {}).setdefault(step, []).append(part)
-    means = {question: [mean(parts) for parts in steps.values()] for question, steps in paid.items()}
+    means = {question: [sum(parts) / len(parts) for parts in steps.values()] for question, steps in paid.items()}
     if not means:
         raise BadInput(f"{folder.path} has no samples of suites that were paid for exposing programs: give --question.")
     return max(means, key=lambda question: means[question][-1] - means[question][0])
@@ -144,7 +144,8 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
       BadInput: the run has no samples, or none of the question, or none in that step; or a file is damaged.
     """
     samples = Samples(folder)
-    met, asked = {}, set()
+    met: dict[int, list[dict[str, Any]]] = {}
+    asked: set[str] = set()
     for number in samples.steps():
         rows = [row for row in samples.read(number) if "question_id" in row]
         asked.update(row["question_id"] for row in rows)
@@ -365,7 +366,7 @@ def _thoughts(row: Row, indent: int) -> Iterator[Text]:
 
 
 def _verdict(verdict: str | None) -> Text:
-    return _text(f"{verdict or 'not run on it':13}  ", _COLORS.get(verdict, "dim"))
+    return _text(f"{verdict or 'not run on it':13}  ", _COLORS.get(verdict or "", "dim"))
 
 
 def _mark(item: Row) -> Text:

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
@@ -186,7 +186,7 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
 
     It must be called before any device is used; see `codea1.runtime.hosts.join`.
     """
-    shared = {"allow_override": True}  # one process may import several commands, and runs one of them
+    shared: dict[str, Any] = {"allow_override": True}  # one process may import several commands, and runs one of them
     address = flags.DEFINE_string("coordinator_address", None, "host 0's address and a free port, host:port", **shared)
     count = flags.DEFINE_integer("num_processes", None, "hosts of the run", lower_bound=1, **shared)
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)

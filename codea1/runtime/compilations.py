@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ class Function:
 
     kind: str  # what it does
     name: str  # with its static sizes
-    jitted: Callable[..., Any]
+    jitted: Any  # what jax.jit returns
     arguments: tuple[Any, ...]  # shapes with dtypes, and shardings where they matter
     static: tuple[Any, ...] = ()  # values of the static arguments, which come first
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Hosts:
 
     def of_main(self, function: Callable[[], T]) -> T:
         """Returns what `function` returns on the main host, which alone calls it. Its BadInput ends all hosts."""
-        result = None
+        result: Any = None
         with self.agreed():
             if self.is_main:
                 result = function()
@@ -82,7 +82,7 @@ class Hosts:
         first = next((index for index, sentence in enumerate(sentences) if sentence is not None), None)
         if first is None:
             return
-        if self.count == 1:
+        if caught and self.count == 1:
             raise caught
         if not self.is_main:
             raise AgreedBadInput("") from None
@@ -109,8 +109,8 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
       BadInput: JAX is not given, and cannot find, the addresses of the hosts.
       HostsLate: JAX knows them, and cannot reach them.
     """
-    given = [coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS"), num_processes, process_id]
-    is_asked_for = any(value is not None for value in given)
+    address = coordinator_address or os.environ.get("JAX_COORDINATOR_ADDRESS")
+    is_asked_for = any(value is not None for value in (address, num_processes, process_id))
     if num_processes == 1 or not (is_asked_for or _may_have_other_hosts()):
         return Hosts()
     import jax
@@ -121,8 +121,8 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
     late.daemon = True
     late.start()
     try:
-        if given[0] is not None and not re.fullmatch(r".+:\d+", given[0]):
-            raise ValueError(f"{given[0]} is not an address and a port, host:port")
+        if address is not None and not re.fullmatch(r".+:\d+", address):
+            raise ValueError(f"{address} is not an address and a port, host:port")
         timeout = WAIT_SECONDS + 60  # then JAX would abort the process
         jax.distributed.initialize(coordinator_address, num_processes, process_id, initialization_timeout=timeout)
     except jax.errors.JaxRuntimeError as error:  # of its service and client, which have all they need

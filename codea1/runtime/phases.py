@@ -106,7 +106,7 @@ class Watchdog:
             self._dumped = True
             what = " > ".join(each.name for each in activities)
             self._say(f"has made no progress for {self._still:.0f} s in: {what}. All its threads:")
-            faulthandler.dump_traceback(sys.__stderr__)
+            faulthandler.dump_traceback(sys.__stderr__ or 2)
         if self._restart_after and self._still >= limit + self._restart_after:
             self._say(f"ends, to be started again (exit code {RESTART_EXIT_CODE})")
             os._exit(RESTART_EXIT_CODE)

@@ -79,7 +79,7 @@ class StopRequest:
 
 
 def _end(code: int, sentence: str) -> None:
-    if sys.__stdout__.isatty():
+    if sys.__stdout__ and sys.__stdout__.isatty():
         print("\x1b[?25h", end="", flush=True)  # shows the cursor, which a live display hides
     _say(sentence)
     os._exit(code)

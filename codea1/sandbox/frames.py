@@ -44,7 +44,7 @@ class ProtocolViolation(Exception):
 
 
 class Frame(NamedTuple):
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple's method of this name has no use here
     kind: bytes
     payload: bytes
 

@@ -187,10 +187,12 @@ def _digest(config: Mapping[str, Any]) -> str:
 
 
 def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
-    evaluations = {name: read_evaluation(folder, name) for name in ("before", "after")}
-    for name, found in evaluations.items():
-        if found is None:
+    evaluations = {}
+    for name in ("before", "after"):
+        evaluation = read_evaluation(folder, name)
+        if evaluation is None:
             raise BadInput(f"run {folder.path} has no evaluation {name} training.")
+        evaluations[name] = evaluation
     rows = read_metrics(folder.metrics)
     curves = {name: [None if row.get(name) is None else round(row[name], 4) for row in rows] for name in CURVES}
     values = {

@@ -65,5 +65,7 @@ def world_facts(world: World) -> WorldFacts:
 
 def _arguments(test: str) -> tuple:
     """Returns the arguments of a golden test, `assert f([1, 2]) == 3`."""
-    call = ast.parse(test).body[0].test.left
-    return tuple(ast.literal_eval(argument) for argument in call.args)
+    match ast.parse(test).body:
+        case [ast.Assert(test=ast.Compare(left=ast.Call(args=arguments)))]:
+            return tuple(ast.literal_eval(argument) for argument in arguments)
+    raise ValueError(f"not a golden test: {test}")

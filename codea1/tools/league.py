@@ -60,7 +60,9 @@ def main(*runs: str) -> None:
         folders: dict[epath.Path, RunFolder] = {}
         steps: dict[epath.Path, list[str]] = {}
         for run in runs:
-            name, step = re.fullmatch(r"(.*?)(?:@(last|best|\d+))?", run).groups()
+            found = re.fullmatch(r"(.*?)(?:@(last|best|\d+))?", run, re.DOTALL)
+            assert found is not None
+            name, step = found.groups()
             folder = RunFolder.existing(name)
             folders[folder.path] = folder
             steps.setdefault(folder.path, []).extend([step] if step else STEPS.value)

@@ -91,7 +91,11 @@ def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
     ]
     verdicts: list[CaseVerdict | Future[Grading]] = []
     for case, test, answer in zip(cases, tests, answers, strict=True):
-        wrong = (Verdict.INVALID, test.reason) if answer is None else _why_not_right(test, answer.result()[0])
+        if isinstance(test, Rejected):
+            verdicts.append(CaseVerdict(case.name, Verdict.INVALID, test.reason))
+            continue
+        assert answer is not None
+        wrong = _why_not_right(test, answer.result()[0])
         verdicts.append(CaseVerdict(case.name, *wrong) if wrong else grader.grade(case.candidate, [test]))
     for case, verdict in zip(cases, verdicts, strict=True):
         if isinstance(verdict, Future):

@@ -75,6 +75,7 @@ def guarded(
             return
 
         def open_locked() -> RunFolder:
+            assert workdir is not None
             folder = RunFolder.open(workdir, config.to_dict())
             stack.enter_context(locked(folder))
             return folder

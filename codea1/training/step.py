@@ -206,7 +206,7 @@ class Step:
                 graded[id][m] = self._shares.add(id, grade)
                 others, hidden = _other_programs(record, rules)
                 if len(graded[id]) == num_asked[id] and (others or hidden):
-                    in_order = [graded[id][m] for m in sorted(graded[id])]
+                    in_order = [future for _, future in sorted(graded[id].items()) if future]
                     self._takers.append(partial(_take_others, record))
                     grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
                     self._shares.add(id, grade)
@@ -214,6 +214,7 @@ class Step:
     def _answers(self, role: str, requests: Sequence[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
         """Yields all samples of a role as they finish, those of its past player after the others."""
         player, past, of_past = self._players[role], self.past.get(role), self._of_past.get(role, set())
+        who: list[tuple[int | None, Params | None, list[Request]]]
         who = [(None, None, [each for each in requests if each.question_id not in of_past])]
         if past:
             who += [(past.checkpoint, past.params, [each for each in requests if each.question_id in of_past])]
@@ -242,11 +243,15 @@ class Step:
                 else:
                     solution.assign_rewards(self._rules.reward, peers)
         with self._hosts.agreed():
-            reasons = [each.lost or LOST if each.reward.masked == INFRA else "" for each in self._batch.solutions]
+            reasons = [
+                each.lost or LOST if each.reward and each.reward.masked == INFRA else ""
+                for each in self._batch.solutions
+            ]
             require_judged(reasons, f"programs of step {self.number}")
         digest = hashlib.blake2b()
-        for record in (*self._batch.solutions, *self._batch.suites):
-            digest.update(f"{record.sample.text} {record.reward.total} ".encode("utf-8", "surrogatepass"))
+        records: list[SolutionRecord | SuiteRecord] = [*self._batch.solutions, *self._batch.suites]
+        for record in records:
+            digest.update(f"{record.sample.text} {record.total} ".encode("utf-8", "surrogatepass"))
         self._hosts.require_same(f"samples or rewards of step {self.number}", digest.digest())
 
     def update_book(self) -> None:
@@ -326,7 +331,7 @@ def _grade_suites(
         ]
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
-    tests = [[item.test for item in items if item.runs] for items in marked]
+    tests = [[test for item in items if (test := item.test)] for items in marked]
     verdicts = _by_suite(tests, (yield grader.grade(question.module(solution.program.source), list(chain(*tests)))))
     return [GradedSuite(*suite) for suite in zip(parsed, marked, verdicts, strict=True)]
 
@@ -364,8 +369,10 @@ def _grade_on_others(
     grading runs the tests of all suites on a program: one that spends its CPU time before the last has NOT_RUN there.
     """
     marked = [suite.marked for suites in (yield from every(graded)) for suite in suites]
-    for_others = [[item.stated for item in rules.reward.for_others(items)] for items in marked]
-    for_hidden = [[item.test for item in items[: rules.num_tests] if item.is_right] for items in marked]
+    for_others = [[test for item in rules.reward.for_others(items) if (test := item.stated)] for items in marked]
+    for_hidden = [
+        [test for item in items[: rules.num_tests] if item.is_right and (test := item.test)] for items in marked
+    ]
     programs = [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
     gradings = yield from every([grader.grade(program, list(chain(*suites))) for program, suites in programs])
     ran = [_by_suite(suites, grading) for (_, suites), grading in zip(programs, gradings, strict=True)]
@@ -396,15 +403,17 @@ def _assign_advantages(
     """
     records = [(index, record) for index, group in enumerate(groups) for record in group]
     for _, record in records:
-        if not record.masked:
-            record.shaped_reward = player.shaped_reward(record.reward.total, len(record.sample.token_ids))
+        if record.total is not None:
+            record.shaped_reward = player.shaped_reward(record.total, len(record.sample.token_ids))
     masked = (math.nan,) * (len(weights) + 1)
     advantages = player.advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
         [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
         [
-            masked if each.masked else (*each.reward.terms, each.shaped_reward - each.reward.total)
+            (*each.reward.terms, each.shaped_reward - each.reward.total)
+            if each.reward and each.reward.total is not None and each.shaped_reward is not None
+            else masked
             for _, each in records
         ],
         (*weights, 1.0),
@@ -427,7 +436,7 @@ def train_samples(round_: Round, player: Player) -> list[TrainSample]:
             record.sample.token_ids,
             record.sample.log_probs,
             record.advantage,
-            record.shaped_reward,
+            record.shaped_reward or 0.0,
         )
         for record in records
         if _trains(record, player)

@@ -223,7 +223,8 @@ class Trainer:
         metrics |= self._sandbox_metrics(seconds)
         for name, player in self._policies.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
-        tokens = sum(len(each.sample.token_ids) for each in (*step.round.solutions, *step.round.suites))
+        samples = [each.sample for each in step.round.solutions] + [each.sample for each in step.round.suites]
+        tokens = sum(len(sample.token_ids) for sample in samples)
         metrics["perf/tokens"] = float(tokens)
         metrics["perf/tokens_per_second"] = tokens / seconds["round"]
         metrics["perf/cpu_seconds"] = time.process_time() - self._cpu_seconds
@@ -244,6 +245,7 @@ class Trainer:
     def _finish_step(self) -> None:
         """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
         step, row = self._position.step, self._position.row
+        assert row is not None
         if step == self._config.steps or step % self._config.validation.every == 0:
             row = row | self._validate(step)
         with doing("storage"):

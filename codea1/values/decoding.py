@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from datetime import datetime, time
 from fractions import Fraction
+from typing import Any
 
 from codea1.values.encoding import (
     MAX_BYTES,
@@ -23,7 +24,7 @@ from codea1.values.encoding import (
 )
 
 
-def decode_exact(data: bytes, *, hashed: bool = True, reordered: bool = False) -> object:
+def decode_exact(data: bytes, *, hashed: bool = True, reordered: bool = False) -> Any:
     """Returns the value `encode_exact` encoded, types and all. Raises ValueError for what is not such an encoding.
 
     An encoding has no order of a set's members, and CPython's depends on how the set was made. Sets are made by adding

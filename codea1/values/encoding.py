@@ -7,11 +7,12 @@ import contextlib
 import struct
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import groupby, pairwise
+from typing import Any
 
 MAX_BYTES = 16 << 20  # of one encoded value
 MAX_DEPTH = 64  # of nested containers
@@ -68,10 +69,10 @@ _AS_BASE: dict[type, Callable] = {
     deque: lambda v: deque(deque.__iter__(v), deque.maxlen.__get__(v)),
 }
 _AS_DICT = (OrderedDict, Counter)
-_DICT_KEYS = type({}.keys())
+_DICT_KEYS: type = type({}.keys())
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> object:
     """Returns `value`, of a type no encoder knows, as the plain data it equals. Raises NotPlainData."""
     kind = type(value)
     if kind in _AS_DICT:
@@ -135,7 +136,7 @@ class Encoder:
             writer = self.writers[type(value)]
         return writer(self, value, depth)
 
-    def items(self, tag: bytes, values: Iterable[object], depth: int) -> bytes:
+    def items(self, tag: bytes, values: Sequence[object], depth: int) -> bytes:
         parts = self.encode_all(values, depth)
         return tag + length_prefix(len(parts)) + b"".join(parts)
 
@@ -212,7 +213,7 @@ PACKED = {float: (b"x", "d"), int: (b"w", "q")}  # tag and struct code; both tak
 
 
 class ExactEncoder(Encoder):
-    def items(self, tag: bytes, values: list | tuple, depth: int) -> bytes:
+    def items(self, tag: bytes, values: Sequence[object], depth: int) -> bytes:
         """Packs long runs of floats and of ints within 64 bits, of which large answers mostly consist."""
         kinds = set(map(type, values)) if len(values) >= _MIN_RUN else set()
         if kinds.isdisjoint(PACKED):

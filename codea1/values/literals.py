@@ -10,7 +10,7 @@ import ast
 import math
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Decimal
 from fractions import Fraction
 
@@ -110,7 +110,12 @@ _CALLS: dict[str, tuple[Callable, int, Callable[[tuple], bool]]] = {
     "fractions.Fraction": (Fraction, 2, _integer),
 }
 _CONSTANTS = {f"math.{name}": getattr(math, name) for name in ("inf", "nan", "pi", "e", "tau")}
-_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Invert: operator.invert}
+_UNARY: dict[type, Callable] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+}
 _BINARY = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -166,7 +171,7 @@ class _Reader:
         self.charge(_CONTAINER_WEIGHT)
         return values
 
-    def iterable(self, node: ast.expr) -> object:
+    def iterable(self, node: ast.expr) -> Collection:
         value = self.value(node)
         if not isinstance(value, _ITERABLES):
             raise NotLiteral("* over something that is not a container")
@@ -199,7 +204,7 @@ class _Reader:
         return result
 
     def call(self, name: str, arguments: tuple) -> object:
-        function, most, accepts = _CALLS.get(name, (None, 0, None))
+        function, most, accepts = _CALLS.get(name, (None, 0, _scalar))
         if function is None or len(arguments) > most or not accepts(arguments):
             raise NotLiteral("a call that is not a plain constructor")
         for argument in arguments:

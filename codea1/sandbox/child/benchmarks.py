@@ -12,6 +12,7 @@ import time
 from _blake2 import blake2b  # hashlib would bring OpenSSL into every child
 from collections.abc import Callable, Sequence
 from types import CodeType, CoroutineType, FrameType, GeneratorType
+from typing import Any
 
 from codea1.sandbox import frames
 from codea1.sandbox.child.candidate import describe, new_module, run_program, seed_randomness
@@ -56,7 +57,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
             return
 
 
-def value_digest(value: object) -> bytes:
+def value_digest(value: Any) -> bytes:
     """Returns 16 bytes, the same for equal values of equal types; NO_DIGEST for what is not of builtin types."""
     try:
         return blake2b(frames.marshal_piece(value), digest_size=16).digest()
@@ -64,9 +65,10 @@ def value_digest(value: object) -> bytes:
         return NO_DIGEST
 
 
-def _answers(function: object, rows: Sequence[Sequence]) -> tuple[list, bytes, BaseException | None]:
+def _answers(function: Callable, rows: Sequence[Sequence]) -> tuple[list, bytes, BaseException | None]:
     """Returns the values of the first of these inputs, their digests, and what the next one raised."""
-    values, payload = [], []
+    values: list = []
+    payload: list[bytes] = []
     began = mark = time.process_time()
     for arguments in rows:
         try:
@@ -93,7 +95,7 @@ def _describe_doubtful(fd: int, first: int, values: Sequence, as_set: bool) -> b
     return False
 
 
-def _description(value: object, as_set: bool) -> tuple[str, bytes, bytes]:
+def _description(value: Any, as_set: bool) -> tuple[str, bytes, bytes]:
     """Returns (type, canonical digest, exact encoding); with `as_set` the digest is that of the set of the members.
 
     Each is empty where the value, which may raise when it is looked at, has none.

@@ -9,6 +9,7 @@ Standard library only: this runs inside the sandbox.
 import random
 import sys
 from types import ModuleType
+from typing import Any
 
 from codea1.sandbox import frames
 from codea1.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
@@ -103,7 +104,7 @@ class _Answers:
         except (NotPlainData, ValueError) as error:
             return frames.OPAQUE, describe(error)
 
-    def encoded(self, value: object) -> tuple[bytes, bytes]:
+    def encoded(self, value: Any) -> tuple[bytes, bytes]:
         try:
             return frames.VALUE, self.encode(value)
         except TooLarge as error:

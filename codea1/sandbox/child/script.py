@@ -67,6 +67,7 @@ class Large(Inert):
         if self._compared is None or self._compared[0] is not other:
             is_equal = (
                 type(other) is self._type
+                and isinstance(other, list | tuple)
                 and len(other) == self._length
                 and all(self._piece_equals(other, start) for start in range(0, self._length, frames.PIECE_ITEMS))
             )
@@ -160,7 +161,7 @@ class Candidate:
             except OSError:
                 self.lost = CandidateLost("ended")
             except frames.ProtocolViolation:
-                self.broken()
+                self.lost = self.broken()
         raise self.lost
 
 

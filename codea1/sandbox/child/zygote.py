@@ -21,6 +21,7 @@ import sys
 # What `signal` and `socket` are made of, without their enums: those are memory to every fork.
 from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import codea1
@@ -138,7 +139,9 @@ def _warm_up() -> None:
         ours, theirs = socketpair()
         ours.sendall(program + b"".join(frames.pack_call(i, "f", arguments) for i in range(8)))
         ours.shutdown(SHUT_WR)
-        candidate.serve(theirs.fileno(), frames.read(theirs.fileno()))
+        first = frames.read(theirs.fileno())
+        assert first is not None
+        candidate.serve(theirs.fileno(), first)
         ours.close()
         theirs.close()
     del sys.modules[candidate.MODULE_NAME]
@@ -160,15 +163,15 @@ class _Zygote:
         # Programs do not see this package: the demo's questions and their answers are part of it.
         package = os.path.dirname(os.path.realpath(codea1.__file__))
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
-        readable, scratches = files.library_paths(), []
+        readable = files.library_paths()
+        scratches: Sequence[str | None] = [None]  # by slot, or one for all
         if isolation.namespaces:
-            self.processes = namespaces.ChildProcesses()
-            scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch)
+            self.fork = namespaces.ChildProcesses().fork
+            scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch) or scratches
         else:
-            self.processes = os
+            self.fork = os.fork
             readable = files.without(package, readable)
-        # By slot, or one for all.
-        self.file_access = [files.FileAccess(isolation, readable, scratch) for scratch in scratches or [None]]
+        self.file_access = [files.FileAccess(isolation, readable, scratch) for scratch in scratches]
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is confined
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
@@ -192,7 +195,7 @@ class _Zygote:
                     self.reap()
                 elif fd == self.control.fileno():
                     is_asked = self.take_request()
-                else:
+                elif self.supervisor:
                     self.supervisor.answer(self.children, self.threads)
         for child in self.children.values():
             os.kill(child.pid, SIGKILL)
@@ -218,7 +221,7 @@ class _Zygote:
         if self.free_slots:
             self.notes[self.free_slots[-1]] = 0
             with contextlib.suppress(OSError):
-                pid = self.processes.fork()
+                pid = self.fork()
         if pid == 0:
             self.run_child(self.free_slots[-1], fds, cpu_seconds, memory_bytes)
         for fd in fds:

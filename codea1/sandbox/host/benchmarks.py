@@ -91,6 +91,7 @@ class JudgedRun:
             task.count("timeouts")
         if detail in children:
             name, child = children[detail]
+            assert child.ended is not None
             task.accept_end(child.ended)
             detail = f"{name} {child.ended}"
         return ScriptRun(verdict, detail[: frames.MAX_WORDS], conversation.cpu_seconds())

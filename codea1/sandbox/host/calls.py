@@ -96,6 +96,7 @@ class CallRun:
             stop = yield from self._take_answers(task, conversation)
             yield from conversation.end()
         ended = conversation.child.ended
+        assert ended is not None
         self.spent += ended.cpu_seconds
         used = ended.cpu_seconds - self.mark
         if stop is _Stop.CLOSED and used >= self._limit():

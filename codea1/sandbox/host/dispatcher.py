@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
@@ -56,7 +57,7 @@ class Task:
     def __init__(self, run: Run, dispatcher: "Dispatcher") -> None:
         self.run, self.dispatcher = run, dispatcher
         self.future: Future = Future()
-        self.steps: Waiting[Any] | None = None  # of the attempt under way
+        self.steps: Waiting[Any]  # of the attempt under way, from the first on
         self.attempts = 0
         self.kills = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead
@@ -187,10 +188,11 @@ class Dispatcher:
                     wait = self._advance_due()
                     for zygote in self._zygotes.values():
                         if zygote.unsent:  # requests for which there was no room
-                            self.watch(zygote.control, lambda zygote=zygote: self._receive(zygote), for_room=True)
+                            self.watch(zygote.control, partial(self._receive, zygote), for_room=True)
                     events = self._selector.select(wait)
                     self._tick(wait)
                     for key, _ in events:
+                        assert isinstance(key.fileobj, socket.socket)
                         if key.fileobj.fileno() >= 0:  # closed by an earlier event of this batch
                             key.data()
                 except Exception:  # a bug: what was running runs again, for it may never come up again
@@ -273,7 +275,7 @@ class Dispatcher:
             self._lose(zygote)
             return
         task = self._owners.get(child) if child else None
-        if task is None:
+        if child is None or task is None:
             return
         if child.ended:
             del self._owners[child]

@@ -80,7 +80,7 @@ class Grader:
     def __init__(self, pool: SandboxPool) -> None:
         self._pool = pool
         self._memo = Memo(pool.limits.memo_bytes)
-        self._taken: dict[str, float] = Counter()
+        self._taken: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
@@ -112,12 +112,12 @@ class Grader:
 
     def take_stats(self) -> dict[str, float]:
         """Counts since they were last taken: the pool's events, and questions asked and answered from memory."""
-        now: dict[str, float] = Counter(self._pool.counters())
+        now = dict(self._pool.counters())
         for kind in ("answer", "grading", "check"):
             now[f"{kind}_hits"], now[f"{kind}_misses"] = self._memo.hits[kind], self._memo.misses[kind]
         with self._lock:
             taken, self._taken = self._taken, now
-        return {name: count - taken[name] for name, count in now.items()}
+        return {name: count - taken.get(name, 0) for name, count in now.items()}
 
     def _graded(self, program: str, tests: Sequence[CallTest], known: Sequence[bytes]) -> Awaiting[Grading]:
         keys = [(test.call.entry_point, test.call.arguments) for test in tests]

@@ -5,7 +5,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Memo:
         self.misses: Counter[str] = Counter()
         self.bytes = 0
         self._max_bytes = max_bytes
-        self._results: OrderedDict[bytes, tuple[object, int]] = OrderedDict()
+        self._results: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
         self._under_way: dict[bytes, Future] = {}
         self._lock = threading.RLock()
 
@@ -54,7 +54,7 @@ class Memo:
         future.add_done_callback(keep)
         return future, True
 
-    def get(self, key: bytes) -> object | None:
+    def get(self, key: bytes) -> Any:
         """Returns what was put under a key, None where that is forgotten."""
         with self._lock:
             if key not in self._results:

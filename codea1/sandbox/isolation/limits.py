@@ -158,7 +158,7 @@ class Supervisor:
         # Sending a thread no signal tells whether it is one of the process's.
         process = next((pid for pid in children if libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
         threads = None if process is None else known.setdefault(process, Threads())
-        if threads is not None:
+        if process is not None and threads is not None:
             threads.questions += 1
             if threads.questions > MAX_QUESTIONS:
                 os.kill(process, SIGKILL)

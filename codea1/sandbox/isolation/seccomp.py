@@ -59,7 +59,11 @@ Numbers = tuple[int | None, int | None]  # of a system call on x86_64 and on aar
 
 def _table(text: str) -> Mapping[str, Numbers]:
     rows = [call.split() for call in re.sub("#.*", "", text).split(",")]
-    return {name: tuple(None if number == "-" else int(number) for number in numbers) for name, *numbers in rows}
+    return {name: (_number(on_x86_64), _number(on_aarch64)) for name, on_x86_64, on_aarch64 in rows}
+
+
+def _number(text: str) -> int | None:
+    return None if text == "-" else int(text)
 
 
 # The system calls that the sandbox knows. One that is in no table is denied to everyone.
@@ -221,7 +225,7 @@ class Filter:
 
         None, and the filter is not applied, where the kernel has no such listeners or a container's is in the way.
         """
-        if tuple(map(int, re.match(r"(\d+)\.(\d+)", os.uname().release).groups())) < _FIRST_WITH_CONTINUE:
+        if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _FIRST_WITH_CONTINUE:
             return None
         # Where the kernel can (Linux 5.19), a thread that waits for an answer cannot be interrupted and ask again.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):

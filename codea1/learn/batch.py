@@ -232,14 +232,16 @@ def _rows(
     """Returns the groups of each row; see `micro_batches`."""
     if not share_prompts:
         return [[group] for group in groups]
-    longest, pieces = shapes[-1].length, []
+    longest = shapes[-1].length
+    pieces: list[list[TrainSample]] = []
     for group in groups:
         pieces.append([])
         for sample in group:
             if pieces[-1] and _group_length([*pieces[-1], sample]) > longest:
                 pieces.append([])
             pieces[-1].append(sample)
-    rows, left = [], []
+    rows: list[list[list[TrainSample]]] = []
+    left: list[int] = []
     for piece in sorted(pieces, key=_group_length, reverse=True):
         length = _group_length(piece)
         row = next((row for row, free in enumerate(left) if free >= length), len(rows))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
-from codea1.sharding import on_each_device
+from codea1.sharding import Array, on_each_device
 
 QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
 RAGGED_POSITIONS, RAGGED_QUERIES, RAGGED_BYTES = 512, 32, 64 << 20  # of keys, of queries and of memory in the kernel
@@ -28,9 +28,9 @@ class Packing:
     Grouper, Liu et al., 2025).
     """
 
-    positions_BT: jax.Array  # int32, of each token in its own sequence
-    prompts_BT: jax.Array  # int32, which prompt of its row; -1 where nothing lies
-    responses_BT: jax.Array  # int32, which response of its prompt, from 1; 0 in the prompt
+    positions_BT: Array  # int32, of each token in its own sequence
+    prompts_BT: Array  # int32, which prompt of its row; -1 where nothing lies
+    responses_BT: Array  # int32, which response of its prompt, from 1; 0 in the prompt
 
     def sees(self, queries: slice = slice(None), keys: slice = slice(None)) -> jax.Array:
         """Returns whether each query belongs to what each key belongs to, bool [B, T, S]; the order is not compared."""

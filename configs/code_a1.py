@@ -23,24 +23,24 @@ a roofline for mean lengths of 250 and 350 tokens, of which a measured step will
 (docs/pods_compiled.md):
 
   size  slice    learn  rollout  step, s
-  0.5b  v5e-8      34%      59%       39
-  1.5b  v5e-16     53%      81%       52
-  1.5b  v5e-64     37%      67%       14
-  1.5b  v5p-32      9%      32%       19
-  1.5b  v5p-64      7%      31%        9
-  1.5b  v6e-16     29%      60%       17
-  1.5b  v6e-64     20%      53%        4
+  0.5b  v5e-8      42%      59%       32
+  1.5b  v5e-16     60%      81%       39
+  1.5b  v5e-64     46%      67%       12
+  1.5b  v5p-32      9%      32%       13
+  1.5b  v5p-64      7%      31%        8
+  1.5b  v6e-16     27%      60%       14
+  1.5b  v6e-64     18%      53%        4
   3b    v5e-16     78%      86%      100
-  3b    v5e-64     39%      71%       26
-  3b    v5p-32     16%      39%       35
-  3b    v5p-64     12%      36%       17
-  3b    v6e-16     40%      70%       29
-  3b    v6e-64     21%      56%        8
-  7b    v5e-64     65%      77%       55
-  7b    v5p-32     28%      49%       73
-  7b    v5p-64     18%      41%       37
-  7b    v6e-16     80%      80%       66
-  7b    v6e-64     34%      66%       18
+  3b    v5e-64     51%      71%       21
+  3b    v5p-32     14%      39%       22
+  3b    v5p-64     13%      36%       13
+  3b    v6e-16     45%      70%       22
+  3b    v6e-64     26%      56%        6
+  7b    v5e-64     76%      77%       37
+  7b    v5p-32     30%      49%       45
+  7b    v5p-64     21%      41%       22
+  7b    v6e-16     91%      80%       43
+  7b    v6e-64     43%      66%       12
 """
 
 from typing import NamedTuple
@@ -58,6 +58,7 @@ class Fit(NamedTuple):
     tensor: int  # ways in which heads, MLP and vocabulary are cut; rows are cut over the other chips
     slots: int  # sequences that decode at once, per way in which rows are cut
     cache_gib: int  # of each chip for the pages of their keys and values
+    share_prompts: bool = True  # in the update, whose masks take about 2 GiB
 
 
 FITS = {
@@ -68,7 +69,7 @@ FITS = {
     ("1.5b", "v6e-64"): Fit(1, 256, 12),
     ("1.5b", "v5p-32"): Fit(1, 256, 24),
     ("1.5b", "v5p-64"): Fit(1, 256, 24),
-    ("3b", "v5e-16"): Fit(2, 128, 4),
+    ("3b", "v5e-16"): Fit(2, 128, 4, share_prompts=False),
     ("3b", "v5e-64"): Fit(2, 128, 6),
     ("3b", "v6e-16"): Fit(2, 256, 12),
     ("3b", "v6e-64"): Fit(2, 256, 12),
@@ -107,9 +108,12 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.shape = f"qwen2.5-coder-{arg.size}"
         player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
         player.micro_batch_size = data_parallel  # one of the longest rows on each
-        player.share_prompts = True
+        player.share_prompts = fit.share_prompts
     c.code.prompt_lengths = (512, 1024)
     c.test.prompt_lengths = (1024, 2048)
+    if not fit.share_prompts:
+        c.code.row_lengths = (640, 1024, 2048)
+        c.test.row_lengths = (1024, 1280, 1536, 3072)
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that

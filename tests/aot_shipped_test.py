@@ -116,7 +116,8 @@ def test_the_papers_runs_keep_the_papers_settings():
         assert config.game == paper.game
         for player in ("code", "test"):
             changed = {key for key in paper[player] if config[player][key] != paper[player][key]}
-            assert changed <= {"model", "shape", "micro_batch_size", "prompt_lengths", "share_prompts"}
+            layout = {"micro_batch_size", "prompt_lengths", "row_lengths", "share_prompts"}
+            assert changed <= {"model", "shape", *layout}
 
 
 def test_a_size_on_a_slice_that_is_not_shipped_is_refused_with_those_that_are():

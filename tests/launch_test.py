@@ -588,6 +588,60 @@ def test_start_applies_the_manifest_to_the_named_cluster(machine):
     assert applied == yaml.safe_load(machine.launch("gke.sh", "render", *words).stdout)
 
 
+# As srun: the command for each of two tasks, one after the other, and the code that is asked for. As python and
+# scontrol: a line of what it was given.
+TASKS = """#!/bin/bash
+case ${0##*/} in
+  srun)
+    printf '%s\n' "srun $1 cpus=$SRUN_CPUS_PER_TASK" >>"$CALLS"
+    for SLURM_PROCID in 0 1; do SLURM_NTASKS=2 "${@:2}"; done
+    exit "$SRUN_CODE"
+    ;;
+  *) printf '%s %s\n' "${0##*/}" "$(printf '<%s>' "$@")" >>"$CALLS" ;;
+esac
+"""
+
+
+def run_job(folder: Path, command: list, **environment: str) -> tuple[int, list[str]]:
+    """Runs a command where srun, scontrol and python are played; returns its code and what they were given."""
+    bin_folder, calls = folder / "bin", folder / "calls"
+    bin_folder.mkdir()
+    for name in ("srun", "scontrol", "python"):
+        (bin_folder / name).write_text(TASKS)
+        (bin_folder / name).chmod(0o755)
+    environment |= {"PATH": f"{bin_folder}:{os.environ['PATH']}", "CALLS": str(calls)}
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, timeout=100, capture_output=True)
+    return done.returncode, calls.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("code", "restarts", "is_queued_again"), [(0, "0", False), (1, "0", False), (75, "19", True), (75, "20", False)]
+)
+def test_slurm_job_trains_in_every_task_and_queues_itself_again(tmp_path, code, restarts, is_queued_again):
+    odd = '--config.x=it\'s "$HOME": {a}'
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": restarts, "SLURM_CPUS_PER_TASK": "3", "SRUN_CODE": str(code)}
+    ended, calls = run_job(tmp_path, [LAUNCH / "slurm.sh", *WHAT, odd], **slurm)
+    task = f"python <-m><codea1.train><--num_processes=2><{WHAT[0]}><{WHAT[1]}><{odd}>"
+    again = ["scontrol <requeue><7>"] if is_queued_again else []
+    assert calls == ["srun --kill-on-bad-exit=0 cpus=3", task, task, *again]
+    assert ended == code
+
+
+def test_skypilot_installs_as_the_tpu_vm_does_and_trains(tmp_path):
+    task = yaml.safe_load((LAUNCH / "skypilot.yaml").read_text())
+    assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [75]}
+    install = shlex.split(task["setup"])
+    assert install == ["bash", "launch/host.sh", "install", "3.11"]
+    assert (ROOT / install[1]).exists()
+    (tmp_path / "codea1-venv").mkdir()
+    (tmp_path / "codea1-venv" / "bin").symlink_to(tmp_path / "bin")
+    environment = {"HOME": str(tmp_path), "CONFIG": WHAT[0][9:], "WORKDIR": WHAT[1][10:], "FLAGS": "--a=1 --b=2"}
+    assert set(task["envs"]) | {"HOME"} == set(environment)
+    ended, calls = run_job(tmp_path, ["bash", "-c", task["run"]], **environment)
+    assert calls == [f"python <-m><codea1.train><{WHAT[0]}><{WHAT[1]}><--a=1><--b=2>"]
+    assert ended == 0
+
+
 def test_shellcheck():
     shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not shellcheck:

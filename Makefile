@@ -48,6 +48,7 @@ lint: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/shellcheck --external-sources launch/*.sh
+	$(VENV)/bin/hadolint launch/Dockerfile
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -3,12 +3,14 @@
 import itertools
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -640,6 +642,23 @@ def test_skypilot_installs_as_the_tpu_vm_does_and_trains(tmp_path):
     ended, calls = run_job(tmp_path, ["bash", "-c", task["run"]], **environment)
     assert calls == [f"python <-m><codea1.train><{WHAT[0]}><{WHAT[1]}><--a=1><--b=2>"]
     assert ended == 0
+
+
+def test_containers_are_built_by_arguments_and_extras_that_exist(machine):
+    dockerfile = (LAUNCH / "Dockerfile").read_text()
+    arguments = set(re.findall(r"^ARG (\w+)=", dockerfile, re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    build, folder = container["build"], ROOT / ".devcontainer"
+    assert (folder / build["dockerfile"]).samefile(LAUNCH / "Dockerfile")
+    assert (folder / build["context"]).samefile(ROOT)
+    assert set(build["args"]) <= arguments
+    assert build["args"]["EXTRAS"] in extras
+    assert re.search(r"^ARG EXTRAS=(\w+)$", dockerfile, re.MULTILINE)[1] in extras
+    # The image's editable install is of the folder that the checkout is mounted over.
+    assert f"WORKDIR {container['workspaceFolder']}\n" in dockerfile
+    built = machine.launch("gke.sh", "image", *WHERE, *CLUSTER, "--dry_run").stdout
+    assert set(re.findall(r"--build-arg=(\w+)", built)) <= arguments
 
 
 def test_shellcheck():

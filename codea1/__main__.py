@@ -29,6 +29,7 @@ COMMANDS = {
     "tools.reproduce": "the paper's tables",
     "tools.sandbox": "what isolates programs here, and grading by hand",
     "tools.study": "a declared study",
+    "tools.sweep": "config values against each other",
 }
 
 

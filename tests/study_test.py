@@ -129,7 +129,8 @@ def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_pa
     assert {"--run=W/ours_r16_3_test", "--player=test", f"--output={model}"} < set(export.arguments)
     assert {f"--config.test.model={model}", "--config.frozen=test"} < set(run.arguments)
     assert study.recipe("late")["opponent"] == study.recipe("ours")
-    assert study.opponents == {"ours"}
+    assert study.left_over("ours") == ("samples", "tensorboard")
+    assert "checkpoints" in study.left_over("late")
 
 
 def test_the_better_half_goes_on(study: Study):
@@ -184,12 +185,8 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     measured(tmp_path / "run", 0.5, mul=0.4)
     (tmp_path / "run" / "checkpoints").mkdir()
     path = str(tmp_path / "results.gz")
-    Results(path).keep(run, {}, str(tmp_path / "run"))
+    Results(path).keep(run, {}, str(tmp_path / "run"), study.left_over("ours"))
     assert not (tmp_path / "run" / "checkpoints").exists()
-    measured(tmp_path / "opponent", 0.5, 0.4)
-    (tmp_path / "opponent" / "checkpoints").mkdir()
-    Results(str(tmp_path / "others.gz")).keep(run, {}, str(tmp_path / "opponent"), is_opponent=True)
-    assert (tmp_path / "opponent" / "checkpoints").exists()
     kept = Results(path)
     other = replace(run, seed=1)
     assert run in kept

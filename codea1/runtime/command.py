@@ -9,7 +9,7 @@ import pkgutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,7 +48,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
         sys.exit(0)
     try:
-        rest = _parse_flags()
+        rest = _parse_flags(flags.FLAGS, sys.argv)[1:]
         if argument and not rest:
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
@@ -124,9 +124,9 @@ def _own_flags() -> Iterator[str]:
             yield flags.FLAGS.module_help(module)
 
 
-def _parse_flags() -> list[str]:
+def _parse_flags(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
     try:
-        return flags.FLAGS(_with_config_files(sys.argv))[1:]
+        return values(_with_config_files(arguments))
     except BadInput:
         raise
     except Exception as error:  # a config file is Python, and may raise anything
@@ -143,7 +143,7 @@ def _shipped_configs() -> dict[str, str]:
     return {each.stem: str(each) for folder in CONFIGS for each in sorted(folder.glob("*.py")) if each.stem[0] != "_"}
 
 
-def _with_config_files(arguments: list[str]) -> list[str]:
+def _with_config_files(arguments: Sequence[str]) -> list[str]:
     """Returns the command line with the files of shipped configs in the place of their names."""
     files = _shipped_configs()
     found = []
@@ -165,11 +165,30 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
     Raises (the returned function):
       BadInput: --config is missing, names no file, or holds a field that cannot be.
     """
+    return _define_config(validate, flags.FLAGS, None)
+
+
+def read_config(validate: Callable[[ConfigDict], None], arguments: Sequence[str]) -> ConfigDict:
+    """Returns the config of a command that is given these arguments, --config and --config.FIELD.
+
+    Raises:
+      BadInput: as that command does.
+    """
+    words, values = ["", *arguments], flags.FlagValues()
+    read = _define_config(validate, values, words)
+    _parse_flags(values, words)
+    return read()
+
+
+def _define_config(
+    validate: Callable[[ConfigDict], None], values: flags.FlagValues, words: list[str] | None
+) -> Callable[[], ConfigDict]:
+    """Defines --config as `define_config` does, for a command line of these words; of this process where it is None."""
     help = "config file, or the name of a shipped one, with its argument after a colon"
-    holder = config_flags.DEFINE_config_file("config", help_string=help)
+    holder = config_flags.DEFINE_config_file("config", help_string=help, flag_values=values, sys_argv=words)
 
     def read() -> ConfigDict:
-        given = flags.FLAGS["config"]
+        given = values["config"]
         path = config_flags.get_config_filename(given).partition(":")[0] if given.present else ""
         if not path:
             raise BadInput("--config is missing; the demo's is --config=tiny.")
@@ -192,6 +211,13 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     index = flags.DEFINE_integer("process_id", None, "which of them this is, from 0", lower_bound=0, **shared)
 
     return lambda: hosts.join(address.value, count.value, index.value)
+
+
+def config_arguments() -> list[str]:
+    """Returns --config and each --config.FIELD that this command was given, for another command."""
+    given = flags.FLAGS["config"]
+    overrides = config_flags.get_override_values(given)
+    return [f"--config={config_flags.get_config_filename(given)}", *(f"--config.{k}={v}" for k, v in overrides.items())]
 
 
 def config_name() -> str:

@@ -34,6 +34,8 @@ from codea1.paper.experiments import Job
 from codea1.runtime.errors import BadInput
 
 _SECONDS = {"warm start": 300.0, "train": 240.0}  # on two idle cores, for the first plan
+_LEFT_OVER = ("samples", "tensorboard", "checkpoints")  # folders of a run whose row is kept
+_VALIDATION = {"data.test.split": "validation", "data.test.limit": 96}
 SPLITS = ("validation", "test")
 Pair = tuple[str, str]
 
@@ -44,7 +46,7 @@ class Arm:
 
     name: str
     title: str
-    method: str = "code_a1"
+    method: str = "code_a1"  # "": the config's
     steps: int = 0  # 0: the study's
     fields: Mapping[str, Any] = field(default_factory=dict)
     opponent: str = ""  # arm of two players whose Test LLM, as its run ended, is this arm's from the start, frozen
@@ -75,19 +77,21 @@ class Run:
 
     @property
     def name(self) -> str:
-        return f"{self.arm}_{self.world}_{self.seed}_{self.split}"
+        return "_".join(filter(None, (self.arm, self.world, str(self.seed), self.split)))
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a file declares."""
+    """What a file declares, or a sweep's command line, whose config says the world, the steps and the method itself."""
 
     title: str
-    config: str
-    steps: int
+    config: str  # file, with its argument after a colon
+    steps: int  # 0: the config's
     arms: Mapping[str, Arm]
     stages: tuple[Stage, ...]
-    start: Mapping[str, Any]  # config fields of the warm starts
+    start: Mapping[str, Any] | None  # config fields of the warm starts; None: policies are given
+    validation: Mapping[str, Any] = field(default_factory=_VALIDATION.copy)  # of runs on the validation split
+    keeps_runs: bool = False  # with their samples and checkpoints
 
     def runs(self, stage: Stage, arms: Sequence[str], seeds: Sequence[int]) -> list[Run]:
         """Returns the runs of some arms and seeds of a stage, those of one seed together."""
@@ -114,12 +118,14 @@ class Study:
         recipe = {"config": self.config, "method": own.method, "steps": own.steps or self.steps}
         if own.opponent:
             recipe["opponent"] = self.recipe(own.opponent)
-        return {**recipe, "fields": dict(own.fields), "start": dict(self.start)}
+        return {**recipe, "fields": dict(own.fields), "start": None if self.start is None else dict(self.start)}
 
-    @property
-    def opponents(self) -> set[str]:
-        """The arms whose runs are to keep their last checkpoint."""
-        return {arm.opponent for arm in self.arms.values() if arm.opponent}
+    def left_over(self, arm: str) -> tuple[str, ...]:
+        """Returns the folders that nothing needs of an arm's run once its row is kept; an opponent has checkpoints."""
+        if self.keeps_runs:
+            return ()
+        opponents = {each.opponent for each in self.arms.values()}
+        return tuple(name for name in _LEFT_OVER if name != "checkpoints" or arm not in opponents)
 
     def jobs(self, runs: Sequence[Run], workdir: str) -> list[Job]:
         """Returns the jobs of runs, each after its warm start, which runs of one world and seed share.
@@ -129,24 +135,33 @@ class Study:
         jobs: dict[str, Job] = {}
         for run in runs:
             arm = self.arms[run.arm]
-            start = f"start_{run.world}_{run.seed}"
-            given = f"--config={self.config}:world={run.world},seed={run.seed}"
-            words = ["-m", "codea1.sft", given, f"--workdir={workdir}/{start}", *_flags(self.start)]
-            jobs.setdefault(start, Job(start, "warm start", tuple(words), seconds=_SECONDS["warm start"]))
-            given += f",sft={workdir}/{start},steps={arm.steps or self.steps},method={arm.method}"
+            own: dict[str, Any] = {"world": run.world, "seed": run.seed}
+            needs = []
+            if self.start is not None:
+                start = "_".join(filter(None, ("start", run.world, str(run.seed))))
+                words = ["-m", "codea1.sft", self._config(own), f"--workdir={workdir}/{start}", *_flags(self.start)]
+                jobs.setdefault(start, Job(start, "warm start", tuple(words), seconds=_SECONDS["warm start"]))
+                own["sft"] = f"{workdir}/{start}"
+                needs = [start]
+            given = self._config(own | {"steps": arm.steps or self.steps or "", "method": arm.method})
             words = ["-m", "codea1.train", given, f"--workdir={workdir}/{run.name}", *_flags(arm.fields)]
             if run.split == "validation":  # the test split is not looked at
-                words += ["--config.data.test.split=validation", "--config.data.test.limit=96"]
-            needs = [start]
+                words += _flags(self.validation)
             if arm.opponent:
                 trained = replace(run, arm=arm.opponent).name
-                model, needs = f"{workdir}/{trained}/test_model", [start, f"{trained}_export"]
+                model, needs = f"{workdir}/{trained}/test_model", [*needs, f"{trained}_export"]
                 export = ("-m", "codea1.export", f"--run={workdir}/{trained}", "--player=test", f"--output={model}")
                 jobs |= {job.name: job for job in self.jobs([replace(run, arm=arm.opponent)], workdir)}
-                jobs[needs[1]] = Job(needs[1], "export", (*export, "--dtype=float32"), (trained,), seconds=20.0)
+                jobs[needs[-1]] = Job(needs[-1], "export", (*export, "--dtype=float32"), (trained,), seconds=20.0)
                 words += [f"--config.test.model={model}", "--config.frozen=test"]
             jobs[run.name] = Job(run.name, "train", tuple(words), tuple(needs), run.arm, _SECONDS["train"])
         return list(jobs.values())
+
+    def _config(self, arguments: Mapping[str, Any]) -> str:
+        """Returns the flag of the config, with what the study says of its arguments."""
+        path, _, own = self.config.partition(":")
+        given = [own, *(f"{name}={value}" for name, value in arguments.items() if value != "")]
+        return f"--config={path}:{','.join(filter(None, given))}"
 
 
 def _flags(fields: Mapping[str, Any]) -> list[str]:

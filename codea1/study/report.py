@@ -35,20 +35,24 @@ _STEPS = re.compile(r", \d+ steps")  # in titles: all that a figure shows have a
 PLAYERS = ("Code LLM", "Test LLM")  # as the audit calls them
 
 
-def write(study: Study, results: Results, output: str) -> None:
-    """Writes report.md, and for a stage of several worlds NAME.png, to the folder `output`."""
+def write(study: Study, results: Results, output: str) -> str:
+    """Writes report.md, and for a stage of several worlds NAME.png, to the folder `output`; returns the report."""
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [f"# {study.title}", worlds_table()]
+    parts = [f"# {study.title}"]
+    if any(world for stage in study.stages for world in stage.worlds):
+        parts.append(worlds_table())
     for stage in study.stages:
         parts.append(f"## {stage.name}: the {stage.split} split, {len(stage.seeds)} seeds")
         if len(stage.worlds) > 1 and (picture := draw(study, stage, results)):
             write_atomically(folder / f"{stage.name}.png", picture)
             parts.append(f"![gain by world]({stage.name}.png)")
         for world in stage.worlds:
-            parts.append(f"### World {world}")
+            parts += [f"### World {world}"] if world else []
             parts += _stage_parts(study, stage, world, results)
-    write_atomically(folder / "report.md", "\n\n".join(parts) + "\n")
+    report = "\n\n".join(parts) + "\n"
+    write_atomically(folder / "report.md", report)
+    return report
 
 
 def worlds_table() -> str:
@@ -73,7 +77,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     if rows:
         yield markdown_table(heads, rows)
     if left and not stage.rungs:
-        yield f"{left} runs of this world are not done."
+        yield f"{left} of these runs are not done."
     for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
         compared = {pair: _compared(done, pair, results) for pair in pairs}
         found = {pair: each for pair, each in compared.items() if each is not None}

@@ -4,6 +4,7 @@ import copy
 import gzip
 import hashlib
 import json
+import math
 import re
 import shutil
 import threading
@@ -102,8 +103,8 @@ class Results:
     def scores(self, runs: Sequence[Run], metric: str, moment: str = "after") -> np.ndarray:
         """Returns a metric of runs that are alike but for their seeds, as [seeds, compositions, factors].
 
-        Questions of one composition differ in their constants alone and are no independent draws: their mean is one
-        value. NaN where no question of a composition has a value.
+        Procedural questions of one composition differ in their constants alone and are no independent draws: their mean
+        is one value. NaN where no question of a composition has a value. Any other question is a composition.
 
         Raises BadInput: the runs were not measured on the same questions, or their configs differ.
         """
@@ -116,12 +117,14 @@ class Results:
                 raise BadInput(f"{self._path}: {runs[0].name} and its other seeds were {what}.")
         values = np.array([getattr(row, moment)[metric] for row in rows], np.float64)
         values = values if values.ndim == 3 else values[..., None]
-        compositions = [re.sub(r"\d+", "", id) for id in rows[0].question_ids]
+        compositions = [
+            re.sub(r"\d+", "", id) if id.startswith(("int/", "list/")) else id for id in rows[0].question_ids
+        ]
         members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
             return np.stack([np.nanmean(values[:, questions], axis=1) for questions in members], axis=1)
 
-    def complete(self, study: Study, workdir: str, at_once: int, hours: float) -> bool:
+    def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
 
         Stage by stage and rung by rung. After so many hours what runs saves and ends, which is well; it goes on from
@@ -144,8 +147,7 @@ class Results:
                 def keep(job: Job, left: dict[str, Run] = left) -> None:
                     if job.name in left:
                         arm = left[job.name].arm
-                        is_opponent = arm in study.opponents
-                        self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", is_opponent)
+                        self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", study.left_over(arm))
 
                 for name in left:  # done or not: its row is lost, and without it the next rung has no score
                     (Path(workdir) / "done" / f"{name}.json").unlink(missing_ok=True)
@@ -160,8 +162,8 @@ class Results:
                     return True
         return True
 
-    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str, is_opponent: bool = False) -> None:
-        """Adds the row of a run that ended, and removes its samples, and its checkpoints unless it is an opponent.
+    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
+        """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
         Thread-safe.
 
@@ -172,7 +174,7 @@ class Results:
             self._rows[run] = result
             lines = [json.dumps(asdict(each)) for each in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
-        for name in ("samples", "tensorboard", *(() if is_opponent else ("checkpoints",))):
+        for name in left_over:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
 

@@ -9,7 +9,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-REPOSITORY = os.environ.get("CODEA1_REPOSITORY", "https://github.com/codea1/codea1")  # of links to source files
+NAMED = "https://github.com/codea1/codea1"  # in the README and the quickstart
+REPOSITORY = os.environ.get("CODEA1_REPOSITORY", NAMED)  # of links to source files
+COLAB = ("https://github.com", "https://colab.research.google.com/github")  # opens notebooks of a repository
 COPIED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 API = (
     *("codea1.game.methods", "codea1.game.rewards", "codea1.game.mistake_book", "codea1.game.asserts"),
@@ -17,6 +19,7 @@ API = (
     *("codea1.rollout.engine", "codea1.rollout.scheduler", "codea1.models.kv_cache", "codea1.models.qwen2"),
     *("codea1.sandbox.host.pool", "codea1.sandbox.host.grading", "codea1.evaluation.statistics"),
 )
+_BADGE = re.compile(r"\[!\[(.*?)\]\(https:.*?\)\]")
 _LINK = re.compile(r"(?<=\]\()([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 
 
@@ -36,7 +39,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links to files that are no pages to the repository, and to those that became pages, there."""
+    """Leads links to files that are no pages to the repository, and to those that became pages, there.
+
+    Badges become text: a page loads nothing from elsewhere.
+    """
+    markdown = _BADGE.sub(r"[\1]", markdown).replace(NAMED.replace(*COLAB), REPOSITORY.replace(*COLAB))
     place = ROOT / COPIED.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
     def lead(link: re.Match) -> str:

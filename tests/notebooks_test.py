@@ -1,0 +1,47 @@
+"""Notebooks as they are committed, with the outputs of a run, and the one that trains."""
+
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.conftest import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_reads_without_being_run(path):
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
+    assert path.stat().st_size < 500_000
+
+
+def test_the_quickstart_trains_tells_and_exports(tmp_path, monkeypatch):
+    given = {"CODEA1_STEPS": "2", "CODEA1_SFT_STEPS": "20", "CODEA1_QUESTIONS": "8", "CODEA1_FOLDER": str(tmp_path)}
+    for name, value in (given | {"PYTHONPATH": str(ROOT)}).items():
+        monkeypatch.setenv(name, value)
+    notebook = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(ROOT)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "asked in steps" in printed
+    assert "qwen2, 4 layers of width 128" in printed
+    assert (tmp_path / "exported" / "code" / "model.safetensors").exists()
+
+
+def test_the_repository_has_one_address():
+    hooks = (ROOT / "docs" / "site_hooks.py").read_text()
+    (address,) = re.findall(r'NAMED = "(.*?)"', hooks)
+    notebook = (ROOT / "notebooks" / "quickstart.ipynb").read_text().replace('\\"', '"')
+    assert f'"CODEA1_REPOSITORY", "{address}"' in notebook
+    colab = address.replace("https://github.com", "https://colab.research.google.com/github")
+    assert f"({colab}/blob/main/notebooks/quickstart.ipynb)" in (ROOT / "README.md").read_text()

@@ -137,7 +137,7 @@ class Results:
             if row.recipe != declared:
                 raise BadInput(
                     f"{self._path}: {run.name} was made as {row.recipe}, and the study declares {declared}: give "
-                    "the arm another name, or remove the file."
+                    "the arm or a sweep's workdir another name, or remove the file."
                 )
         deadline = time.monotonic() + 3600 * hours
         for stage in study.stages:

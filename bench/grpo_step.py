@@ -4,6 +4,7 @@
   python bench/grpo_step.py --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 google-tunix==0.1.7
   python bench/grpo_step.py --scaling                          # the update over length, vocabulary, micro-batch
+  python bench/grpo_step.py --sharing                          # the update with and without shared prompts
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. The step:
 8 prompts of 64 tokens x 8 samples of 128 tokens, a reward from the text, one optimizer step with a KL term against a
@@ -47,6 +48,7 @@ SHAPE = Qwen2Config(
     num_kv_heads=MODEL["kv_heads"],
     head_dim=MODEL["head_dim"],
 )
+SHARED = ((64, 128, 8), (256, 128, 8), (48, 24, 8), (48, 24, 4))  # tokens of prompt and response, samples of each
 SCALING = {"length": (96, 192, 384), "vocabulary": (2048, 8192, 32768), "micro-batches": (1, 2, 4, 8)}
 
 
@@ -209,13 +211,42 @@ def scaling() -> None:
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 
+def sharing() -> None:
+    """Prints the CPU seconds of an update of eight groups with and without `share_prompts`, in turn."""
+    generator = np.random.default_rng(0)
+    print("prompt  response  samples  alone, s  shared, s  ratio")
+    for prompt, response, count in SHARED:
+        group = prompt - 1 + count * (response + 1)
+        samples = [
+            TrainSample(ids, generator.integers(3, 2048, response).tolist(), [-7.0] * response, generator.normal())
+            for ids in generator.integers(3, 2048, (8, prompt)).tolist()
+            for _ in range(count)
+        ]
+        spent = {}
+        for share in (False, True):
+            c = config("sampler", 16, response)
+            c.code.max_prompt_length, c.code.share_prompts, c.code.row_lengths = prompt, share, (group,) * share
+            spent[player(c)] = []
+        for step in range(1, 6):
+            for code, seconds in spent.items():
+                started = time.process_time()
+                code.learn(samples, step)
+                jax.block_until_ready(code.state)
+                seconds.append(time.process_time() - started)
+        alone, shared = (float(np.median(seconds[1:])) for seconds in spent.values())
+        print(f"{prompt:6}  {response:8}  {count:7}  {alone:8.2f}  {shared:9.2f}  {alone / shared:5.2f}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="python with TRL and tunix")
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--sharing", action="store_true")
     options = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} at the start")
     if options.scaling:
         scaling()
+    elif options.sharing:
+        sharing()
     else:
         compare(options.peers)

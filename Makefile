@@ -1,4 +1,5 @@
-# `make train` and `make test` need nothing but Python 3.11: each makes .venv and installs what it uses.
+# `make train` and `make test` need nothing but Python 3.11: each makes .venv and installs what it uses, in the versions
+# of requirements.lock.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,14 +13,16 @@ TABLES_STEPS ?= 40
 TABLES_AT_ONCE ?= 2
 STUDY ?= runs/study
 STUDY_FLAGS ?=
+LOCK_FLAGS ?=
 
 # Where libtpu is installed, to compile for TPUs, JAX would look for one.
 export JAX_PLATFORMS ?= cpu
 
 # Huge pages for malloc save about a quarter of the gradient step's CPU time on Linux; the variable is ignored elsewhere.
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
+INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 
-.PHONY: train tables study docs test test-long lint clean
+.PHONY: train tables study docs test test-long lint lock clean
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
@@ -53,18 +56,26 @@ lint: $(VENV)/.$(EXTRAS)
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.base: pyproject.toml setup.py | $(VENV)/bin/python
-	$(VENV)/bin/pip install --quiet -e .
+$(VENV)/.base: pyproject.toml requirements.lock setup.py | $(VENV)/bin/python
+	$(INSTALL) -e .
 	touch $@
 
-$(VENV)/.$(EXTRAS): pyproject.toml setup.py | $(VENV)/bin/python
-	$(VENV)/bin/pip install --quiet -e '.[$(EXTRAS)]'
+$(VENV)/.$(EXTRAS): pyproject.toml requirements.lock setup.py | $(VENV)/bin/python
+	$(INSTALL) -e '.[$(EXTRAS)]'
 	touch $@ $(VENV)/.base
 
 # The site, in build/site; CODEA1_REPOSITORY is where its links to source files lead.
-docs: pyproject.toml | $(VENV)/bin/python
-	$(VENV)/bin/pip install --quiet -e '.[docs]'
+docs: pyproject.toml requirements.lock | $(VENV)/bin/python
+	$(INSTALL) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+# One version of each package for all Pythons. What is locked stays, unless pyproject.toml forbids it or LOCK_FLAGS asks
+# for another: LOCK_FLAGS=--upgrade, or LOCK_FLAGS='--upgrade-package jax'. `parity` states its own versions.
+lock: | $(VENV)/bin/python
+	$(INSTALL) uv
+	$(VENV)/bin/uv pip compile --quiet --universal --fork-strategy fewest --no-annotate --custom-compile-command 'make lock' \
+		--extra dev --extra docs --extra notebooks --extra tpu --extra wandb $(LOCK_FLAGS) \
+		pyproject.toml --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) runs

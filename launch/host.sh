@@ -8,7 +8,6 @@
 #   host.sh stop              tells the run to end, and after two minutes makes it
 set -euo pipefail
 
-uv_version=0.13.8
 seconds_to_end=120
 code=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$HOME/codea1-venv
@@ -17,9 +16,10 @@ mkdir -p "$state"
 
 # Ubuntu 22.04 of the TPU VMs has Python 3.10; uv brings the one that is asked for.
 install() {
-  python3 -m pip install --quiet --user "uv==$uv_version"
+  python3 -m pip install --quiet --user --constraint "$code/requirements.lock" uv
   "$HOME/.local/bin/uv" venv --quiet --allow-existing --python "$1" "$venv"
-  "$HOME/.local/bin/uv" pip install --quiet --python "$venv/bin/python" --editable "${code}[tpu]"
+  "$HOME/.local/bin/uv" pip install --quiet --python "$venv/bin/python" --constraint "$code/requirements.lock" \
+    --editable "${code}[tpu]"
   (cd "$code" && "$venv/bin/python" -m codea1.tools.sandbox)
 }
 

@@ -446,9 +446,9 @@ def test_host_installs_and_heeds_the_doctor(host, doctor):
     host.program(host.python, f'echo "python $*" >>"$HOME/calls"; exit {doctor}')
     assert host.call("install", "3.12").returncode == doctor
     pip, venv, packages, check = (host.folder / "calls").read_text().splitlines()
-    assert pip.startswith("python3 -m pip install --quiet --user uv==")
+    assert pip == f"python3 -m pip install --quiet --user --constraint {ROOT}/requirements.lock uv"
     assert "--python 3.12" in venv
-    assert packages.endswith(f"--editable {ROOT}[tpu]")
+    assert packages.endswith(f"--constraint {ROOT}/requirements.lock --editable {ROOT}[tpu]")
     assert check == "python -m codea1.tools.sandbox"
 
 

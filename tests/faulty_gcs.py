@@ -7,6 +7,7 @@ arrays by itself, does not.
 import asyncio
 import contextlib
 import dataclasses
+import io
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,7 +72,7 @@ class FaultyGCS(gcsfs.core.GCSFileSystem):
         fault.seen += 1
         await asyncio.sleep(fault.delay)
         if fault.short:
-            await super()._call(method, path, *args, **{**kwargs, "data": _half(kwargs["data"])})
+            await super()._call(method, path, *args, **{**kwargs, "data": _half(_body(kwargs))})
         elif fault.served or fault.error is None:
             answer = await super()._call(method, path, *args, **kwargs)
         if fault.error is not None:
@@ -102,10 +103,16 @@ def _take_place(classes: dict[str, type]) -> None:
 
 def _name(path: str, args: tuple, kwargs: dict[str, Any]) -> str:
     """The object that a request is about, or the beginning of the names that it lists."""
-    body = kwargs.get("data")
+    body = _body(kwargs)
     if isinstance(body, bytes) and kwargs.get("uploadType") == "multipart":
         return _NAME_IN_BODY.search(body)[1].decode()
     return unquote(kwargs.get("name") or kwargs.get("prefix") or (args[-1] if args else path))
+
+
+def _body(kwargs: dict[str, Any]) -> Any:
+    """What is uploaded; gcsfs of 2025 hands it over as a stream."""
+    body = kwargs.get("data")
+    return body.getvalue() if isinstance(body, io.BytesIO) else body
 
 
 def _half(body: bytes) -> bytes:

@@ -48,7 +48,7 @@ SHAPE = Qwen2Config(
     num_kv_heads=MODEL["kv_heads"],
     head_dim=MODEL["head_dim"],
 )
-SHARED = ((64, 128, 8), (256, 128, 8), (48, 24, 8), (48, 24, 4))  # tokens of prompt and response, samples of each
+SHARED = ((64, 128, 8), (256, 128, 8), (48, 24, 8))  # tokens of prompt and response, samples of each
 SCALING = {"length": (96, 192, 384), "vocabulary": (2048, 8192, 32768), "micro-batches": (1, 2, 4, 8)}
 
 

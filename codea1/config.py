@@ -60,7 +60,8 @@ def player(max_prompt_length: int) -> ConfigDict:
 
     c.mini_batches = 2  # optimizer steps per training step
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
-    c.row_lengths = ()  # tokens: further row lengths of micro-batches, for shorter sequences; each is compiled for
+    c.row_lengths = ()  # tokens: further row lengths of micro-batches; each is compiled for. Longer than a sequence
+    # with share_prompts alone
     # A row of a micro-batch holds prompts once, each with all its responses; mini-batches then hold whole groups.
     c.share_prompts = False
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
@@ -460,6 +461,10 @@ def validate(config: ConfigDict) -> None:
     for name in method.policies:
         count, cut = trained_sequences(config, name), config[name].mini_batches
         check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
+        if config[name].share_prompts:
+            of_question = {"code": 1, "test": config.game.trained_solutions}
+            count = config.questions_per_step * sum(of_question[role] for role in method.roles_of(name))
+            check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} prompts of a training step")
 
 
 def trained_sequences(config: ConfigDict, policy: str) -> int:

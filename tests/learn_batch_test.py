@@ -149,7 +149,7 @@ def test_shared_rows_hold_every_sequence_once(drawn: list, lengths: set[int]):
         assert RowShape(*batch.tokens_BT.shape) in shapes
         packing = batch.packing
         for row, (tokens, mask) in enumerate(zip(batch.tokens_BT, batch.response_mask_BT, strict=True)):
-            own = np.tril(packing.sees()[row]) & (packing.prompts_BT[row] >= 0)
+            own = np.array(packing.visible()[row])
             for last in np.flatnonzero(mask & ~np.append(mask[1:], False)):
                 # What the last token of a response sees, in order of its places, is the whole sequence.
                 seen = np.flatnonzero(own[last])

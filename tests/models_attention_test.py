@@ -56,12 +56,12 @@ def test_gradients_of_splash_attention_are_those_of_dense_attention():
 
 
 def packed_rows() -> tuple[Packing, list[tuple[int, list[int]]]]:
-    """Two rows of 150 tokens: two prompts, of three responses and one, and padding; a prompt of one long response.
+    """Two rows of 600 tokens, in blocks of 128 for the kernel: some are visible whole, in part, or not at all.
 
     Also where in its row each sequence lies, prompt and response.
     """
-    layout = [[(20, (9, 1, 30)), (5, (60,))], [(64, (86,))]]
-    prompts, responses = np.full((B, 150), -1, np.int32), np.zeros((B, 150), np.int32)
+    layout = [[(300, (9, 1, 130)), (5, (60,))], [(64, (86,))]]
+    prompts, responses = np.full((B, 600), -1, np.int32), np.zeros((B, 600), np.int32)
     sequences = []
     for row, groups in enumerate(layout):
         end = 0
@@ -79,7 +79,7 @@ def packed_rows() -> tuple[Packing, list[tuple[int, list[int]]]]:
 @pytest.mark.parametrize("form", ["cpu", "tpu"])
 def test_packed_sequences_see_what_they_see_alone(form: str):
     packing, sequences = packed_rows()
-    weight = jnp.cos(jnp.arange(150)) * (packing.prompts_BT >= 0)
+    weight = jnp.cos(jnp.arange(600)) * (packing.prompts_BT >= 0)
 
     def packed(q, k, v):
         if form == "tpu":
@@ -97,7 +97,7 @@ def test_packed_sequences_see_what_they_see_alone(form: str):
         found = attention(*x)
         return jnp.sum(jnp.where(weight[..., None, None], weight[..., None, None] * found, 0.0)), found
 
-    x = arrays(150)
+    x = arrays(600)
     ours, expected = (jax.jit(jax.grad(partial(loss, each), (0, 1, 2), has_aux=True))(*x) for each in (packed, alone))
     lies = np.array(packing.prompts_BT >= 0)
     np.testing.assert_allclose(ours[1][lies], expected[1][lies], atol=1e-5)

@@ -194,7 +194,11 @@ def test_rows_of_a_critic_hold_one_sequence():
     config = default_config()
     config.code.share_prompts = True
     validate(config)
-    config.code.advantage = "gae"
+    config.questions_per_step, config.code.mini_batches = 2, 8
+    with pytest.raises(BadInput, match=r"code\.mini_batches is 8; it must divide the 2 prompts"):
+        validate(config)
+    config = default_config()
+    config.code.share_prompts, config.code.advantage = True, "gae"
     with pytest.raises(BadInput, match=r"code\.share_prompts"):
         validate(config)
 

@@ -95,13 +95,15 @@ def _learning(
     """
     section = config[name]
     sequences = config.questions_per_step * trained_per_question(config)[role]
-    samples, in_row = 1, 1.0
+    samples, in_row, visible = 1, 1.0, 1.0
     if section.share_prompts:
         samples = config.game.num_solutions if role == "code" else config.game.num_suites
     group = lengths.prompt + samples * lengths.response
     shape = next((s for s in own.row_shapes if s.length >= group), own.row_shapes[-1])
     if section.share_prompts:
-        in_row = shape.length // group or shape.length / group
+        in_row = shape.length / group
+        pairs = lengths.prompt**2 + samples * ((lengths.prompt + lengths.response) ** 2 - lengths.prompt**2)
+        visible = in_row * pairs / shape.length**2
     batches = section.mini_batches * math.ceil(sequences / samples / in_row / section.mini_batches / shape.rows)
     old = (1 - 1 / section.mini_batches) * (section.old_log_probs == "trainer")  # the first is scored by its update
     scores = old + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
@@ -109,8 +111,8 @@ def _learning(
     is_first = role == METHODS[config.method].roles_of(name)[0]
     optimizer = flops.optimizer(own.model) * section.mini_batches * learners
     return {
-        "log-probs": flops.score(own.model, shape.rows, shape.length, cut) * batches * (scores + learners - 1),
-        "update": flops.update(own.model, shape.rows, shape.length, cut) * batches * learners,
+        "log-probs": flops.score(own.model, shape.rows, shape.length, cut, visible) * batches * (scores + learners - 1),
+        "update": flops.update(own.model, shape.rows, shape.length, cut, visible) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
     }
 

@@ -74,6 +74,8 @@ def row_shapes(
 ) -> tuple[RowShape, ...]:
     """Returns the shapes of micro-batches, shortest first: all hold about `max_rows` rows of `max_length` tokens.
 
+    Those of longer rows hold more, where `multiple` of them are more.
+
     Args:
       lengths: further row lengths; without shared prompts those that are not shorter than `max_length` are left out.
       max_length: tokens in the longest sequence there may be.
@@ -176,7 +178,7 @@ def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample])
 
 
 def repeated_prompts(parts: Sequence[Sequence[TrainSample]], *, share_prompts: bool) -> list[int]:
-    """Returns the tokens of the prompts that the samples of a mini-batch have beyond those that are computed."""
+    """Returns the tokens of each prompt that came before in its mini-batch, where prompts are shared."""
     groups = [group for part in parts for group in _by_prompt(part, share_prompts)]
     return [len(sample.prompt_ids) for group in groups for sample in group[1:]]
 

@@ -32,11 +32,14 @@ class Packing:
     prompts_BT: Array  # int32, which prompt of its row; -1 where nothing lies
     responses_BT: Array  # int32, which response of its prompt, from 1; 0 in the prompt
 
-    def sees(self, queries: slice = slice(None), keys: slice = slice(None)) -> jax.Array:
-        """Returns whether each query belongs to what each key belongs to, bool [B, T, S]; the order is not compared."""
-        same_BTS = self.prompts_BT[:, queries, None] == self.prompts_BT[:, None, keys]
-        responses_B1S = self.responses_BT[:, None, keys]
-        return same_BTS & ((responses_B1S == 0) | (responses_B1S == self.responses_BT[:, queries, None]))
+    def visible(self, queries: slice = slice(None), keys: slice = slice(None)) -> jax.Array:
+        """Returns whether each query sees each key, bool [B, T, S]; where nothing lies, it sees itself alone."""
+        places = jnp.arange(self.prompts_BT.shape[1])
+        query_T1, key_S = places[queries, None], places[keys]
+        prompt_BT1, response_B1S = self.prompts_BT[:, queries, None], self.responses_BT[:, None, keys]
+        same_BTS = (prompt_BT1 >= 0) & (prompt_BT1 == self.prompts_BT[:, None, keys])
+        own_BTS = (response_B1S == 0) | (response_B1S == self.responses_BT[:, queries, None])
+        return (same_BTS & own_BTS & (key_S < query_T1)) | (key_S == query_T1)
 
 
 def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
@@ -82,9 +85,10 @@ def attend_causally(
     blocks = []
     for start in range(0, T, length):  # each meets the tokens up to its own last one, which halves the products
         end = min(start + length, T)
-        visible_BTS = (jnp.arange(end) <= jnp.arange(start, end)[:, None])[None]
-        if packing is not None:
-            visible_BTS &= packing.sees(slice(start, end), slice(end))
+        if packing is None:
+            visible_BTS = (jnp.arange(end) <= jnp.arange(start, end)[:, None])[None]
+        else:
+            visible_BTS = packing.visible(slice(start, end), slice(end))
         blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], visible_BTS))
     return jnp.concatenate(blocks, axis=1)
 
@@ -136,7 +140,7 @@ def _splash_on_one_device(
     if packing is not None:
         extra = ((0, 0), (0, padded - T))
         whole = jax.tree.map(lambda x_1T: jnp.pad(x_1T, extra, constant_values=-1), packing)
-        mask = whole.sees() & jnp.tri(padded, dtype=bool)  # of one head, which stands for all
+        mask = whole.visible()  # of one head, which stands for all
     kernel = splash_attention_kernel.make_splash_mqa_single_device(
         mask, block_sizes=splash_attention_kernel.BlockSizes(**sizes), interpret=interpret
     )

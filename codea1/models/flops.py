@@ -98,10 +98,13 @@ def num_weights(model: Qwen2Config) -> int:
     return model.num_layers * layer_weights(model) + tables * head_weights(model)
 
 
-def layers_flops(model: Qwen2Config, rows: int, length: int) -> float:
-    """Counts operations of all layers forward over rows of so many tokens, under a causal mask."""
+def layers_flops(model: Qwen2Config, rows: int, length: int, visible: float = 1.0) -> float:
+    """Counts operations of all layers forward over rows of so many tokens.
+
+    Under a causal mask, of whose pairs the share `visible` counts.
+    """
     weights = 2 * rows * length * layer_weights(model)
-    return model.num_layers * (weights + attention_flops(model, rows, length))
+    return model.num_layers * (weights + visible * attention_flops(model, rows, length))
 
 
 def attention_flops(model: Qwen2Config, rows: int, length: int) -> float:
@@ -114,22 +117,22 @@ def head_flops(model: Qwen2Config, tokens: int) -> float:
     return 2 * tokens * head_weights(model)
 
 
-def score(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
-    """Counts the log-probs of one micro-batch: one pass forward."""
-    flops = layers_flops(model, rows, length) + head_flops(model, rows * length)
+def score(model: Qwen2Config, rows: int, length: int, cut: Cut, visible: float = 1.0) -> Work:
+    """Counts the log-probs of one micro-batch: one pass forward; `visible` as in `layers_flops`."""
+    flops = layers_flops(model, rows, length, visible) + head_flops(model, rows * length)
     return Work(flops, 0) + _pass(model, rows * length, cut)
 
 
-def update(model: Qwen2Config, rows: int, length: int, cut: Cut) -> Work:
-    """Counts the gradients of one micro-batch.
+def update(model: Qwen2Config, rows: int, length: int, cut: Cut, visible: float = 1.0) -> Work:
+    """Counts the gradients of one micro-batch; `visible` as in `layers_flops`.
 
     Backward is twice forward, and the chunks of logits are computed again for it; so are the layers, but for "none".
     Rematerialising with "dots" is counted as with "full". The backward kernels of attention make seven products of
     all pairs where forward makes two.
     """
     passes = 3 if model.remat == "none" else 4
-    attention = (3.5 - 2) * model.num_layers * attention_flops(model, rows, length)
-    flops = passes * layers_flops(model, rows, length) + attention + 4 * head_flops(model, rows * length)
+    attention = (3.5 - 2) * model.num_layers * visible * attention_flops(model, rows, length)
+    flops = passes * layers_flops(model, rows, length, visible) + attention + 4 * head_flops(model, rows * length)
     gradients = F32 * num_weights(model)
     reduced = Work(0, 2 * gradients, gradients * _others(cut.fsdp) * cut.data)
     return Work(flops, 0) + _pass(model, rows * length, cut) * passes + reduced
@@ -203,7 +206,7 @@ def utilisation(
     Args:
       model: that was updated.
       lengths: tokens of each sequence, prompt and response; padding does not count.
-      repeated: tokens of each prompt among these that was not computed again.
+      repeated: tokens of each prompt among these that need not be computed again.
       seconds: that the update took.
       mesh: it ran on.
     """

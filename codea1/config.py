@@ -60,9 +60,9 @@ def player(max_prompt_length: int) -> ConfigDict:
 
     c.mini_batches = 2  # optimizer steps per training step
     c.micro_batch_size = 8  # longest sequences whose activations are alive at once; does not change the result
-    c.row_lengths = ()  # tokens: further row lengths of micro-batches; each is compiled for. Longer than a sequence
-    # with share_prompts alone
-    # A row of a micro-batch holds prompts once, each with all its responses; mini-batches then hold whole groups.
+    c.row_lengths = ()  # tokens: further row lengths of micro-batches; each is compiled for
+    # A row of a micro-batch holds prompts once, each with all its responses, and may be longer than a sequence;
+    # mini-batches then hold whole groups.
     c.share_prompts = False
     c.old_log_probs = "trainer"  # the ratio's denominator: "trainer" scores the samples again, "sampler" does not
     # "grpo", "gdpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.

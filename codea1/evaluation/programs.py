@@ -48,7 +48,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
             given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
-            if spec.suites:  # read again later: a file that cannot be is told before anything runs
+            if spec.suites:  # reports a bad file before anything runs; it is read again later
                 agreement.given_suites(spec.suites, benchmark.questions, spec.num_tests)
         evaluation = Evaluation(spec, hosts)
 

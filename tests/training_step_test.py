@@ -10,6 +10,7 @@ import pytest
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
+from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import Question
@@ -133,7 +134,8 @@ class RunsHere:
     def grade(self, program: str, tests: Sequence[CallTest]) -> Future:
         self.ran[program] = [test.text for test in tests]
         passed = [answers_equal(encode_exact(value(program, test.call)), test.expected) for test in tests]
-        return done(SimpleNamespace(verdicts=[Verdict.PASS if each else Verdict.FAIL for each in passed]))
+        verdicts = [Verdict.PASS if each else Verdict.FAIL for each in passed]
+        return done(SimpleNamespace(verdicts=verdicts, program_valid=True, lost=""))
 
 
 def value(program: str, call: Call) -> object:
@@ -182,6 +184,51 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         suite.marked, suite.verdicts = graded.marked, graded.verdicts
         suite.on_others, suite.on_hidden = on_others.on_others, on_others.on_hidden
     return solutions[1], grader.ran
+
+
+@pytest.mark.parametrize("too_long", [None, 0, 2])
+def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_does_not_fit(too_long):
+    made = []  # prompts, the Code LLM's and one for each of three solutions
+
+    def prompt_ids(messages: object) -> tuple[int, ...]:
+        made.append(messages)
+        return (len(made),)
+
+    def answers(num: int, *texts: str):
+        def generate(requests, **_):
+            for request in requests:
+                seen.append(len(made))
+                for index in range(request.first_sample, request.first_sample + num):
+                    yield Sample(request.question_id, index, request.prompt_ids, (index,), (0.0,), "stop")
+
+        seen: list[int] = []  # prompts that were made when a request was taken
+        tokenizer = SimpleNamespace(transcript=str, decode=lambda ids: f"```python\n{texts[ids[0]]}\n```")
+        fits = {1, 2, 3, 4} - {too_long is not None and 2 + too_long}
+        player = SimpleNamespace(prompt_ids=prompt_ids, fits=lambda ids: ids[0] in fits, generate=generate)
+        return SimpleNamespace(**vars(player), tokenizer=tokenizer), seen
+
+    code, _ = answers(3, *map(program, ("n", "0", "n - 1")))
+    test, seen = answers(1, *["assert f(1) == 2"] * 3)
+    rules = SimpleNamespace(
+        method=METHODS["code_a1"],
+        reward=REWARDS["strict_tests"](0.5, 1, mutant_weight=0.5),
+        templates=DEFAULT,
+        num_solutions=3,
+        num_suites=1,
+        num_tests=1,
+        runs_golden=False,
+        max_rounds=1,
+        hidden_reward=False,
+        wrong_answers=0.0,
+        all_forms=False,
+    )
+    grader = RunsHere({})
+    step = Step(1, {"code": code, "test": test}, rules, None, grader, None, Hosts())
+    question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
+    step.sample_suites(step.sample_solutions([question], {"q": []}))
+    step.collect_verdicts()
+    assert seen == {None: [2, 3, 4], 0: [3, 4], 2: [2, 3]}[too_long]
+    assert grader.ran[FLAT] == ["assert f(1) == 2"] * len(seen)
 
 
 PASS, FAIL = Verdict.PASS, Verdict.FAIL

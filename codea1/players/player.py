@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -165,7 +165,7 @@ class Player:
 
     def generate(
         self,
-        requests: Sequence[Request],
+        requests: Iterable[Request],
         *,
         step: int,
         temperature: float | None = None,

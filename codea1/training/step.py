@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,12 +150,11 @@ class Step:
         self._takers: list[Callable[[Any], None]] = []  # of the results of what the shares grade, in order
         solved = []
         with self.watch.phase("rollout_code"):
-            prompts = {id: player.prompt_ids(code_messages(rules.templates, by_id[id].question)) for id in by_id}
-            requests = [
+            requests = (
                 Request(id, prompt, first_sample=0, num_samples=rules.num_solutions)
-                for id, prompt in prompts.items()
-                if player.fits(prompt)
-            ]
+                for id, record in by_id.items()
+                if player.fits(prompt := player.prompt_ids(code_messages(rules.templates, record.question)))
+            )
             for sample, answer in self._answers("code", requests):
                 record = by_id[sample.question_id]
                 program = rules.reward.read_program(answer.text)
@@ -181,43 +180,59 @@ class Step:
             return
         player, rules = self._players["test"], self._rules
         asked: dict[tuple[str, int], Solved] = {}
-        requests = []
+        left = Counter(record.question.id for record, _ in solutions)  # solutions whose suites are not all there
         graded: defaultdict[str, dict[int, Future[list[GradedSuite]] | None]] = defaultdict(dict)  # by question and m
-        with self.watch.phase("rollout_test"):
+
+        def requests() -> Iterator[Request]:
             for record, solution in solutions:
+                id = record.question.id
                 shown = solution.program.source if rules.method.sees_solution else None
                 prompt = player.prompt_ids(test_messages(rules.templates, record.question, shown, rules.num_tests))
                 solution.test_prompt_fits = player.fits(prompt)
                 if solution.test_prompt_fits:
-                    asked[record.question.id, solution.index] = record, solution
-                    first = solution.index * rules.num_suites
-                    requests.append(Request(record.question.id, prompt, first, num_samples=rules.num_suites))
-            num_asked = Counter(id for id, _ in asked)  # solutions, by question
-            for sample, answer in self._answers("test", requests):
+                    asked[id, solution.index] = record, solution
+                    yield Request(id, prompt, solution.index * rules.num_suites, num_samples=rules.num_suites)
+                else:
+                    finish(record)
+
+        def finish(record: QuestionRecord) -> None:
+            id = record.question.id
+            left[id] -= 1
+            others, hidden = _other_programs(record, rules)
+            if not left[id] and graded[id] and (others or hidden):
+                in_order = [future for _, future in sorted(graded[id].items()) if future]
+                self._takers.append(partial(_take_others, record))
+                grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
+                self._shares.add(id, grade)
+
+        with self.watch.phase("rollout_test"):
+            for sample, answer in self._answers("test", requests()):
                 m, n = divmod(sample.index, rules.num_suites)
                 record, solution = asked[sample.question_id, m]
-                id = record.question.id
                 solution.suites.append(SuiteRecord(n, answer))
                 if len(solution.suites) < rules.num_suites:
                     continue
                 solution.suites.sort(key=lambda suite: suite.index)
                 self._takers.append(partial(_take_suites, solution.suites))
                 grade = partial(start, _grade_suites(record, solution, rules, self._grader))
-                graded[id][m] = self._shares.add(id, grade)
-                others, hidden = _other_programs(record, rules)
-                if len(graded[id]) == num_asked[id] and (others or hidden):
-                    in_order = [future for _, future in sorted(graded[id].items()) if future]
-                    self._takers.append(partial(_take_others, record))
-                    grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
-                    self._shares.add(id, grade)
+                graded[record.question.id][m] = self._shares.add(record.question.id, grade)
+                finish(record)
 
-    def _answers(self, role: str, requests: Sequence[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
+    def _answers(self, role: str, requests: Iterable[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
         """Yields all samples of a role as they finish, those of its past player after the others."""
         player, past, of_past = self._players[role], self.past.get(role), self._of_past.get(role, set())
-        who: list[tuple[int | None, Params | None, list[Request]]]
-        who = [(None, None, [each for each in requests if each.question_id not in of_past])]
+        for_past: list[Request] = []
+
+        def for_present() -> Iterator[Request]:
+            for request in requests:
+                if request.question_id in of_past:
+                    for_past.append(request)
+                else:
+                    yield request
+
+        who: list[tuple[int | None, Params | None, Iterable[Request]]] = [(None, None, for_present())]
         if past:
-            who += [(past.checkpoint, past.params, [each for each in requests if each.question_id in of_past])]
+            who.append((past.checkpoint, past.params, for_past))
         for checkpoint, params, asked in who:
             for sample in player.generate(asked, step=self.number, role=role, params=params):
                 yield sample, _sample_record(player, sample, checkpoint)

@@ -238,6 +238,9 @@ def default_config() -> ConfigDict:
     c.rollout = ConfigDict()
     c.rollout.slots = 256  # sequences that decode at once, as far as there are pages for them
     c.rollout.guesses = 0  # tokens that a step of the last samples guesses from their prompt and what they repeat
+    # Kernels of published weights in int8, a scale per output channel. Samples then follow another policy than the one
+    # that learns, which wants importance_cap.
+    c.rollout.int8_weights = False
     c.rollout.cache_gib = 0.0  # of each chip for pages of keys and values; 0: slots of the longest sequences
 
     c.mesh = ConfigDict()
@@ -458,6 +461,10 @@ def validate(config: ConfigDict) -> None:
         check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
         longest = config[name].max_response_length
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
+    for name in learners:
+        is_corrected = config[name].importance_cap > 0 or config[name].old_log_probs == "sampler"
+        rule = "be greater than 0 (2 is usual) with rollout.int8_weights, whose samples are of another policy"
+        check(f"{name}.importance_cap", is_corrected or not config.rollout.int8_weights, rule)
     for name in method.policies:
         count, cut = trained_sequences(config, name), config[name].mini_batches
         check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")
@@ -485,7 +492,7 @@ _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "game.assert_forms", "rollout.cache_gib", "rollout.guesses"),
-    *("code.share_prompts", "test.share_prompts"),
+    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts"),
 )
 
 

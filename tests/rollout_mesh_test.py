@@ -39,6 +39,12 @@ def test_two_hosts_draw_what_one_device_draws_and_both_know_all_of_it(one, both)
     assert_agree(both[0], one)
 
 
+def test_int8_weights_are_rounded_alike_on_a_mesh_that_cuts_what_they_contract(one, both):
+    expected = json.loads(json.dumps(generated(1, 1, int8_weights=True)))
+    assert expected["samples"] != one["samples"]
+    assert_agree({"samples": both[0]["int8"]}, expected)
+
+
 def test_nothing_is_compiled_after_warm_up_on_any_mesh(one, both):
     for run in (one, *both):
         assert run["compiled_late"] == 0

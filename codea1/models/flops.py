@@ -162,11 +162,14 @@ def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
     return Work(layers_flops(model, prompts, length), weights + tokens * cache_bytes(model), between)
 
 
-def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut) -> Work:
-    """Counts one token in every slot, with attention over so many positions in each on average."""
+def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut, kernel_bytes: int = BF16) -> Work:
+    """Counts one token in every slot, with attention over so many positions in each on average.
+
+    `kernel_bytes` has each weight of a layer.
+    """
     attention = 4 * slots * positions * model.num_heads * model.head_dim * model.num_layers
     flops = 2 * slots * model.num_layers * layer_weights(model) + attention + head_flops(model, slots)
-    weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
+    weights = (kernel_bytes * model.num_layers * layer_weights(model) + BF16 * head_weights(model)) * cut.data
     return Work(flops, weights + slots * positions * cache_bytes(model), _activations_between_chips(model, slots, cut))
 
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import qwix
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
@@ -18,8 +19,28 @@ from codea1.sharding import TRAIN_RULES, constrain, mesh_of, on_each_device
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
 
-def gathered(weight: jax.Array, axes: Axes, dtype: DTypeLike) -> jax.Array:
+def in_int8(kernel: jax.Array, axes: Axes) -> qwix.QArray:
+    """Rounds a stacked kernel [L, in..., out...] to int8, with a float32 scale for each channel of its output.
+
+    Symmetric, by the largest absolute value of the channel: an element is off by at most its 255th part.
+    """
+    channels = [i for i, axis in enumerate(scale_axes(axes)) if axis is not None]
+    return qwix.quantize(kernel.astype(jnp.float32), jnp.int8, channelwise_axes=channels)
+
+
+def scale_axes(axes: Axes) -> Axes:
+    """Returns the names of the dimensions of the scales of a stacked kernel; None for those that it contracts.
+
+    A kernel contracts "embed" where that comes first, and what stands before it where it comes last.
+    """
+    layers, first, *_ = axes
+    return layers, *(axis if (axis == "embed") != (first == "embed") else None for axis in axes[1:])
+
+
+def gathered(weight: jax.Array | qwix.QArray, axes: Axes, dtype: DTypeLike) -> jax.Array:
     """Returns a weight cast, and whole along "embed"."""
+    if isinstance(weight, qwix.QArray):
+        weight = qwix.dequantize(weight)
     return constrain(weight.astype(dtype), *axes)
 
 
@@ -39,7 +60,7 @@ rounded.defvjp(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def dense(x: jax.Array, kernel: jax.Array, axes: Axes, contracted: int = 1) -> jax.Array:
+def dense(x: jax.Array, kernel: jax.Array | qwix.QArray, axes: Axes, contracted: int = 1) -> jax.Array:
     """Multiplies x [B, T, in...] by kernel [in..., out...] over `contracted` dimensions: [B, T, out...] in x's dtype.
 
     One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
@@ -48,7 +69,9 @@ def dense(x: jax.Array, kernel: jax.Array, axes: Axes, contracted: int = 1) -> j
     return _dense_forward(x, kernel, axes, contracted)[0]
 
 
-def _dense_forward(x: jax.Array, kernel: jax.Array, axes: Axes, contracted: int) -> tuple[jax.Array, tuple]:
+def _dense_forward(
+    x: jax.Array, kernel: jax.Array | qwix.QArray, axes: Axes, contracted: int
+) -> tuple[jax.Array, tuple]:
     rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
     product_NO = rows_NI @ gathered(kernel, axes, x.dtype).reshape(rows_NI.shape[1], -1)
     return product_NO.reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)

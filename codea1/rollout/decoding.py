@@ -29,6 +29,7 @@ class DecodingConfig:
     guesses: int  # tokens that a step guesses, where it does
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
+    int8_weights: bool = False  # of the kernels that generation multiplies by
 
     def columns(self, guesses: bool) -> int:
         """Returns the most tokens that a slot draws in one chunk, whose steps guess some or none."""
@@ -123,7 +124,7 @@ def decode_chunk(
         may_be_drawn_BT = rows.live[:, None] & (nth_drawn_BT < rows.limit[:, None])
         position_BT = jnp.where(may_be_drawn_BT, rows.position[:, None] + nth_T, -1)  # -1: nowhere
         hidden_BTD, cache = model(given_BT, position_BT, cache)
-        logits_XV = model.logits(hidden_BTD).reshape(B * T, -1)
+        logits_XV = model.logits(hidden_BTD.reshape(B * T, 1, -1))[:, 0]
         drawn_X, log_probs_X = sample_tokens(logits_XV, keys_X, nth_drawn_BT.reshape(-1), temperature, top_p)
         drawn_BT = drawn_X.reshape(B, T)
         is_stop_BT = jnp.isin(drawn_BT, stop_ids)

@@ -71,7 +71,8 @@ class Engine:
     longest samples need if it is 0. With `guesses`, the steps of fewer slots guess so many tokens and draw several at
     once, the same ones. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
-    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
+    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation,
+    or with `int8_weights` the kernels of the layers rounded to int8.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Engine:
         prompt_lengths: Sequence[int] = (),
         cache_gib: float = 0.0,
         guesses: int = 0,
+        int8_weights: bool = False,
         chunk: int = 16,
     ) -> None:
         self.sizes = Sizes.of(
@@ -102,7 +104,7 @@ class Engine:
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
-        self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id)
+        self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
         self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
         self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes)
         self._statistics = Statistics()
@@ -201,6 +203,7 @@ class Engine:
                 np.int32(self._exit_when_live(slots, size, any_waits)),
                 params.top_p,
             )
+            queue.num_wanted(enough=self.sizes.slots[-1])  # prompts are made while the devices decode
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+import qwix
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -26,6 +27,7 @@ from codea1.models.kv_cache import (
     page_size,
 )
 from codea1.models.qwen2 import Params
+from codea1.models.weights import Axes, in_int8, scale_axes
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.runtime.compilations import Function
@@ -35,6 +37,7 @@ from codea1.sharding import (
     TRAIN_RULES,
     data_parallel,
     laid_out,
+    param_axes,
     param_shardings,
     partition_spec,
     require_multiple,
@@ -192,18 +195,33 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
     """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
     _, declared = qwen2.abstract(config.model)
 
+    names = param_axes(declared)
+
+    def is_rounded(path: jax.tree_util.KeyPath) -> bool:
+        return config.int8_weights and path[-1].key.endswith("_kernel")
+
     def publish(params: Params) -> Params:
-        return jax.tree.map(lambda p: p.astype(config.model.dtype), params)
+        def one(path: jax.tree_util.KeyPath, p: jax.Array, axes: Axes) -> jax.Array | qwix.QArray:
+            return in_int8(p, axes) if is_rounded(path) else p.astype(config.model.dtype)
+
+        return jax.tree.map_with_path(one, params, names)
+
+    def sharding(axes: Axes) -> NamedSharding:
+        return NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
+
+    def published(path: jax.tree_util.KeyPath, axes: Axes) -> NamedSharding | qwix.QArray:
+        if is_rounded(path):
+            return qwix.QArray(sharding(axes), sharding(scale_axes(axes)), qtype=np.int8)
+        return sharding(axes)
 
     form = form_of(config.model.platform)
     axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
     # Pinned, or a chunk would hand back a cache cut in another way than it came.
-    shardings = [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes]
     shape = jax.eval_shape(partial(form.zeros, config.model, 1))
-    cache = jax.tree.unflatten(jax.tree.structure(shape), shardings)
+    cache = jax.tree.unflatten(jax.tree.structure(shape), map(sharding, axes))
     everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
     layouts = {
-        "publish": param_shardings(declared, mesh, ACTIVATION_RULES),
+        "publish": jax.tree.map_with_path(published, names, is_leaf=lambda x: isinstance(x, tuple)),
         "empty": cache,
         "prefill": cache,
         "copy_pages": cache,

@@ -359,6 +359,8 @@ FRACTIONS = (
     "sft.expert_suites sft.expert_suites_else sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
+# Tokens of the longest rows that share prompts, and of responses in them: learn.batch and models.attention.
+SHARED_ROW, SHARED_RESPONSE = 16384, 8191
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
 # and a wrong flag is reported before; tests/program_test.py compares them with the tables there.
 CHOICES: dict[str, Collection[Any]] = {
@@ -456,10 +458,14 @@ def validate(config: ConfigDict) -> None:
         has_critic = config[name].advantage == "gae"
         rule = f"be False: config.{name}.advantage is gae, whose rows hold one sequence"
         check(f"{name}.share_prompts", not (has_critic and config[name].share_prompts), rule)
+        longest = config[name].max_response_length
+        row = max(config[name].max_prompt_length + longest, *config[name].row_lengths, 0)
+        can_share = row <= SHARED_ROW and longest <= SHARED_RESPONSE
+        rule = f"be False: rows of {row} and responses of {longest} tokens exceed {SHARED_ROW} or {SHARED_RESPONSE}"
+        check(f"{name}.share_prompts", can_share or not config[name].share_prompts, rule)
         has_penalty = config[name].advantage == "gae" and config[name].kl_coefficient > 0
         rule = f"be False: config.{name}.advantage is not gae, or its kl_coefficient is 0"
         check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
-        longest = config[name].max_response_length
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
     for name in learners:
         is_corrected = config[name].importance_cap > 0 or config[name].old_log_probs == "sampler"

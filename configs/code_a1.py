@@ -58,7 +58,6 @@ class Fit(NamedTuple):
     tensor: int  # ways in which heads, MLP and vocabulary are cut; rows are cut over the other chips
     slots: int  # sequences that decode at once, per way in which rows are cut
     cache_gib: int  # of each chip for the pages of their keys and values
-    share_prompts: bool = True  # in the update, whose masks take about 2 GiB
 
 
 FITS = {
@@ -69,7 +68,7 @@ FITS = {
     ("1.5b", "v6e-64"): Fit(1, 256, 12),
     ("1.5b", "v5p-32"): Fit(1, 256, 24),
     ("1.5b", "v5p-64"): Fit(1, 256, 24),
-    ("3b", "v5e-16"): Fit(2, 128, 4, share_prompts=False),
+    ("3b", "v5e-16"): Fit(2, 128, 4),
     ("3b", "v5e-64"): Fit(2, 128, 6),
     ("3b", "v6e-16"): Fit(2, 256, 12),
     ("3b", "v6e-64"): Fit(2, 256, 12),
@@ -108,12 +107,9 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.shape = f"qwen2.5-coder-{arg.size}"
         player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
         player.micro_batch_size = data_parallel  # one of the longest rows on each
-        player.share_prompts = fit.share_prompts
+        player.share_prompts = True
     c.code.prompt_lengths = (512, 1024)
     c.test.prompt_lengths = (1024, 2048)
-    if not fit.share_prompts:
-        c.code.row_lengths = (640, 1024, 2048)
-        c.test.row_lengths = (1024, 1280, 1536, 3072)
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that

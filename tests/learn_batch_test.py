@@ -113,19 +113,30 @@ def share(samples: list[TrainSample], *shapes: RowShape) -> list[TrainBatch]:
     return micro_batches(samples, shapes, **options, share_prompts=True)
 
 
-def test_a_shared_prompt_lies_once_before_its_responses():
-    samples = [sample([5, 6, 7], [1, 2]), sample([8], [4], -1.0), sample([5, 6, 7], [3], 0.5)]
+def test_shared_prompts_lie_once_before_all_responses():
+    samples = [sample([5, 6, 7], [1, 2]), sample([8, 9], [4], -1.0), sample([5, 6, 7], [3], 0.5)]
     (batch,) = share(samples, RowShape(2, 12))
-    # Behind a prompt without its last token, each response begins with it: what it is predicted from.
-    np.testing.assert_array_equal(batch.tokens_BT, [[5, 6, 7, 1, 2, 7, 3, 8, 4, PAD, PAD, PAD], [PAD] * 12])
-    np.testing.assert_array_equal(batch.packing.positions_BT[0], [0, 1, 2, 3, 4, 2, 3, 0, 1, 0, 0, 0])
-    np.testing.assert_array_equal(batch.packing.prompts_BT, [[0] * 7 + [1] * 2 + [-1] * 3, [-1] * 12])
-    np.testing.assert_array_equal(batch.packing.responses_BT[0], [0, 0, 1, 1, 1, 2, 2, 1, 1, 0, 0, 0])
-    np.testing.assert_array_equal(batch.response_mask_BT[0], [0, 0, 0, 1, 1, 0, 1, 0, 1, 0, 0, 0])
-    np.testing.assert_allclose(batch.advantages_BT[0], [0, 0, 0, 1, 1, 0, 0.5, 0, -1, 0, 0, 0])
-    np.testing.assert_allclose(batch.sampler_log_probs_BT[0], [0, 0, 0, -0.25, -0.5, 0, -0.25, 0, -0.25, 0, 0, 0])
+    # Prompts are without their last token. Each response begins with that: what it is predicted from.
+    np.testing.assert_array_equal(batch.tokens_BT, [[5, 6, 8, 7, 1, 2, 7, 3, 9, 4, PAD, PAD], [PAD] * 12])
+    np.testing.assert_array_equal(batch.packing.positions_BT[0], [0, 1, 0, 2, 3, 4, 2, 3, 1, 2, 0, 0])
+    np.testing.assert_array_equal(batch.packing.prompts_BT, [[0, 0, 1] + [0] * 5 + [1] * 2 + [-1] * 2, [-1] * 12])
+    np.testing.assert_array_equal(batch.packing.responses_BT[0], [0, 0, 0, 1, 1, 1, 2, 2, 1, 1, 0, 0])
+    np.testing.assert_array_equal(batch.response_mask_BT[0], [0, 0, 0, 0, 1, 1, 0, 1, 0, 1, 0, 0])
+    np.testing.assert_allclose(batch.advantages_BT[0], [0, 0, 0, 0, 1, 1, 0, 0.5, 0, -1, 0, 0])
+    np.testing.assert_allclose(batch.sampler_log_probs_BT[0], [0, 0, 0, 0, -0.25, -0.5, 0, -0.25, 0, -0.25, 0, 0])
     np.testing.assert_allclose(batch.loss_weights_BT, batch.response_mask_BT / 4)
-    assert padding_waste([batch], samples) == 15 / 24
+    assert padding_waste([batch], samples) == pytest.approx(14 / 24)
+
+
+def test_responses_begin_where_the_kernel_can_tell_and_a_sequence_alone_is_of_one_piece():
+    samples = [sample([1] * 40, [2] * 5), sample([1] * 40, [3] * 5)]
+    (batch,) = share(samples, RowShape(2, 62))
+    assert np.flatnonzero(batch.packing.prompts_BT[0]).tolist() == [39, *range(52, 62)]  # a 31st of the row is 2
+    samples = [sample([1] * 57, [2] * 5), sample([1] * 56, [3] * 6)]
+    (batch,) = share(samples, RowShape(2, 62))
+    assert not batch.packing.prompts_BT.any()
+    assert not batch.packing.responses_BT.any()
+    assert batch.response_mask_BT.sum(axis=1).tolist() == [5, 6]
 
 
 def test_a_group_too_long_for_a_row_is_cut_and_its_prompt_repeated():

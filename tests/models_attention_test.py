@@ -11,11 +11,11 @@ from jax._src import literals
 from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
-from codea1.models.attention import Packing, attend, attend_causally, splash_attend
+from codea1.models.attention import Packing, attend, attend_causally, responses_from, splash_attend
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
-B, H, K, h = 2, 4, 2, 64
+B, H, K, h = 3, 4, 2, 64
 
 
 def arrays(num_tokens: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -56,22 +56,25 @@ def test_gradients_of_splash_attention_are_those_of_dense_attention():
 
 
 def packed_rows() -> tuple[Packing, list[tuple[int, list[int]]]]:
-    """Two rows of 600 tokens, in blocks of 128 for the kernel: some are visible whole, in part, or not at all.
+    """Three rows of 600 tokens, in blocks of 128 for the kernel: some are visible whole, in part, or not at all.
 
     Also where in its row each sequence lies, prompt and response.
     """
-    layout = [[(300, (9, 1, 130)), (5, (60,))], [(64, (86,))]]
+    layout = [[(200, (9, 1, 130)), (5, (60,)), (0, (30, 2))], [(64, (86,))], [(600, ())]]
     prompts, responses = np.full((B, 600), -1, np.int32), np.zeros((B, 600), np.int32)
     sequences = []
     for row, groups in enumerate(layout):
-        end = 0
+        begin, end = 0, responses_from(sum(prompt for prompt, _ in groups), 600)
         for number, (prompt, lengths) in enumerate(groups):
-            start, end = end, end + prompt
+            own = [*range(begin, begin + prompt)]
+            begin += prompt
+            prompts[row, own] = number
             for response, length in enumerate(lengths, 1):
-                sequences.append((row, [*range(start, start + prompt), *range(end, end + length)]))
+                sequences.append((row, [*own, *range(end, end + length)]))
+                prompts[row, end : end + length] = number
                 responses[row, end : end + length] = response
                 end += length
-            prompts[row, start:end] = number
+            sequences += [] if lengths else [(row, own)]
     ids = jnp.array(prompts), jnp.array(responses)
     return Packing(jnp.zeros_like(ids[0]), *ids), sequences
 
@@ -83,7 +86,7 @@ def test_packed_sequences_see_what_they_see_alone(form: str):
 
     def packed(q, k, v):
         if form == "tpu":
-            return splash_attend(q, k, v, packing, interpret=True)
+            return splash_attend(q, k, v, packing.for_kernel(), interpret=True)
         return attend_causally(q, k, v, form, packing)
 
     def alone(q, k, v):
@@ -171,7 +174,7 @@ def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_la
     if platform == "tpu":
         request.getfixturevalue("ragged_kernel_anywhere")
     q, k, v = arrays(150)
-    last = np.array([3, 149])
+    last = np.array([3, 149, 70])
     cache = paged(form_of(platform), platform, k, v, last, num_last)
     places = jnp.array(last[:, None] - np.arange(num_last)[::-1])
     found = cache.attend(jnp.int32(1), q[:, :num_last], places)

@@ -9,11 +9,12 @@ import sys
 
 import pytest
 
-from codea1.config import CHOICES, default_config, parse_arg, validate
+from codea1.config import CHOICES, SHARED_RESPONSE, SHARED_ROW, default_config, parse_arg, validate
 from codea1.learn.advantages import ADVANTAGES, GDPO
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
 from codea1.learn.surrogates import SURROGATES
+from codea1.models.attention import PLACE_BITS, RESPONSE_BITS
 from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runtime import errors, hosts
 from codea1.runtime.errors import BadInput
@@ -212,6 +213,16 @@ def test_rows_of_a_critic_hold_one_sequence():
     config = default_config()
     config.code.share_prompts, config.code.advantage = True, "gae"
     with pytest.raises(BadInput, match=r"code\.share_prompts"):
+        validate(config)
+
+
+def test_rows_that_share_prompts_are_as_long_as_the_kernel_can_tell():
+    assert (SHARED_ROW, SHARED_RESPONSE + 1) == (1 << PLACE_BITS, 1 << RESPONSE_BITS)
+    config = default_config()
+    config.test.share_prompts = True
+    validate(config)
+    config.test.row_lengths = (20000,)
+    with pytest.raises(BadInput, match="rows of 20000 and responses of 4096 tokens exceed 16384 or 8191"):
         validate(config)
 
 

@@ -153,10 +153,11 @@ def test_splash_attention_stays_on_its_device_and_equals_dense():
     assert found.sharding.is_equivalent_to(cut, ndim=4)
     assert not collectives(splash.lower(*jax.device_put(arrays, cut)).compile())
 
-    ids = np.zeros((4, 128), np.int32)
-    ids[:, 70:] = np.arange(4)[:, None] - 1  # in the first row nothing lies there
-    packing = attention.Packing(ids, ids, np.array(np.arange(128) % 70 // 30 + ids * 0, np.int32))
-    packed = jax.jit(lambda q, k, v, packing: attention.splash_attend(q, k, v, packing, interpret=True))
+    places, ids = np.arange(128), np.zeros((4, 128), np.int32)
+    ids[:, 100:] = np.arange(4)[:, None] - 1  # in the first row nothing lies there
+    responses = np.where(places < attention.responses_from(47, 128), 0, places // 20) + ids * 0
+    packing = attention.Packing(ids, ids, np.array(responses, np.int32))
+    packed = jax.jit(lambda q, k, v, packing: attention.splash_attend(q, k, v, packing.for_kernel(), interpret=True))
     rows = jax.device_put(packing, NamedSharding(mesh, P("fsdp")))
     found = packed(*jax.device_put(arrays, cut), rows)
     dense = attention.attend_causally(*map(jnp.array, arrays), "cpu", packing)

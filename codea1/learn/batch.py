@@ -3,8 +3,8 @@
 Every per-token array is aligned with the tokens: the value at t concerns tokens[b, t], which is predicted from the
 tokens before t. Rows are right-padded. Rows and positions that hold nothing have response_mask False and weight 0.
 
-A row holds one sequence, or, where prompts are shared, prompts without their last tokens and after each its responses,
-each behind that last token, which predicts it: so a prompt is computed once for its group.
+A row holds one sequence, or, where prompts are shared, prompts without their last tokens and after all of these their
+responses, each behind the last token of its prompt, which predicts it: so a prompt is computed once for its group.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from codea1.learn.losses import token_weights
-from codea1.models.attention import Packing
+from codea1.models.attention import Packing, responses_from
 from codea1.sharding import TRAIN_RULES, Array, partition_spec
 
 
@@ -130,7 +130,7 @@ def micro_batches(
     weights = token_weights(lengths, aggregation, max_response_length=max_response_length)
     weight_of = dict(zip(lengths, weights.tolist(), strict=True))
     rows = _rows(_by_prompt(samples, share_prompts), shapes, share_prompts)
-    cut = _cut(rows, shapes, lambda row: sum(map(_group_length, row)))
+    cut = _cut(rows, shapes, lambda row: _row_length(row, shapes))
     return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
 
 
@@ -223,9 +223,28 @@ def _by_prompt(samples: Sequence[TrainSample], share_prompts: bool) -> list[list
     return list(groups.values())
 
 
-def _group_length(group: Sequence[TrainSample]) -> int:
-    """Returns the positions that the samples of one prompt take in a row."""
-    return len(group[0].prompt_ids) - 1 + sum(1 + len(sample.token_ids) for sample in group)
+def _parts(group: Sequence[TrainSample]) -> np.ndarray:
+    """Returns the positions that the samples of one prompt take in a row, of the prompt and of the responses."""
+    return np.array([len(group[0].prompt_ids) - 1, sum(1 + len(sample.token_ids) for sample in group)])
+
+
+def _fits(parts: np.ndarray, length: int) -> bool:
+    """Returns whether a row so long holds prompts and responses of several sequences that take so many positions."""
+    prompts, responses = parts.tolist()
+    return responses_from(prompts, length) + responses <= length
+
+
+def _is_alone(groups: Sequence[Sequence[TrainSample]]) -> bool:
+    """Returns whether a row holds one sequence, which then lies there in one piece."""
+    return len(groups) == len(groups[0]) == 1
+
+
+def _row_length(groups: Sequence[Sequence[TrainSample]], shapes: Sequence[RowShape]) -> int:
+    """Returns how long the row of these groups must be."""
+    if _is_alone(groups):
+        return groups[0][0].length
+    parts = np.sum([_parts(group) for group in groups], axis=0)
+    return next(shape.length for shape in shapes if _fits(parts, shape.length))
 
 
 def _rows(
@@ -234,24 +253,25 @@ def _rows(
     """Returns the groups of each row; see `micro_batches`."""
     if not share_prompts:
         return [[group] for group in groups]
-    longest = shapes[-1].length
     pieces: list[list[TrainSample]] = []
     for group in groups:
         pieces.append([])
         for sample in group:
-            if pieces[-1] and _group_length([*pieces[-1], sample]) > longest:
+            if pieces[-1] and not _fits(_parts([*pieces[-1], sample]), shapes[-1].length):
                 pieces.append([])
             pieces[-1].append(sample)
     rows: list[list[list[TrainSample]]] = []
-    left: list[int] = []
-    for piece in sorted(pieces, key=_group_length, reverse=True):
-        length = _group_length(piece)
-        row = next((row for row, free in enumerate(left) if free >= length), len(rows))
+    taken: list[np.ndarray] = []  # by the parts of what each row holds
+    lengths: list[int] = []
+    for parts, piece in sorted(((_parts(each), each) for each in pieces), key=lambda item: -sum(item[0])):
+        fitting = (row for row, length in enumerate(lengths) if _fits(taken[row] + parts, length))
+        row = next(fitting, len(rows))
         if row == len(rows):
             rows.append([])
-            left.append(next((shape.length for shape in shapes if shape.length >= length), length))
+            taken.append(np.zeros(2, int))
+            lengths.append(next((shape.length for shape in shapes if _fits(parts, shape.length)), 0))
         rows[row].append(piece)
-        left[row] -= length
+        taken[row] += parts
     return rows
 
 
@@ -271,22 +291,26 @@ def _train_batch(
     for row, groups in enumerate(rows):
         end = 0
         for number, group in enumerate(groups):
-            *prompt, last = group[0].prompt_ids
+            prompt = group[0].prompt_ids[:-1]
             begin, end = end, end + len(prompt)
             tokens_BT[row, begin:end] = prompt
             positions_BT[row, begin:end] = np.arange(len(prompt))
+            prompts_BT[row, begin:end] = number
+        if not _is_alone(groups):
+            end = responses_from(end, shape.length)
+        for number, group in enumerate(groups):
             for response, sample in enumerate(group, 1):
-                tokens_BT[row, end] = last
                 start, stop = end + 1, end + 1 + len(sample.token_ids)
+                tokens_BT[row, end] = sample.prompt_ids[-1]
                 tokens_BT[row, start:stop] = sample.token_ids
-                positions_BT[row, end:stop] = len(prompt) + np.arange(stop - end)
-                responses_BT[row, end:stop] = response
+                positions_BT[row, end:stop] = len(sample.prompt_ids) - 1 + np.arange(stop - end)
+                prompts_BT[row, end:stop] = number
+                responses_BT[row, end:stop] = 0 if _is_alone(groups) else response
                 mask_BT[row, start:stop] = True
                 weights_BT[row, start:stop] = weight_of[len(sample.token_ids)]
                 advantages_BT[row, start:stop] = sample.advantage
                 rewards_BT[row, stop - 1] = sample.reward
                 log_probs_BT[row, start:stop] = sample.log_probs
                 end = stop
-            prompts_BT[row, begin:end] = number
     packing = Packing(positions_BT, prompts_BT, responses_BT) if share_prompts else None
     return TrainBatch(tokens_BT, mask_BT, weights_BT, advantages_BT, rewards_BT, log_probs_BT, packing=packing)

@@ -1,6 +1,8 @@
 """Rotary positions and attention: the only place that knows how queries meet keys."""
 
+import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -8,7 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+from jax.experimental.pallas.ops.tpu.splash_attention import (
+    splash_attention_kernel,
+    splash_attention_mask,
+    splash_attention_mask_info,
+)
 
 from codea1.sharding import Array, on_each_device
 
@@ -19,13 +25,27 @@ SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
 
 
+# Bits of what a query sees in a packed row, in the one number that the kernel has of it.
+PLACE_BITS, RESPONSE_BITS, PARTS_BITS = 14, 13, 5
+
+
+def responses_from(prompt_tokens: int, length: int) -> int:
+    """Returns where the responses of a packed row of so many tokens begin, behind so many tokens of prompts.
+
+    At a multiple of a 31st of the row, which takes five bits to say.
+    """
+    part = -(-length // ((1 << PARTS_BITS) - 1))
+    return -(-prompt_tokens // part) * part
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Packing:
-    """What lies where in rows that hold several sequences: prompts, each once and followed by all its responses.
+    """What lies where in rows that hold several sequences: first their prompts, each once, then all the responses.
 
     A token sees those before it of its own prompt and, in a response, of that response (tree attention, as in Prefix
-    Grouper, Liu et al., 2025).
+    Grouper, Liu et al., 2025). Responses begin where `responses_from` says, and are shorter than 2**RESPONSE_BITS. A
+    row that is one sequence may say that all of it is prompt.
     """
 
     positions_BT: Array  # int32, of each token in its own sequence
@@ -40,6 +60,56 @@ class Packing:
         same_BTS = (prompt_BT1 >= 0) & (prompt_BT1 == self.prompts_BT[:, None, keys])
         own_BTS = (response_B1S == 0) | (response_B1S == self.responses_BT[:, queries, None])
         return (same_BTS & own_BTS & (key_S < query_T1)) | (key_S == query_T1)
+
+    def for_kernel(self) -> "SplashPacking":
+        """Returns what the kernel for TPU computes `visible` from, instead of reading it."""
+        B, T = self.prompts_BT.shape
+        if T > 1 << PLACE_BITS:
+            raise ValueError(f"rows of {T} tokens share prompts, the longest that can has {1 << PLACE_BITS}")
+        padding = (0, 0), (0, -T % SPLASH_BLOCK)  # at the end, where no real query looks
+        whole = jax.tree.map(lambda x_BT: jnp.pad(x_BT, padding, constant_values=-1), self)
+        places, lies_BT = jnp.arange(whole.prompts_BT.shape[1]), whole.prompts_BT >= 0
+        is_response_BT = lies_BT & (whole.responses_BT > 0)
+        ids_BT2 = jnp.stack([whole.prompts_BT, whole.responses_BT], axis=-1)
+        begins_BT = jnp.any(ids_BT2 != jnp.roll(ids_BT2, 1, axis=1), axis=-1) | (places == 0)
+        drawn_BT = places - jax.lax.cummax(jnp.where(begins_BT, places, 0), axis=1)
+        part = responses_from(1, T)
+        parts_B1 = -(-jnp.min(jnp.where(is_response_BT, places, T), axis=1, keepdims=True) // part)
+        codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
+        codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
+        block = _block(T)
+        visible_BTS = whole.visible()
+        reads_BQK = jnp.any(visible_BTS.reshape(B, len(places) // block, block, -1, block), axis=(2, 4))
+        return SplashPacking(codes_BT, whole.prompts_BT, reads_BQK.astype(jnp.int8))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SplashPacking:
+    """A Packing for the kernel, of rows padded to its blocks."""
+
+    codes_BT: Array  # int32: the query's place, its place in its response, and where the row's responses begin
+    prompts_BT: Array  # int32
+    reads_BQK: Array  # int8, 1 where a query of the block sees a key of that block
+
+
+@functools.cache
+def _sees(length: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """Returns the function by which the kernel knows whether a query sees a key of its own prompt, in rows so long."""
+    part = responses_from(1, length)
+
+    def sees(code: jax.Array, key: jax.Array) -> jax.Array:
+        place = code & ((1 << PLACE_BITS) - 1)
+        begin = place - (code >> PLACE_BITS & ((1 << RESPONSE_BITS) - 1))
+        end = jax.lax.shift_right_logical(code, PLACE_BITS + RESPONSE_BITS) * part
+        return (key <= place) & ((key < end) | (key >= begin))
+
+    return sees
+
+
+def _block(length: int) -> int:
+    """Returns the side of the kernel's blocks of queries and keys in rows so long."""
+    return math.gcd(-(-length // SPLASH_BLOCK) * SPLASH_BLOCK, SPLASH_LARGEST_BLOCK)
 
 
 def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
@@ -68,15 +138,22 @@ def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, visible_BTS:
 
 
 def attend_causally(
-    q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, platform: str, packing: Packing | None = None
+    q_BTHh: jax.Array,
+    k_BTKh: jax.Array,
+    v_BTKh: jax.Array,
+    platform: str,
+    packing: Packing | SplashPacking | None = None,
 ) -> jax.Array:
     """Computes `attend` of whole rows, token t seeing tokens 0..t, or those of them that belong to it by the packing.
 
-    Without holding the scores [T, T] on TPU and, of sequences in bfloat16 or float16, on GPU, by cuDNN.
+    That is `Packing.for_kernel` on TPU. Without holding the scores [T, T] there and, of sequences in bfloat16 or
+    float16, on GPU, by cuDNN.
     """
     T = q_BTHh.shape[1]
     if platform == "tpu":
+        assert not isinstance(packing, Packing)
         return splash_attend(q_BTHh, k_BTKh, v_BTKh, packing)
+    assert not isinstance(packing, SplashPacking)
     if platform == "gpu" and packing is None and q_BTHh.dtype.itemsize == 2:
         # cuDNN's backward pass takes an even number of tokens; no real one sees what is added at the end.
         even = [jnp.pad(x, ((0, 0), (0, T % 2), (0, 0), (0, 0))) for x in (q_BTHh, k_BTKh, v_BTKh)]
@@ -97,32 +174,37 @@ def splash_attend(
     q_BTHh: jax.Array,
     k_BTKh: jax.Array,
     v_BTKh: jax.Array,
-    packing: Packing | None = None,
+    packing: SplashPacking | None = None,
     *,
     interpret: bool = False,
 ) -> jax.Array:
     """Computes `attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
 
     Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`. With a
-    packing the kernel reads a mask [T, T] per row, and skips the blocks in which nothing is visible.
+    packing the kernel computes what each query sees, and skips the blocks in which nothing is visible.
     """
     q_axes, kv_axes = ("batch", None, "heads", None), ("batch", None, "kv_heads", None)
     local = partial(_splash_on_one_device, interpret=interpret)
     if packing is None:
         return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
 
-    def packed(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *ids: jax.Array) -> jax.Array:
-        # One row after the other: the kernel takes the mask of one.
-        rows = jax.tree.map(lambda x: x[:, None], (q_BTHh, k_BTKh, v_BTKh, Packing(*ids)))
+    def packed(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *packing: jax.Array) -> jax.Array:
+        # One row after the other: the kernel takes the blocks of one.
+        rows = jax.tree.map(lambda x: x[:, None], (q_BTHh, k_BTKh, v_BTKh, SplashPacking(*packing)))
         return jax.lax.map(lambda row: local(*row), rows)[:, 0]
 
-    axes = (q_axes, kv_axes, kv_axes, *(("batch", None),) * 3)
-    ids = packing.positions_BT, packing.prompts_BT, packing.responses_BT
-    return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *ids)
+    axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
+    arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQK
+    return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *arrays)
 
 
 def _splash_on_one_device(
-    q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, packing: Packing | None = None, *, interpret: bool
+    q_BTHh: jax.Array,
+    k_BTKh: jax.Array,
+    v_BTKh: jax.Array,
+    packing: SplashPacking | None = None,
+    *,
+    interpret: bool,
 ) -> jax.Array:
     """Computes `splash_attend` of rows of one device; with a packing, of one row."""
     B, T, H, h = q_BTHh.shape
@@ -132,24 +214,47 @@ def _splash_on_one_device(
     def heads_first(x_BTHh: jax.Array) -> jax.Array:
         return jnp.pad(jnp.swapaxes(x_BTHh, 1, 2), ((0, 0), (0, 0), (0, padded - T), (0, 0)))
 
-    block = math.gcd(padded, SPLASH_LARGEST_BLOCK)
-    sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), block)
-    mask = splash_attention_mask.MultiHeadMask(
-        [splash_attention_mask.CausalMask((padded, padded)) for _ in range(H // K)]
-    )
-    if packing is not None:
-        extra = ((0, 0), (0, padded - T))
-        whole = jax.tree.map(lambda x_1T: jnp.pad(x_1T, extra, constant_values=-1), packing)
-        mask = whole.visible()  # of one head, which stands for all
-    kernel = splash_attention_kernel.make_splash_mqa_single_device(
-        mask, block_sizes=splash_attention_kernel.BlockSizes(**sizes), interpret=interpret
-    )
-    for infos in ("fwd_mask_info", "dq_mask_info", "dkv_mask_info"):
-        # Under jit the kernel would make this flag an array, and then branch on it.
-        setattr(kernel, infos, getattr(kernel, infos)._replace(is_dynamic_mask=None))
+    sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), _block(T))
+    options = {"block_sizes": splash_attention_kernel.BlockSizes(**sizes), "interpret": interpret}
+    kernel: Callable[..., Any]
+    if packing is None:
+        mask = splash_attention_mask.MultiHeadMask(
+            [splash_attention_mask.CausalMask((padded, padded)) for _ in range(H // K)]
+        )
+        kernel = splash_attention_kernel.make_splash_mqa_single_device(mask, **options)
+        for infos in ("fwd_mask_info", "dq_mask_info", "dkv_mask_info"):
+            # Under jit the kernel would make this flag an array, and then branch on it.
+            setattr(kernel, infos, getattr(kernel, infos)._replace(is_dynamic_mask=None))
+    else:
+        kernel = _packed_kernel(packing, T, options)
     q_BKGTh = heads_first(q_BTHh * h**-0.5).reshape(B, K, H // K, padded, h)
     y_BKGTh = jax.vmap(jax.vmap(kernel))(q_BKGTh, heads_first(k_BTKh), heads_first(v_BTKh))
     return jnp.swapaxes(y_BKGTh.reshape(B, H, padded, h), 1, 2)[:, :T]
+
+
+def _packed_kernel(packing: SplashPacking, length: int, options: dict[str, Any]) -> Callable[..., Any]:
+    """Returns the kernel for one packed row, which JAX's own constructor would give an array [T, T] as its mask."""
+    reads_1QK, ids_T, codes_T = packing.reads_BQK, packing.prompts_BT[0], packing.codes_BT[0]
+    places = jnp.arange(reads_1QK.shape[1])
+
+    def blocks(next_QK: jax.Array) -> splash_attention_mask_info.MaskInfo:
+        arrays: dict[str, Any] = {"block_mask": reads_1QK, "q_sequence": codes_T}
+        arrays["data_next"] = jnp.where(reads_1QK > 0, next_QK, 0).astype(jnp.int8)
+        return splash_attention_mask_info.MaskInfo(**arrays, mask_next=None, partial_mask_blocks=None)
+
+    kernel = splash_attention_kernel.SplashAttentionKernel(
+        fwd_mask_info=blocks(places),
+        dq_mask_info=blocks(places),
+        dkv_mask_info=blocks(places[:, None]),
+        is_mqa=True,
+        save_residuals=False,
+        mask_value=splash_attention_kernel.DEFAULT_MASK_VALUE,
+        attn_logits_soft_cap=None,
+        residual_checkpoint_name=None,
+        mask_function=_sees(length),
+        **options,
+    )
+    return partial(kernel, segment_ids=splash_attention_kernel.SegmentIds(ids_T, ids_T))
 
 
 def read_block(platform: str) -> int:

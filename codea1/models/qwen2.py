@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from codea1.models.attention import Packing, attend_causally, rope
+from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
 from codea1.models.weights import dense, gathered, look_up, rounded
@@ -98,7 +98,7 @@ class Attention(nnx.Module):
         positions_BT: jax.Array,
         cache: Cache | None,
         layer: jax.Array,
-        packing: Packing | None,
+        packing: Packing | SplashPacking | None,
     ) -> tuple[jax.Array, Cache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
@@ -158,7 +158,7 @@ class Layer(nnx.Module):
         positions_BT: jax.Array,
         cache: Cache | None,
         layer: jax.Array,
-        packing: Packing | None,
+        packing: Packing | SplashPacking | None,
     ) -> tuple[jax.Array, Cache | None]:
         y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer, packing)
         x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
@@ -199,11 +199,12 @@ class Qwen2(nnx.Module):
         is not written.
         """
         x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
+        visible = packing.for_kernel() if packing and self.config.platform == "tpu" else packing
 
         def step(carry: tuple, layer: tuple[Layer, jax.Array]) -> tuple[tuple, None]:
             block, index = layer
             x_BTD, cache = carry
-            return block(x_BTD, positions_BT, cache, index, packing), None
+            return block(x_BTD, positions_BT, cache, index, visible), None
 
         # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
         indices_L = jnp.arange(self.config.num_layers)

@@ -108,6 +108,13 @@ def test_packed_sequences_see_what_they_see_alone(form: str):
         np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
+def test_the_kernel_reads_the_blocks_in_which_something_is_visible():
+    packing, _ = packed_rows()
+    whole = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 40)), constant_values=-1), packing)
+    blocks = np.array(whole.visible()).reshape(B, 5, 128, 5, 128)
+    np.testing.assert_array_equal(packing.for_kernel().reads_BQK, blocks.any(axis=(2, 4)))
+
+
 def test_the_program_for_tpu_holds_the_kernel():
     q, k, v = arrays(128)
     lowered = jax.jit(lambda *x: attend_causally(*x, "tpu")).trace(q, k, v).lower(lowering_platforms=("tpu",))

@@ -44,8 +44,8 @@ class Packing:
     """What lies where in rows that hold several sequences: first their prompts, each once, then all the responses.
 
     A token sees those before it of its own prompt and, in a response, of that response (tree attention, as in Prefix
-    Grouper, Liu et al., 2025). Responses begin where `responses_from` says, and are shorter than 2**RESPONSE_BITS. A
-    row that is one sequence may say that all of it is prompt.
+    Grouper, Liu et al., 2025). Prompts lie in the order of their numbers. Responses begin where `responses_from` says,
+    and are shorter than 2**RESPONSE_BITS. A row that is one sequence may say that all of it is prompt.
     """
 
     positions_BT: Array  # int32, of each token in its own sequence
@@ -78,8 +78,15 @@ class Packing:
         codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
         codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
         block = _block(T)
-        visible_BTS = whole.visible()
-        reads_BQK = jnp.any(visible_BTS.reshape(B, len(places) // block, block, -1, block), axis=(2, 4))
+        begin_K = jnp.arange(0, len(places), block)
+        # A block of keys has the prompts from one number to another, if any.
+        prompts_BKS = jnp.where(is_response_BT, -1, whole.prompts_BT).reshape(B, len(begin_K), block)
+        least_BK = jnp.min(jnp.where(prompts_BKS >= 0, prompts_BKS, T), axis=2)
+        sees_prompt_BTK = whole.prompts_BT[..., None] >= least_BK[:, None]
+        sees_prompt_BTK &= whole.prompts_BT[..., None] <= jnp.max(prompts_BKS, axis=2)[:, None]
+        first_BT = jnp.where(is_response_BT, places - drawn_BT, places)  # of the own response, or the token itself
+        sees_BTK = (begin_K <= places[:, None]) & (sees_prompt_BTK | (first_BT[..., None] < begin_K + block))
+        reads_BQK = jnp.any(sees_BTK.reshape(B, len(begin_K), block, len(begin_K)), axis=2)
         return SplashPacking(codes_BT, whole.prompts_BT, reads_BQK.astype(jnp.int8))
 
 

@@ -1,5 +1,8 @@
 """The time of a step: the engine's own scheduler on a clock, without devices."""
 
+import dataclasses
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -7,8 +10,9 @@ from ml_collections import ConfigDict
 
 from codea1.aot.compilation import CompilerResult
 from codea1.aot.cost import Cost
-from codea1.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate
+from codea1.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate, splash_flops
 from codea1.config import default_config
+from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
 from codea1.models.flops import CHIPS
 from codea1.players.functions import PlayerFunctions
@@ -107,6 +111,20 @@ def test_shared_prompts_are_one_row_of_each_group():
     assert clock.seconds("test: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert clock.seconds("code: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert trained == {"code": 6 * 20, "test": 6 * 20 + 24 * 10}
+
+
+def test_attention_is_priced_by_the_blocks_that_the_busiest_chip_reads():
+    own = players(config())["code"]
+    assert splash_flops(own, 1, (2, 640)) == 0  # on a CPU there is no such kernel
+    own.model = dataclasses.replace(own.model, platform="tpu")
+    own.mesh = SimpleNamespace(shape={"replica": 1, "fsdp": 2, "tensor": 2})
+    one = 2 * splash_block(640) ** 2 * (own.model.num_heads / 2) * own.model.head_dim * own.model.num_layers
+    assert splash_flops(own, 2, (2, 640)) == 15 * 2 * one
+    # In the second row a prompt takes three blocks, and queries read those before theirs; the others read their own.
+    prompts = np.full((2, 640), -1, np.int32)
+    prompts[1, :300] = 0
+    packing = Packing(np.zeros_like(prompts), prompts, np.zeros_like(prompts))
+    assert splash_flops(own, 2, (2, 640), packing) == (1 + 2 + 3 + 1 + 1) * 2 * one
 
 
 def test_a_function_that_was_not_compiled_is_named():

@@ -1,7 +1,8 @@
 """The time of a training step on a slice: the run's own scheduler and batching, on a clock that its functions move.
 
 The lengths of prompts and responses are given; what each call then takes follows from the compiler's cycles and bytes
-of its function, see `cost`. The host's own work, the sandbox and what overlaps are not in it.
+of its function, see `cost`, and from the pages and blocks that attention's kernels read. The host's own work, the
+sandbox and what overlaps are not in it.
 """
 
 import math
@@ -15,25 +16,30 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from codea1.aot.compilation import CompilerResult
-from codea1.aot.cost import Cost
+from codea1.aot.cost import REACHED, Cost
 from codea1.aot.roofline import ASSUMED
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
+from codea1.models.attention import Packing, splash_block
 from codea1.models.flops import Chip
 from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions, kl_in_loss
 from codea1.rollout.decoding import GUESSED_CHUNKS, Chunk, Rows
-from codea1.rollout.engine import Engine
 from codea1.rollout.scheduler import Request
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.runtime.shares import stable_hash
+from codea1.sharding import data_parallel
 
 # Tokens of a step that guesses: replayed by prompt lookup on 343 suites that were built from HumanEval+ and MBPP+, with
 # words and signs in the place of tokens.
 DRAWN_WITH_GUESSES = 2.5
+
+# Products of matrices in the splash kernels: queries by keys and weights by values; and backward, where one kernel
+# makes the gradient of the queries in three and another those of keys and values in four.
+FORWARD, BACKWARD = 2, 7
 
 Results = Mapping[str, CompilerResult]  # of a player's functions, by name
 
@@ -63,12 +69,18 @@ class Clock:
     phases: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
     calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by phase
 
-    def add(self, phase: str, result: CompilerResult, turns: float = 1.0, read: float = 0.0) -> None:
-        """Lets one call of a function pass, whose outermost loop makes so many turns and that also reads some bytes."""
+    def add(
+        self, phase: str, result: CompilerResult, turns: float = 1.0, read: float = 0.0, flops: float = 0.0
+    ) -> None:
+        """Lets one call of a function pass, whose outermost loop makes so many turns.
+
+        Its kernels read so many bytes, and compute so much, beside what the function's cost has.
+        """
         cost = result.cost + result.turn * (turns - 1) + Cost(hbm_bytes=read)
         self.calls[phase] += 1
         for kind, seconds in cost.seconds(self.chip).items():
             self.phases[phase][kind] += seconds
+        self.phases[phase]["kernels"] += flops / (REACHED * self.chip.flops)
 
     def seconds(self, phase: str = "") -> float:
         """Returns the seconds of one phase, or of all."""
@@ -151,7 +163,7 @@ def simulate_generation(
     reads = (
         page_bytes(own.model, own.mesh.shape["tensor"]) / engine.sizes.page if engine.sizes.platform == "tpu" else 0.0
     )
-    calls = _FakeCalls(partial(_passed, clock, results, role), planned, engine, reads)
+    calls = _FakeCalls(partial(_passed, clock, results, role), planned, own, reads)
     requests = [
         # Every prompt is another: those that are equal are prefilled once.
         Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
@@ -164,21 +176,28 @@ def simulate_generation(
 
 
 def _passed(
-    clock: Clock, results: Results, role: str, kind: str, name: str, turns: float = 1.0, read: float = 0.0
+    clock: Clock,
+    results: Results,
+    role: str,
+    kind: str,
+    name: str,
+    turns: float = 1.0,
+    read: float = 0.0,
+    flops: float = 0.0,
 ) -> None:
     if name not in results:
         raise BadInput(f"a step calls {name}, which was not compiled: its time needs --functions=all.")
     phase = kind if kind in ("decode", "publish") else "prefill"
-    clock.add(f"{role}: {phase}", results[name], turns, read)
+    clock.add(f"{role}: {phase}", results[name], turns, read, flops)
 
 
 class _FakeCalls:
     """Compiled functions that compute nothing: each lets its time pass, and decoding ends samples as planned."""
 
     def __init__(
-        self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], engine: Engine, reads: float
+        self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], own: PlayerFunctions, reads: float
     ) -> None:
-        self._passed, self._planned, self._engine = passed, planned, engine
+        self._passed, self._planned, self._own, self._engine = passed, planned, own, own.engine
         self._reads = reads  # bytes on a chip of each position that attention reads, beside what functions cost
 
     def instead_of(self, key: tuple[str | int, ...], name: str) -> Callable[..., Any]:
@@ -194,7 +213,9 @@ class _FakeCalls:
                 self._passed(kind, name, turns=int(chunk.steps), read=read)
                 return arguments[1], chunk
             copied = (row < np.iinfo(np.int32).max for row in arguments[2]) if kind == "copy_pages" else ()
-            self._passed(kind, name, turns=float(max(map(np.sum, copied), default=1)))  # a loop over those of a shard
+            turns = float(max(map(np.sum, copied), default=1))  # a loop over those of a shard
+            flops = splash_flops(self._own, FORWARD, arguments[2].shape) if kind == "prefill" else 0.0
+            self._passed(kind, name, turns=turns, flops=flops)
             return None
 
         return call
@@ -224,6 +245,28 @@ class _FakeCalls:
             stopped_B,
             np.int32(steps),
         )
+
+
+def splash_flops(own: PlayerFunctions, products: int, shape: tuple[int, ...], packing: Packing | None = None) -> float:
+    """Counts what the splash kernels of all layers compute on the chip that has most to do; nothing off TPU.
+
+    Args:
+      own: the player, for its model and mesh.
+      products: of matrices, for each pair of a block of queries and one of keys that the kernels read.
+      shape: of the tokens, rows and length.
+      packing: of the rows, if they hold several sequences.
+    """
+    if own.model.platform != "tpu":
+        return 0.0
+    rows, length = shape
+    block = splash_block(length)
+    count = -(-length // block)
+    pairs_B = np.full(rows, count * (count + 1) / 2)
+    if packing is not None:
+        pairs_B = np.sum(packing.for_kernel().reads_BQK, axis=(1, 2), dtype=float)
+    of_chip = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
+    heads = own.model.num_heads / own.mesh.shape["tensor"]
+    return 2 * products * of_chip * block**2 * heads * own.model.head_dim * own.model.num_layers
 
 
 def simulate_learning(
@@ -264,10 +307,13 @@ def simulate_learning(
                 clock.add(f"{role}: update", results[f"{learner}{each}"])
         for batch in batches:
             size = rows_of(batch.tokens_BT)
+            flops = splash_flops(functions, 1, batch.tokens_BT.shape, batch.packing)
             for name in (*["score"] * scores, *(["values"] if functions.critic else [])):
-                clock.add(f"{role}: log-probs", results[f"{name} {size}"])
+                clock.add(f"{role}: log-probs", results[f"{name} {size}"], flops=FORWARD * flops)
+            forward = FORWARD * (1 if functions.model.remat == "none" else 2)
             for learner in ("", *of_critic):
-                clock.add(f"{role}: update", results[f"{learner}accumulate {size}"])
+                accumulate = results[f"{learner}accumulate {size}"]
+                clock.add(f"{role}: update", accumulate, flops=(forward + BACKWARD) * flops)
     return sum(sample.length for sample in chosen) - sum(repeated_prompts(parts, **share))
 
 

@@ -77,7 +77,7 @@ class Packing:
         parts_B1 = -(-jnp.min(jnp.where(is_response_BT, places, T), axis=1, keepdims=True) // part)
         codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
         codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
-        block = _block(T)
+        block = splash_block(T)
         begin_K = jnp.arange(0, len(places), block)
         # A block of keys has the prompts from one number to another, if any.
         prompts_BKS = jnp.where(is_response_BT, -1, whole.prompts_BT).reshape(B, len(begin_K), block)
@@ -114,7 +114,7 @@ def _sees(length: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
     return sees
 
 
-def _block(length: int) -> int:
+def splash_block(length: int) -> int:
     """Returns the side of the kernel's blocks of queries and keys in rows so long."""
     return math.gcd(-(-length // SPLASH_BLOCK) * SPLASH_BLOCK, SPLASH_LARGEST_BLOCK)
 
@@ -221,7 +221,7 @@ def _splash_on_one_device(
     def heads_first(x_BTHh: jax.Array) -> jax.Array:
         return jnp.pad(jnp.swapaxes(x_BTHh, 1, 2), ((0, 0), (0, 0), (0, padded - T), (0, 0)))
 
-    sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), _block(T))
+    sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), splash_block(T))
     options = {"block_sizes": splash_attention_kernel.BlockSizes(**sizes), "interpret": interpret}
     kernel: Callable[..., Any]
     if packing is None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -40,6 +41,17 @@ def test_a_checkpoint_and_its_export_answer_alike(run, tmp_path):
         answers(policy_of_run(run, Checkpoints.reader(run.checkpoints).named("last"), "test", LENGTHS, Hosts()))
         != of_run
     )
+
+
+def test_a_run_that_sampled_from_int8_weights_is_judged_by_its_own(run, tmp_path):
+    folder = shutil.copytree(run.path, tmp_path / "rounded")
+    config = json.loads((folder / "config.json").read_text())
+    config["rollout"]["int8_weights"] = True
+    for player in ("code", "test"):
+        config[player]["importance_cap"] = 2.0
+    (folder / "config.json").write_text(json.dumps(config))
+    judged = policy_of_run(RunFolder.existing(str(folder)), 3, "test", LENGTHS, Hosts())
+    assert answers(judged) == answers(policy_of_run(run, 3, "test", LENGTHS, Hosts()))
 
 
 def test_a_prefill_follows_the_head_of_the_answer(model_folder):

@@ -98,6 +98,7 @@ def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int,
         config[role].max_prompt_length = prompt or config[role].max_prompt_length
         config[role].max_response_length = response or config[role].max_response_length
         config.rollout.slots = slots or config.rollout.slots
+        config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
         functions = _functions(role, config, config_json.read(ModelFolder(config[role].model)))
     if role == config.frozen:
         params = huggingface.Checkpoint(config[role].model).place(functions.shardings.params, config.model.param_dtype)

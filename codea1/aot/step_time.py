@@ -263,7 +263,7 @@ def splash_flops(own: PlayerFunctions, products: int, shape: tuple[int, ...], pa
     count = -(-length // block)
     pairs_B = np.full(rows, count * (count + 1) / 2)
     if packing is not None:
-        pairs_B = np.sum(packing.for_kernel().reads_BQK, axis=(1, 2), dtype=float)
+        pairs_B = np.asarray(packing.for_kernel().reads_BQK).sum(axis=(1, 2), dtype=float)
     of_chip = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
     heads = own.model.num_heads / own.mesh.shape["tensor"]
     return 2 * products * of_chip * block**2 * heads * own.model.head_dim * own.model.num_layers

@@ -5,6 +5,7 @@
       pip install torch==2.13.0+cpu trl==1.16.0 google-tunix==0.1.7
   python bench/grpo_step.py --scaling                          # the update over length, vocabulary, micro-batch
   python bench/grpo_step.py --sharing                          # the update with and without shared prompts
+  python bench/grpo_step.py --profile                          # where the update's time goes, by JAX's profiler
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. The step:
 8 prompts of 64 tokens x 8 samples of 128 tokens, a reward from the text, one optimizer step with a KL term against a
@@ -14,11 +15,14 @@ reference (coefficient 0.001), float32. TRL takes the policy's own log-probs as 
 
 import argparse
 import dataclasses
+import gzip
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,16 +241,85 @@ def sharing() -> None:
         print(f"{prompt:6}  {response:8}  {count:7}  {alone:8.2f}  {shared:9.2f}  {alone / shared:5.2f}")
 
 
+def profile() -> None:
+    """Prints by function of the model the time of an update's operations, matrix products and all else."""
+    generator, code = np.random.default_rng(0), player(config("sampler"))
+    samples = [
+        TrainSample(
+            generator.integers(3, 2048, PROMPT).tolist(),
+            generator.integers(3, 2048, RESPONSE).tolist(),
+            [-7.0] * RESPONSE,
+            float(generator.normal()),
+        )
+        for _ in range(len(PROMPTS) * SAMPLES)
+    ]
+    for step in range(1, 3):
+        code.learn(samples, step)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        with jax.profiler.trace(folder):
+            code.learn(samples, 3)
+            jax.block_until_ready(code.state)
+        seconds = time.monotonic() - started
+        (file,) = Path(folder).rglob("*.trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    places = {}
+    for function in code.functions.learning:
+        places |= _places(function.compiled.as_text())
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for event in events:
+        operation = event.get("args", {}).get("hlo_module"), event.get("args", {}).get("hlo_op")
+        if event.get("ph") == "X" and operation in places:
+            place, has_product = places[operation]
+            spent[place][not has_product] += event["dur"] / 1e6
+    total = sum(map(sum, spent.values()))
+    print(f"{seconds:.2f} s, {total:.2f} of them in operations\n{'function':36} products  all else")
+    for place, (products, rest) in sorted(spent.items(), key=lambda item: -sum(item[1])):
+        if products + rest > 0.01 * total:
+            print(f"{place:36} {products / total:8.1%} {rest / total:9.1%}")
+    print(f"{'all':36} {sum(each[0] for each in spent.values()) / total:8.1%}")
+
+
+def _places(hlo: str) -> dict[tuple[str, str], tuple[str, bool]]:
+    """Returns of each operation of a compiled function the Python function, and whether it multiplies matrices."""
+    tables = {
+        name: {int(number): rest for number, rest in re.findall(r"^(\d+) (.*)$", block, re.MULTILINE)}
+        for name, block in re.findall(r"^(FunctionNames|FileLocations|StackFrames)\n((?:\d+ .*\n)+)", hlo, re.MULTILINE)
+    }
+    named = {}
+    for number, frame in tables["StackFrames"].items():
+        location = tables["FileLocations"][int(re.search(r"file_location_id=(\d+)", frame)[1])]
+        named[number] = tables["FunctionNames"][int(re.search(r"function_name_id=(\d+)", location)[1])].strip('"')
+    module, computation = re.match(r"HloModule ([\w.]+)", hlo)[1], ""
+    multiplies: set[str] = set()
+    found = {}
+    for line in hlo.splitlines():
+        if re.match(r"(ENTRY )?%[\w.\-]+ .*\{$", line):
+            computation = line.split()[0].lstrip("%")
+        elif match := re.match(r"\s+(?:ROOT )?%([\w.\-]+) = .*? ([\w\-]+)\(", line):
+            name, opcode = match.groups()
+            called, frame = re.search(r"calls=%([\w.\-]+)", line), re.search(r"stack_frame_id=(\d+)", line)
+            has_product = opcode == "dot" or (called is not None and called[1] in multiplies)
+            if has_product:
+                multiplies.add(computation)
+            if opcode not in ("while", "call", "conditional"):
+                found[module, name] = named[int(frame[1])] if frame else "no function", has_product
+    return found
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="python with TRL and tunix")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--sharing", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} at the start")
     if options.scaling:
         scaling()
     elif options.sharing:
         sharing()
+    elif options.profile:
+        profile()
     else:
         compare(options.peers)

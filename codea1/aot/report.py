@@ -65,7 +65,8 @@ that has none. Nothing here ran on a TPU.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
   for the mean lengths that are named, which are assumptions.
 - *Step*, where all functions were compiled, is the run's own scheduler and batching on a clock that moves by *ms*, for
-  lengths that are drawn: stragglers, prompts prefilled again and padding are in it. The sandbox and the host are not.
+  lengths that are drawn: stragglers, prompts prefilled again and padding are in it, and attention: the pages that it
+  reads, and what it computes at 70 % of the chip's arithmetic. The sandbox and the host are not.
 - *Functions*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
   model: the longest rows, the most slots, prompts and positions.
 """

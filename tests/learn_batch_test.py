@@ -21,6 +21,7 @@ from codea1.learn.batch import (
     to_mesh,
 )
 from codea1.learn.losses import AGGREGATIONS
+from codea1.models.attention import responses_from
 from codea1.sharding import make_mesh
 
 PAD = 9
@@ -139,6 +140,13 @@ def test_responses_begin_where_the_kernel_can_tell_and_a_sequence_alone_is_of_on
     assert batch.response_mask_BT.sum(axis=1).tolist() == [5, 6]
 
 
+def test_a_row_fits_into_the_longer_ones_that_it_may_come_among():
+    # In rows of 124 responses begin at multiples of 4, in rows of 125 of 5: there, behind 96 tokens, at 100.
+    samples = [sample([1] * 97, [2] * 13), sample([1] * 97, [3] * 13), sample([4] * 100, [5] * 25)]
+    batches = share(samples, RowShape(2, 124), RowShape(2, 125))
+    assert sum(batch.response_mask_BT.sum() for batch in batches) == 13 + 13 + 25
+
+
 def test_a_group_too_long_for_a_row_is_cut_and_its_prompt_repeated():
     samples = [sample([5, 6, 7], [row] * 3) for row in (1, 2, 3)]
     (batch,) = share(samples, RowShape(3, 12))
@@ -151,14 +159,23 @@ def test_a_group_too_long_for_a_row_is_cut_and_its_prompt_repeated():
         share(samples[:1], RowShape(3, 5))
 
 
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=40), st.sets(st.integers(2, 15)))
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), max_size=40),
+    st.sets(st.integers(60, 180)),  # and 100: responses begin at multiples of 2 to 6
+)
 def test_shared_rows_hold_every_sequence_once(drawn: list, lengths: set[int]):
     samples = [sample([p] * p, [i] * r, i + 1.0) for i, (p, r) in enumerate(drawn)]
-    shapes = row_shapes(sorted(lengths), 16, 2)
+    shapes = row_shapes(sorted(lengths), 100, 2, share_prompts=True)
     found = []
     for batch in share(samples, *shapes):
         assert RowShape(*batch.tokens_BT.shape) in shapes
         packing = batch.packing
+        for prompts, responses in zip(packing.prompts_BT, packing.responses_BT, strict=True):
+            first = np.flatnonzero(responses)[:1]
+            assert first.tolist() in (
+                [],
+                [responses_from(int(np.sum((prompts >= 0) & (responses == 0))), len(prompts))],
+            )
         for row, (tokens, mask) in enumerate(zip(batch.tokens_BT, batch.response_mask_BT, strict=True)):
             own = np.array(packing.visible()[row])
             for last in np.flatnonzero(mask & ~np.append(mask[1:], False)):

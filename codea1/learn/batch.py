@@ -228,10 +228,13 @@ def _parts(group: Sequence[TrainSample]) -> np.ndarray:
     return np.array([len(group[0].prompt_ids) - 1, sum(1 + len(sample.token_ids) for sample in group)])
 
 
-def _fits(parts: np.ndarray, length: int) -> bool:
-    """Returns whether a row so long holds prompts and responses of several sequences that take so many positions."""
+def _fits(parts: np.ndarray, shapes: Sequence[RowShape]) -> bool:
+    """Returns whether prompts and responses of several sequences that take so many positions fit into each shape.
+
+    A row may come into a micro-batch of longer ones, and where its responses begin depends on its length.
+    """
     prompts, responses = parts.tolist()
-    return responses_from(prompts, length) + responses <= length
+    return bool(shapes) and all(responses_from(prompts, each.length) + responses <= each.length for each in shapes)
 
 
 def _is_alone(groups: Sequence[Sequence[TrainSample]]) -> bool:
@@ -244,7 +247,7 @@ def _row_length(groups: Sequence[Sequence[TrainSample]], shapes: Sequence[RowSha
     if _is_alone(groups):
         return groups[0][0].length
     parts = np.sum([_parts(group) for group in groups], axis=0)
-    return next(shape.length for shape in shapes if _fits(parts, shape.length))
+    return next(shape.length for kind, shape in enumerate(shapes) if _fits(parts, shapes[kind:]))
 
 
 def _rows(
@@ -257,19 +260,19 @@ def _rows(
     for group in groups:
         pieces.append([])
         for sample in group:
-            if pieces[-1] and not _fits(_parts([*pieces[-1], sample]), shapes[-1].length):
+            if pieces[-1] and not _fits(_parts([*pieces[-1], sample]), shapes[-1:]):
                 pieces.append([])
             pieces[-1].append(sample)
     rows: list[list[list[TrainSample]]] = []
     taken: list[np.ndarray] = []  # by the parts of what each row holds
-    lengths: list[int] = []
+    into: list[Sequence[RowShape]] = []  # that each row must fit into
     for parts, piece in sorted(((_parts(each), each) for each in pieces), key=lambda item: -sum(item[0])):
-        fitting = (row for row, length in enumerate(lengths) if _fits(taken[row] + parts, length))
-        row = next(fitting, len(rows))
+        row = next((row for row, own in enumerate(into) if _fits(taken[row] + parts, own)), len(rows))
         if row == len(rows):
             rows.append([])
             taken.append(np.zeros(2, int))
-            lengths.append(next((shape.length for shape in shapes if _fits(parts, shape.length)), 0))
+            longer = (shapes[kind:] for kind in range(len(shapes)))
+            into.append(next((each for each in longer if _fits(parts, each)), ()))
         rows[row].append(piece)
         taken[row] += parts
     return rows

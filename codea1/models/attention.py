@@ -30,12 +30,14 @@ PLACE_BITS, RESPONSE_BITS, PARTS_BITS = 14, 13, 5
 
 
 def responses_from(prompt_tokens: int, length: int) -> int:
-    """Returns where the responses of a packed row of so many tokens begin, behind so many tokens of prompts.
-
-    At a multiple of a 31st of the row, which takes five bits to say.
-    """
-    part = -(-length // ((1 << PARTS_BITS) - 1))
+    """Returns where the responses of a packed row of so many tokens begin, behind so many tokens of prompts."""
+    part = _part(length)
     return -(-prompt_tokens // part) * part
+
+
+def _part(length: int) -> int:
+    """Returns of what the beginning of a row's responses is a multiple: a 31st, so that it takes five bits."""
+    return -(-length // ((1 << PARTS_BITS) - 1))
 
 
 @jax.tree_util.register_dataclass
@@ -73,8 +75,7 @@ class Packing:
         ids_BT2 = jnp.stack([whole.prompts_BT, whole.responses_BT], axis=-1)
         begins_BT = jnp.any(ids_BT2 != jnp.roll(ids_BT2, 1, axis=1), axis=-1) | (places == 0)
         drawn_BT = places - jax.lax.cummax(jnp.where(begins_BT, places, 0), axis=1)
-        part = responses_from(1, T)
-        parts_B1 = -(-jnp.min(jnp.where(is_response_BT, places, T), axis=1, keepdims=True) // part)
+        parts_B1 = -(-jnp.min(jnp.where(is_response_BT, places, T), axis=1, keepdims=True) // _part(T))
         codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
         codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
         block = splash_block(T)
@@ -103,7 +104,7 @@ class SplashPacking:
 @functools.cache
 def _sees(length: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """Returns the function by which the kernel knows whether a query sees a key of its own prompt, in rows so long."""
-    part = responses_from(1, length)
+    part = _part(length)
 
     def sees(code: jax.Array, key: jax.Array) -> jax.Array:
         place = code & ((1 << PLACE_BITS) - 1)

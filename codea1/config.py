@@ -359,7 +359,7 @@ FRACTIONS = (
     "sft.expert_suites sft.expert_suites_else sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
-# Tokens of the longest rows that share prompts, and of responses in them: learn.batch and models.attention.
+# Tokens of the longest rows that share prompts, and of responses in them, that models.attention's kernel can tell.
 SHARED_ROW, SHARED_RESPONSE = 16384, 8191
 # What is chosen by name. The names of learn/ and models/ are written out because those import JAX, which takes seconds,
 # and a wrong flag is reported before; tests/program_test.py compares them with the tables there.

@@ -115,8 +115,16 @@ def test_no_token_is_written_by_a_loop_and_no_weight_multiplied_in_windows():
         player.prompt_lengths = player.row_lengths = ()
         player.micro_batch_size = 8
     mesh = device_mesh(config, topology("v5e-8").devices)
-    last = {job.function.kind: job.function for job in plan(config, mesh, models(config)).jobs}
-    decode, update = (last[kind].lower().compile().as_text() for kind in ("decode", "accumulate"))
+
+    def compiled(kind: str) -> str:
+        return (
+            {job.function.kind: job.function for job in plan(config, mesh, models(config)).jobs}[kind]
+            .lower()
+            .compile()
+            .as_text()
+        )
+
+    decode, update = compiled("decode"), compiled("accumulate")
     assert decode.count(" while(") == 2  # over tokens and over layers
     assert " scatter(" in decode
     assert "windowed_dot_general" not in update
@@ -124,6 +132,16 @@ def test_no_token_is_written_by_a_loop_and_no_weight_multiplied_in_windows():
     summed = [line for line in update.splitlines() if re.search(r" (all-reduce|reduce-scatter)(-start)?\(", line)]
     assert summed
     assert not [line for line in summed if "bf16" in line.partition("(%")[0]]
+    # int8 weights become bfloat16 within the fusions that multiply by them, and are not written as such.
+    config.rollout.int8_weights = True
+    rounded = compiled("decode")
+    fused, name, written = set(re.findall(r"calls=%([\w.\-]+)", rounded)), "", set()
+    for line in rounded.splitlines():
+        if found := re.match(r"(?:ENTRY )?%([\w.\-]+) .*\{$", line):
+            name = found[1]
+        elif name not in fused:
+            written |= set(re.findall(r"\b(\w+)\[(?:24,)?(?:1,)?(?:896,4864|4864,896)\]", line.partition("(%")[0]))
+    assert written == {"s8"}
 
 
 @needs_libtpu

@@ -133,11 +133,13 @@ def test_responses_begin_where_the_kernel_can_tell_and_a_sequence_alone_is_of_on
     samples = [sample([1] * 40, [2] * 5), sample([1] * 40, [3] * 5)]
     (batch,) = share(samples, RowShape(2, 62))
     assert np.flatnonzero(batch.packing.prompts_BT[0]).tolist() == [39, *range(52, 62)]  # a 31st of the row is 2
-    samples = [sample([1] * 57, [2] * 5), sample([1] * 56, [3] * 6)]
-    (batch,) = share(samples, RowShape(2, 62))
-    assert not batch.packing.prompts_BT.any()
+    samples = [sample([1] * 57, [2] * 5), sample([1] * 56, [3] * 6), sample([1], [4])]
+    (batch,) = share(samples, RowShape(3, 62))
+    assert not batch.packing.prompts_BT[:2].any()
     assert not batch.packing.responses_BT.any()
-    assert batch.response_mask_BT.sum(axis=1).tolist() == [5, 6]
+    assert batch.response_mask_BT.sum(axis=1).tolist() == [5, 6, 1]
+    with pytest.raises(ValueError, match="a response of 8192 tokens is too long to lie in a row with others"):
+        share([sample([1], [2] * 8192)], RowShape(1, 16384))
 
 
 def test_a_row_fits_into_the_longer_ones_that_it_may_come_among():

@@ -11,7 +11,16 @@ from jax._src import literals
 from jax._src.cudnn import fused_attention_stablehlo
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
-from codea1.models.attention import Packing, attend, attend_causally, responses_from, splash_attend
+from codea1.models.attention import (
+    PLACE_BITS,
+    RESPONSE_BITS,
+    Packing,
+    _sees,
+    attend,
+    attend_causally,
+    responses_from,
+    splash_attend,
+)
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
@@ -113,6 +122,22 @@ def test_the_kernel_reads_the_blocks_in_which_something_is_visible():
     whole = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 40)), constant_values=-1), packing)
     blocks = np.array(whole.visible()).reshape(B, 5, 128, 5, 128)
     np.testing.assert_array_equal(packing.for_kernel().reads_BQK, blocks.any(axis=(2, 4)))
+
+
+def test_the_longest_row_and_response_are_told_in_one_number():
+    length, longest = 1 << PLACE_BITS, 1 << RESPONSE_BITS
+    prompts, responses = np.full((1, length), -1, np.int32), np.zeros((1, length), np.int32)
+    begin = responses_from(7900, length)
+    prompts[0, :7900] = prompts[0, begin : begin + longest + 200] = 0
+    responses[0, begin : begin + longest], responses[0, begin + longest : begin + longest + 200] = 1, 2
+    packing = Packing(prompts, prompts, responses)
+    codes = packing.for_kernel().codes_BT[0]
+    for first in (0, 7890, begin, begin + longest - 4, begin + longest + 190):
+        queries = slice(first, first + 8)
+        told = _sees(length)(codes[queries, None], jnp.arange(length)) & (prompts[0, queries, None] == prompts[0])
+        np.testing.assert_array_equal(told, packing.visible(queries)[0])
+    with pytest.raises(ValueError, match="rows of 16385 tokens share prompts"):
+        Packing(*[np.zeros((1, length + 1), np.int32)] * 3).for_kernel()
 
 
 def test_the_program_for_tpu_holds_the_kernel():

@@ -2,7 +2,8 @@
 
 The compiler writes the cycles that it expects of most instructions. It writes none for Pallas kernels, native scatters
 and gathers, and collectives: those are counted by the bytes that they move, and priced by `Cost.seconds`. The pages
-that ragged paged attention reads depend on what is in the slots: `step_time` adds them.
+that ragged paged attention reads depend on what is in the slots, and what splash attention computes on what is in the
+rows: `step_time` adds both.
 """
 
 import math

@@ -81,8 +81,8 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
     steps = _samples(config, role) * lengths.response / slots
     positions, kernel_bytes = lengths.prompt + lengths.response // 2, 1 if config.rollout.int8_weights else flops.BF16
     return {
-        "publish": flops.publish(own.model, cut),
-        "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
+        "publish": flops.publish(own.model, cut, kernel_bytes),
+        "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut, kernel_bytes) * batches,
         "decode": flops.decode_step(own.model, slots, positions, cut, kernel_bytes) * steps,
     }
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from codea1.learn.losses import token_weights
-from codea1.models.attention import Packing, responses_from
+from codea1.models.attention import RESPONSE_BITS, Packing, responses_from
 from codea1.sharding import TRAIN_RULES, Array, partition_spec
 
 
@@ -126,6 +126,8 @@ def micro_batches(
             raise ValueError(f"a sequence has {len(sample.token_ids)} tokens but {len(sample.log_probs)} log_probs")
         if not np.isfinite(sample.advantage):
             raise ValueError(f"a sequence has advantage {sample.advantage}")
+        if share_prompts and len(sample.token_ids) >= 1 << RESPONSE_BITS:  # and the prompt's last token
+            raise ValueError(f"a response of {len(sample.token_ids)} tokens is too long to lie in a row with others")
     lengths = [len(sample.token_ids) for sample in samples]
     weights = token_weights(lengths, aggregation, max_response_length=max_response_length)
     weight_of = dict(zip(lengths, weights.tolist(), strict=True))

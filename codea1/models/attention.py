@@ -47,7 +47,7 @@ class Packing:
 
     A token sees those before it of its own prompt and, in a response, of that response (tree attention, as in Prefix
     Grouper, Liu et al., 2025). Prompts lie in the order of their numbers. Responses begin where `responses_from` says,
-    and are shorter than 2**RESPONSE_BITS. A row that is one sequence may say that all of it is prompt.
+    and take at most 2**RESPONSE_BITS positions. A row that is one sequence may say that all of it is prompt.
     """
 
     positions_BT: Array  # int32, of each token in its own sequence
@@ -101,7 +101,7 @@ class SplashPacking:
     reads_BQK: Array  # int8, 1 where a query of the block sees a key of that block
 
 
-@functools.cache
+@functools.cache  # the kernel is compiled again for another function
 def _sees(length: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """Returns the function by which the kernel knows whether a query sees a key of its own prompt, in rows so long."""
     part = _part(length)

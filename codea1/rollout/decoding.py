@@ -29,7 +29,7 @@ class DecodingConfig:
     guesses: int  # tokens that a step guesses, where it does
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
-    int8_weights: bool = False  # of the kernels that generation multiplies by
+    int8_weights: bool  # whether layers' kernels are published in int8
 
     def columns(self, guesses: bool) -> int:
         """Returns the most tokens that a slot draws in one chunk, whose steps guess some or none."""

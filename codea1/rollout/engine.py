@@ -122,7 +122,7 @@ class Engine:
         return other
 
     def publish(self, params: Params) -> Params:
-        """Returns training parameters in the layout and dtype of generation: one all-gather over the axis that cuts."""
+        """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""
         return self._functions[("publish",)](params)
 
     def take_statistics(self) -> dict[str, float]:

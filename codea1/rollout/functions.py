@@ -194,7 +194,6 @@ def _rows(slots: int) -> Rows:
 def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[dict[str, Callable], dict[str, Any]]:
     """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
     _, declared = qwen2.abstract(config.model)
-
     names = param_axes(declared)
 
     def is_rounded(path: jax.tree_util.KeyPath) -> bool:

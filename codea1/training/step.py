@@ -196,6 +196,7 @@ class Step:
                     finish(record)
 
         def finish(record: QuestionRecord) -> None:
+            """Counts a solution that has its suites or gets none, and after the last has other programs graded."""
             id = record.question.id
             left[id] -= 1
             others, hidden = _other_programs(record, rules)

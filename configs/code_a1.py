@@ -23,24 +23,24 @@ a roofline for mean lengths of 250 and 350 tokens, of which a measured step will
 (docs/pods_compiled.md):
 
   size  slice    learn  rollout  step, s
-  0.5b  v5e-8      42%      59%       27
-  1.5b  v5e-16     60%      81%       35
-  1.5b  v5e-64     46%      67%       11
+  0.5b  v5e-8      34%      59%       27
+  1.5b  v5e-16     54%      81%       35
+  1.5b  v5e-64     37%      67%       11
   1.5b  v5p-32      9%      32%       11
   1.5b  v5p-64      7%      31%        7
-  1.5b  v6e-16     27%      60%       13
-  1.5b  v6e-64     18%      53%        3
-  3b    v5e-16     78%      86%      100
-  3b    v5e-64     51%      71%       19
-  3b    v5p-32     14%      39%       20
-  3b    v5p-64     13%      36%       12
-  3b    v6e-16     45%      70%       20
-  3b    v6e-64     26%      56%        6
-  7b    v5e-64     76%      77%       35
-  7b    v5p-32     30%      49%       38
-  7b    v5p-64     21%      41%       21
-  7b    v6e-16     91%      80%       42
-  7b    v6e-64     43%      66%       12
+  1.5b  v6e-16     29%      60%       13
+  1.5b  v6e-64     20%      53%        3
+  3b    v5e-16     78%      86%       64
+  3b    v5e-64     39%      71%       19
+  3b    v5p-32     16%      39%       20
+  3b    v5p-64     12%      36%       12
+  3b    v6e-16     40%      70%       20
+  3b    v6e-64     21%      56%        6
+  7b    v5e-64     65%      77%       35
+  7b    v5p-32     28%      49%       38
+  7b    v5p-64     18%      41%       21
+  7b    v6e-16     80%      80%       42
+  7b    v6e-64     41%      66%       12
 """
 
 from typing import NamedTuple

@@ -73,6 +73,14 @@ def test_the_interval_holds_its_level(steps: int, correlation: float):
     assert 0.01 < np.mean(rises) < 0.055  # 0.025 by design, with a standard error of 0.0035
 
 
+@pytest.mark.parametrize(("correlation", "least", "most"), [(0.3, 0.02, 0.04), (0.8, 0.06, 0.09), (0.95, 0.14, 0.18)])
+def test_false_alarms_of_correlated_steps_are_as_often_as_documented(correlation: float, least: float, most: float):
+    """docs/demo.md has these shares, of runs in which nothing rises."""
+    rng = np.random.default_rng(0)
+    sides = [[change(noise(rng, 60, each, correlation)).low > 0 for each in (0.04, 0.06)] for _ in range(2000)]
+    assert least < np.mean([paid and not hidden for paid, hidden in sides]) < most
+
+
 def test_hacking_is_told_of():
     """In a world of rare mistakes: what is paid rises, and no more programs are right, no more mistakes found.
 

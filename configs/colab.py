@@ -8,8 +8,8 @@ Arguments: models=FOLDER, which holds Qwen2.5-Coder-0.5B-Instruct as downloaded;
 Two policies with float32 parameters, moments and references would take 14.7 GiB of the chip's 15.75, and gradients
 twice 1.8 more. So the moments of whoever does not learn wait in the host's memory, there are no references and no KL
 term (the paper's is 0.001), and lengths and batch are an eighth of the paper's or less. It shows the system on real
-models; it is not the paper's run. The TPU's compiler counts at most 80 % of the chip's memory while one learns and 44 %
-while one answers; the least time of a step is 12 s by roofline (docs/pods_compiled.md).
+models; it is not the paper's run. The TPU's compiler counts at most 75 % of the chip's memory while one learns and 41 %
+while one answers; the least time of a step is 11 s by roofline (docs/pods_compiled.md).
 """
 
 from ml_collections import ConfigDict

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 
 import pytest
 from ml_collections import ConfigDict
@@ -13,6 +14,7 @@ from tests import golden_shardings
 from tests.conftest import ROOT
 
 CONFIGS = dict(shipped_configs())
+PODS = ROOT / "docs" / "pods_compiled.md"
 PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1")]
 
 # What the paper's runs were made with: keys of the reference implementation's code/rl/config/3B_A1.yaml, which says the
@@ -108,6 +110,23 @@ def test_each_size_has_the_model_of_its_size_for_both_players():
         for player in (CONFIGS[name].code, CONFIGS[name].test):
             assert player.shape == f"qwen2.5-coder-{size}"
             assert player.model.endswith(f"/Qwen2.5-Coder-{size.upper()}-Instruct")
+
+
+def test_documented_memory_and_times_are_the_compilers():
+    """configs/*.py repeat the table of docs/pods_compiled.md."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PODS.read_text().splitlines()]
+    compiled = {row[0]: (row[4], row[5], row[7].removesuffix(" s")) for row in rows if row[0] in CONFIGS}
+    said = {
+        f"code_a1:size={size},topology={slice}": (learn, rollout, step)
+        for size, slice, learn, rollout, step in re.findall(
+            r"^  (\S+b) +(v\S+) +(\d+%) +(\d+%) +(\d+)$", (ROOT / "configs" / "code_a1.py").read_text(), re.MULTILINE
+        )
+    }
+    assert said == {name: compiled[name] for name in PAPERS_RUNS}
+    colab = " ".join((ROOT / "configs" / "colab.py").read_text().split())
+    learn, rollout, step = (each.removesuffix("%") for each in compiled["colab"])
+    assert f"at most {learn} % of the chip's memory while one learns and {rollout} % while one answers" in colab
+    assert f"the least time of a step is {step} s by roofline" in colab
 
 
 def test_the_papers_runs_keep_the_papers_settings():

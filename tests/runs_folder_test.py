@@ -1,10 +1,12 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from codea1.config import config_of, default_config
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
@@ -149,3 +151,55 @@ def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytes
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert files(tmp_path) == ["config.json", "report.md"]
+
+
+def test_links_that_lie_in_the_folder_lead_no_write_to_another_file(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    for name in ("report.md", ".report.md.tmp", ".lock"):
+        os.symlink(mine, folder.path / name)
+    write_atomically(folder.report, "ours")
+    assert (folder.report.read_text(), os.path.islink(folder.report)) == ("ours", False)
+    with pytest.raises(BadInput, match=r"\.lock cannot be opened: Too many levels of symbolic links"), locked(folder):
+        pass
+    mine.rename(tmp_path / "gone")
+    with pytest.raises(BadInput, match="cannot be opened"), locked(folder):
+        pass
+    assert (tmp_path / "gone").read_text() == "precious"
+    assert not mine.exists()
+
+
+def test_a_name_that_is_taken_is_not_written_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("secrets.token_hex", lambda _: "01234567")
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    os.symlink(tmp_path / "mine", folder.path / ".report.md.01234567.tmp")
+    with pytest.raises(FileExistsError):
+        write_atomically(folder.report, "ours")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_a_killed_writer_left_goes_when_the_next_begins(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    kept = {".hidden.tmp", ".lock", "config.json", "samples"}
+    folder.samples.mkdir()
+    (folder.path / ".hidden.tmp").write_text("")
+    (folder.path / ".report.md.01234567.tmp").write_text("a pa")
+    os.symlink(mine, folder.path / ".report.html.01234567.tmp")
+    (folder.samples / ".step_000001.jsonl.89abcdef.tmp").write_text("a pa")
+    with locked(folder):
+        assert {each.name for each in folder.path.iterdir()} == kept
+        assert not list(folder.samples.iterdir())
+    assert mine.read_text() == "precious"
+
+
+def test_files_have_the_permissions_that_the_umask_gives(tmp_path: Path):
+    before = os.umask(0o027)
+    try:
+        folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+        with locked(folder):
+            assert {os.stat(each).st_mode & 0o777 for each in folder.path.iterdir()} == {0o640}
+    finally:
+        os.umask(before)

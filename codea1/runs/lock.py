@@ -26,6 +26,7 @@ from codea1.storage.objects import (
     is_remote,
     read_generation,
     remove_generation,
+    remove_unfinished,
     write_generation,
 )
 
@@ -37,18 +38,26 @@ EXPIRY_SECONDS = 30.0  # without a renewal
 def locked(folder: RunFolder) -> Iterator[None]:
     """Keeps every other writer out of the folder while it is open; the lock of a killed process ends soon.
 
+    Removes the files that a killed one was writing.
+
     A filesystem that has no locks guards nothing.
 
-    Raises BadInput: another process works there.
+    Raises BadInput: another process works there, or the lock's file cannot be made.
     """
     hold = leased if is_remote(folder.path) else _file_locked
     with hold(folder.path / ".lock"):
+        for each in (folder.path, folder.samples, folder.evaluations):
+            remove_unfinished(each)
         yield
 
 
 @contextlib.contextmanager
 def _file_locked(path: epath.Path) -> Iterator[None]:
-    with path.open("a") as file:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be opened: {error.strerror}.") from None
+    with open(descriptor, "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

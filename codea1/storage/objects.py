@@ -1,6 +1,8 @@
 """Files on disks and objects in gs:// buckets, through one set of functions: a reader sees all of a write or none."""
 
 import os
+import re
+import secrets
 import time
 from typing import Any
 
@@ -13,6 +15,7 @@ from codea1.storage.faults import Fault, retried, translate_storage_errors
 BUCKETS = "gs://"
 ABSENT = 0  # the generation of an object that is not there
 
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _SECONDS_BETWEEN_PUTS = 1.0  # Cloud Storage takes one put a second of one object
 _PUT_BYTES_PER_SECOND = 1 << 20  # on average: a large object is put less often, and its growth costs linear time
 
@@ -99,8 +102,8 @@ def remove_folder(path: epath.Path) -> None:
 def write_atomically(path: epath.Path, content: str | bytes) -> None:
     """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
 
-    In a bucket that is one put. On a disk it is written beside `path` and moved there, and the folder is made where it
-    is missing; one writer per path: the name of the temporary file is fixed, so one left by a crash is overwritten.
+    In a bucket that is one put. On a disk it is written beside `path` and moved there, in place of a link too, and the
+    folder is made where it is missing; `remove_unfinished` removes what a crash leaves.
 
     Raises:
       StorageFailed: it could not be written; see `codea1.storage.faults`.
@@ -117,13 +120,23 @@ def write_atomically(path: epath.Path, content: str | bytes) -> None:
 
 def _write_and_rename(path: epath.Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.tmp"
+    # The name cannot be known before, nor be there: a folder that somebody sent may hold links to files of its reader.
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
-        temporary.write_bytes(content)
+        with open(descriptor, "wb") as file:
+            file.write(content)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_unfinished(folder: epath.Path) -> None:
+    """Removes from a folder on a disk what `write_atomically` was writing when it was killed. Raises StorageFailed."""
+    for name in () if is_remote(folder) else names(folder):
+        if _UNFINISHED.fullmatch(name):
+            remove(folder / name)
 
 
 class GrowingFile:

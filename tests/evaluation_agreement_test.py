@@ -53,6 +53,8 @@ def test_agreement_prefers_what_many_programs_agree_on_and_counting_does_not():
     assert scores["pass_at_1_agreement"] == pytest.approx(2 / 3)
     assert scores["agreement_gain"] == pytest.approx(2 / 3 - 1 / 2)
     assert scores["pass_at_1_max_pass"] == 0
+    # With repetitions 2, 2, 2, 3: ranks 2, 2, 2, 4 against 3.5, 3.5, 1.5, 1.5 have covariance -2, over sqrt(3 * 4).
+    assert scores["fidelity"] == pytest.approx(-1 / math.sqrt(3))
     assert (
         scores["pass_at_1_first_best"] == 1
     )  # of different tests all pass two, and the first of the programs is right

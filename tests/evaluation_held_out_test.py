@@ -88,7 +88,8 @@ def test_a_question_that_does_not_fit_is_not_passed(grader):
 def test_suites_are_counted_per_mutant_shown(grader):
     # Shown x + 2: one right test, which kills it, and a wrong one whose input -1 kills both mutants.
     # Shown abs(x) + 1: two right tests, neither of which kills it; the other mutant dies of the first already.
-    player = _Player("assert f(1) == 2\nassert f(-1) == 7", "assert f(1) == 2\nassert f(2) == 3")
+    # Its third, beyond K, would.
+    player = _Player("assert f(1) == 2\nassert f(-1) == 7", "assert f(1) == 2\nassert f(2) == 3\nassert f(-1) == 0")
     measured = evaluate(held_out(question("q")), {"code": _Player(*[TRUTH] * 4), "test": player}, grader, Hosts())
     assert measured["test_validity"] == [pytest.approx((0.5 + 1.0) / 2)]
     assert measured["test_mutation_score"] == [pytest.approx((1.0 + 0.5) / 2)]

@@ -58,12 +58,16 @@ def test_resamples_leave_undefined_questions_out():
     assert_drawn_from(every_resample([before]), drawn[~np.isnan(drawn)])
 
 
-def test_the_interval_of_three_seeds_is_that_computed_by_hand():
-    # Means of seeds .2, .4, .9 with variance .13; means of questions .4, .6 with variance .02. No interaction.
-    scores = np.array([[0.1, 0.3], [0.3, 0.5], [0.8, 1.0]])[:, :, None]
-    over_seeds, over_questions = 4.302653 * (0.13 / 3) ** 0.5, 12.706205 * (0.02 / 2) ** 0.5
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("moved", [0.0, 0.05])
+def test_the_interval_of_three_seeds_is_that_computed_by_hand(parts: int, moved: float):
+    # Means of seeds .2, .4, .9 with variance .13; means of questions .4, .6 with variance .02. Residuals are `moved` in
+    # four places and 0 in two, with 2 degrees of freedom, and a third of their variance is in that of the questions.
+    scores = np.array([[0.1, 0.3], [0.3, 0.5], [0.8, 1.0]]) + moved * np.array([[1, -1], [-1, 1], [0, 0]])
+    own = 0.02 - 4 * moved**2 / 2 / 3
+    over_seeds, over_questions = 4.302653 * (0.13 / 3) ** 0.5, 12.706205 * (own / 2 / parts) ** 0.5
     half = (over_seeds**2 + over_questions**2) ** 0.5
-    assert interval([scores]) == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=1e-6)
+    assert interval([scores[:, :, None]] * parts) == pytest.approx((0.5, 0.5 - half, 0.5 + half), rel=1e-6)
 
 
 def test_interaction_is_counted_once():
@@ -147,6 +151,10 @@ def test_undefined_questions_are_left_out_on_both_sides():
     assert interval([before]).mean == pytest.approx((1 / 2 + 2 / 3) / 2)
     assert all(np.isnan(interval([np.full((1, 2, 1), nan)])))
     assert all(np.isnan(difference([before], [np.full_like(before, nan)])))
+    # Of 400 questions with and 200 without an answer, what is known is what 200 tell, but for 399 in the place of 199.
+    scores = np.random.default_rng(0).random((3, 400, 1))
+    scores[:, 200:] = nan
+    assert interval([scores]) == pytest.approx(interval([scores[:, :200]]), rel=2e-3)
 
 
 def test_each_factor_has_questions_of_its_own():

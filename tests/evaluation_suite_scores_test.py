@@ -34,7 +34,8 @@ def test_the_mutants_counted_by_hand():
 
 
 def test_all_pass(pool):
-    score = score_suite(ULT, TASK, [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)], pool)
+    tests = [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)]
+    score = score_suite(ULT, TASK, [*tests, "assert f(3) == 1"], pool)  # the first five count
     assert score.verdicts == [Verdict.PASS] * 5
     assert (score.mutants, score.killed) == (NUM_MUTANTS, NUM_MUTANTS)
     assert score.coverage == {"1": [0.75, 0.5], "2": [0.75, 0.5], "5": [1.0, 1.0]}

@@ -233,9 +233,15 @@ def test_a_repeated_answer_takes_few_steps(policy):
     options = {"slots": 16, "max_response_length": 90, "stop_ids": ()}
     wanted = requests(8, num_samples=1)
     engine, other = make_engine(policy, **options), make_engine(policy, guesses=3, **options)
-    assert_same(generate(other, parrot, wanted, temperature=0.0), generate(engine, parrot, wanted, temperature=0.0))
+    endless = generate(engine, parrot, wanted, temperature=0.0)
+    assert_same(generate(other, parrot, wanted, temperature=0.0), endless)
     assert engine.take_statistics()["slot_use"] == 1
     assert other.take_statistics()["slot_use"] > 3  # of four tokens at most
+    # What it would say after a stop is guessed as well, and is none of the answer.
+    said = endless["q0", 0].token_ids[-1]
+    ends = make_engine(policy, guesses=3, **options | {"stop_ids": (said,)})
+    found = generate(ends, parrot, [Request("q0", (said,) * LONGEST_PROMPT, 0, 1)], temperature=0.0)
+    assert found["q0", 0].token_ids == (said,)
 
 
 def test_pages_that_do_not_hold_the_longest_sequence_are_refused(policy):

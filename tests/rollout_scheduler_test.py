@@ -61,18 +61,35 @@ class Play:
                 assert not self.queue.num_wanted(enough=1)
                 assert all(shard.num_free == self.static.pages for shard in self.shards)
                 return self
+            firsts = self.firsts()
             self.gave_way += self.slots.grow(self.queue, CHUNK)
+            assert self.firsts() == firsts  # they never give way
             self.check_pages()
             self.draw()
+
+    def by_shard(self, column_B: np.ndarray) -> np.ndarray:
+        return column_B.reshape(self.static.shards, -1)
+
+    def firsts(self) -> list[int]:
+        """Which sample of each shard came first of those that live."""
+        return self.by_shard(np.where(self.slots.rows.live, self.slots._started_B, 2**40)).min(axis=1).tolist()
 
     def refill(self) -> None:
         while True:
             num_free = list(map(len, self.slots.free()))
             if self.prefilled.should_prefill(self.queue, num_free):
+                known = [set(shard.groups) for shard in self.shards]
                 new = self.prefilled.choose(self.queue, num_free, PAD)
                 if new:
                     self.prefill(*new)
+                for shard, prompts in zip(self.shards, known, strict=True):  # a sample has a page to start in
+                    assert shard.num_free or not shard.groups.keys() - prompts
+            last_W = self.by_shard(self.slots._started_B).max(axis=1)
             started, from_WI, to_WI = self.slots.fill(self.queue, CHUNK)
+            has_more_W = self.by_shard(self.slots._started_B).max(axis=1) > last_W
+            missing_W = self.by_shard(self.slots._missing_B(CHUNK)).sum(axis=1)
+            for shard, has_more, missing in zip(self.shards, has_more_W, missing_W, strict=True):
+                assert shard.num_free >= missing or not has_more  # none starts for whose chunk another would give way
             self.events += started
             for shard, (from_I, to_I) in enumerate(zip(from_WI, to_WI, strict=True)):
                 used = to_I < self.static.pages

@@ -86,6 +86,19 @@ def test_rewards_differ_unless_all_solutions_of_a_question_are_paid_alike():
     assert not record.rewards_differ
     record.solutions *= 2
     assert not record.rewards_differ
+    record.solutions = [played().questions[0].solutions[m] for m in (0, 3)]  # the second is masked
+    assert not record.rewards_differ
+
+
+def test_the_first_questions_whose_rewards_differ_train():
+    questions = [played().questions[0] for _ in range(4)]
+    questions[1].solutions[1:] = []
+    round_ = Round(7, questions)
+    round_.select(8, variance, 0)
+    round_.train_on_first(2)
+    for question, trains in zip(questions, (True, False, True, False), strict=True):
+        records = [*question.solutions, *(suite for each in question.solutions for suite in each.suites)]
+        assert {each.selected for each in records} == {trains}
 
 
 def test_selection_marks_all_suites_of_the_chosen_solution():
@@ -165,6 +178,10 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
     }
     marked = rules.mark(parsed, answers, AS_WRITTEN)
     failed = SuiteRecord(0, sample(""), parsed, marked, [FAIL for item in marked if item.runs])
+    blunt = SuiteRecord(
+        0, sample(""), parsed, marked, [PASS if item.is_right else FAIL for item in marked if item.runs]
+    )
+    assert (failed.exposes, blunt.exposes) == (True, False)
     book = MistakeBook()
     Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update_book(book)
     right, replaced = make(1, 2), make(2, 3)

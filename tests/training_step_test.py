@@ -88,6 +88,13 @@ def test_without_a_book_nothing_is_told():
     assert step.retrieve([SimpleNamespace(id=name) for name in NAMES]) == {name: [] for name in NAMES}
 
 
+def test_no_more_rounds_are_asked_than_there_may_be():
+    feed = SimpleNamespace(batch=lambda number: [SimpleNamespace(id=NAMES[number])])
+    step = Step(1, {}, SimpleNamespace(max_rounds=2, questions_per_step=1), feed, None, None, Hosts())
+    asked = [[question.id for question in step.next_questions()] for _ in range(4)]  # none of which teaches
+    assert asked == [NAMES[:1], NAMES[1:2], [], []]
+
+
 @pytest.mark.parametrize(
     ("reward", "program"),
     [
@@ -289,7 +296,15 @@ def test_cure_runs_wrong_answers_as_they_are_stated():
     solution, ran = graded_suites("cure", hidden_reward=False)
     stated = ["f(1) == 2", "f(2) == 2", "f(5) == 6", "f(3) == 3", "f(4) == 5"]
     assert ran[TRUTH] == ran[FLAT] == [f"assert {each}" for each in stated]
-    solution.assign_rewards(REWARDS["cure"](0.5, 3), peers=(True, False, False))
+    solutions = [SolutionRecord(m, sample(""), extract_program(""), True) for m in range(3)]
+    for each, verdict in zip(solutions, (PASS, FAIL, FAIL), strict=True):
+        each.golden = [GradedTest(make(0), verdict)]
+    solutions[1].suites = solution.suites
+    rules = SimpleNamespace(golden=False, runs_golden=True, reward=REWARDS["cure"](0.5, 3), max_rounds=1)
+    step = Step(1, {}, rules, None, None, None, Hosts())
+    step._batch = Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), solutions)])
+    step.assign_rewards()
+    assert [each.reward.total for each in solutions] == [1.0, 0.0, 0.0]
     # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
     # both pass f(3) == 3.
     assert [suite.reward.total for suite in solution.suites] == pytest.approx([(1 / 2 - 1 / 2) / 3, (2 - 1) / 3])

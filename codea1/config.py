@@ -268,7 +268,8 @@ def default_config() -> ConfigDict:
     c.profile.first_step = 0  # training step that it begins with; 0: none is made
     c.profile.steps = 2  # training steps
 
-    c.log = ConfigDict()  # besides the run's folder; may differ when a run is continued
+    c.log = ConfigDict()  # what a run keeps and shows; may differ when it is continued
+    c.log.keep_samples = 0  # training steps whose samples are kept, the newest; 0: all
     c.log.wandb = ConfigDict()
     c.log.wandb.project = ""  # in W&B; empty: it is not used
     c.log.wandb.offline = False  # write files for `wandb sync` instead of sending
@@ -348,7 +349,7 @@ NOT_NEGATIVE = (
     "seed rollout.cache_gib rollout.guesses game.made_mutants game.history_size game.book_cap game.book_total_cap "
     "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
-    "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after "
+    "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after log.keep_samples "
     "sft.warmup_steps sft.weight_decay sft.misconceptions "
     "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
     "{player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap "
@@ -498,7 +499,7 @@ _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "game.assert_forms", "rollout.cache_gib", "rollout.guesses"),
-    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts"),
+    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples"),
 )
 
 

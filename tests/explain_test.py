@@ -272,7 +272,7 @@ def test_a_page_is_written_whole_or_not_at_all(run: RunFolder, tmp_path: Path, m
 
 
 def test_samples_that_cannot_be_read_are_one_sentence(run: RunFolder, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: object) -> None:
+    def broken(*_: object, tokens: bool) -> None:
         raise StorageFailed("reading step_000001.jsonl failed: the disk does not work.")
 
     monkeypatch.setattr(Samples, "read", broken)
@@ -298,6 +298,7 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
     assert "has no samples" in said(empty.path, "q/1")
     assert "suites that were paid for exposing programs: give --question" in said(empty.path, "")
+    (run.samples / "step_000001.jsonl.zst").unlink()
     (run.samples / "step_000001.jsonl").write_text("{\n{}\n")
     assert "not a JSON object" in said(run.path, "q/1")
 

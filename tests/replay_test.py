@@ -1,6 +1,8 @@
 """A step made again from what its run saved has the run's metrics."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from bench.micro_run import make_micro_config
 from codea1.config import config_of
 from codea1.runs.folder import RunFolder
+from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.training.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
 from tests.train_test import scripting, train
@@ -36,6 +39,16 @@ def files(folder: RunFolder) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path(folder.path).rglob("*") if path.is_file()}
 
 
+@contextlib.contextmanager
+def written_again(folder: RunFolder, rows: list[dict]) -> Iterator[None]:
+    """Gives step 3 other rows for a while."""
+    samples = Samples(folder)
+    whole = list(samples.read(3))
+    samples.write(3, rows)
+    yield
+    samples.write(3, whole)
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_the_metrics_are_equal_to_the_last_bit_and_nothing_is_changed_in_the_folder(folder, step):
     before = files(folder)
@@ -46,6 +59,19 @@ def test_the_metrics_are_equal_to_the_last_bit_and_nothing_is_changed_in_the_fol
     assert {f"{player}/{name}" for player in ("code", "test") for name in ("loss", "grad_norm", "kl_ref")} <= set(found)
     assert found["code/grad_norm"] > 0
     assert found["code/train_sequences"] == 4
+
+
+def test_samples_of_an_older_version_are_replayed_to_the_last_bit(folder):
+    """They hold the decimal forms of the same numbers, in lists."""
+    rows = list(Samples(folder).read(3))
+    path = Path(folder.samples) / "step_000003.jsonl.zst"
+    old, packed = path.with_suffix(""), path.read_bytes()
+    path.unlink()
+    old.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert isinstance(json.loads(old.read_text().splitlines()[0])["log_probs"], list)
+    assert [pair for pair in replay(folder, 3) if not pair.is_equal] == []
+    old.unlink()
+    path.write_bytes(packed)
 
 
 @pytest.mark.parametrize("step", [2, 4])
@@ -60,32 +86,20 @@ def test_a_step_that_never_was_is_refused(folder):
 
 
 def test_other_samples_have_other_metrics(folder, tmp_path):
-    path = Path(folder.samples) / "step_000003.jsonl"
-    whole = path.read_text()
-    rows = [json.loads(line) for line in whole.splitlines()]
+    rows = list(Samples(folder).read(3))
     changed = next(row for row in rows if row["player"] == "test" and row["selected"] and row["reward"] is not None)
     changed["advantage"] += 1.0
-    try:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with written_again(folder, rows):
         different = {pair.name for pair in replay(folder, 3) if not pair.is_close(ROUNDING["float32"])}
-    finally:
-        path.write_text(whole)
     assert "test/grad_norm" in different
     assert not any(name.startswith("code/") for name in different)
 
 
 def test_a_row_without_what_is_needed_is_named(folder):
-    path = Path(folder.samples) / "step_000003.jsonl"
-    whole = path.read_text()
-    first, rest = whole.split("\n", 1)
-    row = json.loads(first)
-    del row["log_probs"]
-    try:
-        path.write_text(json.dumps(row) + "\n" + rest)
-        with pytest.raises(BadInput, match=r"row 1 .*log_probs"):
-            replay(folder, 3)
-    finally:
-        path.write_text(whole)
+    rows = list(Samples(folder).read(3))
+    del rows[0]["log_probs"]
+    with written_again(folder, rows), pytest.raises(BadInput, match=r"row 1 .*log_probs"):
+        replay(folder, 3)
 
 
 def test_a_mesh_that_the_devices_here_do_not_make_is_replaced(folder):

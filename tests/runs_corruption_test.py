@@ -169,8 +169,7 @@ READ = [
     ("evaluations/before.json", empty, "not an evaluation"),
     ("evaluations/before.json", swap('"mean"', '"moan"'), "mean"),
     ("evaluations/before.json", swap("0.25", '"x"'), "not an evaluation"),
-    ("samples/step_000002.jsonl", swap("{", ""), "line 1: not a JSON object"),
-    ("samples/step_000002.jsonl", binary, "line 1: not a JSON object"),
+    *[("samples/step_000002.jsonl.zst", damage, "damaged") for damage in (cut, empty, flip, grow, binary)],
 ]
 
 

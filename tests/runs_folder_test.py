@@ -1,12 +1,19 @@
 import json
 import os
+import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from codea1.config import config_of, default_config
+from codea1.evaluation import audit
+from codea1.evaluation.run_report import compare, report_run
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
+from codea1.runs.metrics import read_metrics
+from codea1.runs.samples import Samples
+from codea1.runs.story import explain, read_story
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
@@ -203,3 +210,45 @@ def test_files_have_the_permissions_that_the_umask_gives(tmp_path: Path):
             assert {os.stat(each).st_mode & 0o777 for each in folder.path.iterdir()} == {0o640}
     finally:
         os.umask(before)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> RunFolder:
+    """A run of 30 steps of bench/micro_run.py's game, hidden reward and all, as commit d8ac66f wrote it.
+
+    Of its samples there are those of the first six steps, of two questions each; its checkpoints are left out.
+    """
+    with tarfile.open(Path(__file__).parent / "golden" / "run_of_0_1_0.tar.xz") as stored:
+        stored.extractall(tmp_path, filter="data")
+    return RunFolder.existing(str(tmp_path / "run_of_0_1_0"))
+
+
+def test_a_run_of_an_earlier_version_is_read(earlier: RunFolder):
+    config = config_of(earlier)
+    assert (config.steps, config.game.hidden_reward, config.log.keep_samples) == (30, True, 0)
+    rows = read_metrics(earlier.metrics)
+    assert [row["step"] for row in rows] == list(range(31))
+    assert [each.player for each in audit.audits(rows)] == ["Code LLM", "Test LLM"]
+    samples = Samples(earlier)
+    assert samples.steps() == [1, 2, 3, 4, 5, 6]
+    first = next(samples.read(1))
+    assert first["token_ids"][:2] == [166, 295]
+    assert np.float32(first["log_probs"][0]) == first["log_probs"][0] == -6.1437506675720215
+    story = read_story(earlier, "list/near5/double/count")
+    assert [len(meeting.book) for meeting in story.meetings] == [3, 5, 6, 5, 5, 5]
+    assert next(each for each in compare(earlier) if each.metric == "test_mul").before.mean == pytest.approx(
+        0.04398148148148147
+    )
+
+
+def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolder, capsys: pytest.CaptureFixture):
+    report_run(str(earlier.path))
+    explain(str(earlier.path))
+    told = capsys.readouterr().out
+    assert "3 questions of the test split, before at step 0 and after at step 30" in " ".join(told.split())
+    assert "step 6" in told
+    assert "assert f(" in earlier.page.read_text()
+
+
+def test_a_run_of_an_earlier_version_is_continued_under_its_config(earlier: RunFolder):
+    RunFolder.check(str(earlier.path), config_of(earlier).to_dict())

@@ -50,8 +50,8 @@ def test_a_damaged_last_line_is_left_out_but_not_one_before_it(tmp_path: epath.P
     assert [row for _, row in json_lines.whole_lines(path)] == [{"a": 1}]
     path.write_text('{"a": 1}\n\x00\x00\n{"b": 2}\n')
     with pytest.raises(BadInput, match="line 2"):
-        json_lines.whole_lines(path)
+        list(json_lines.whole_lines(path))
 
 
 def test_a_missing_file_has_no_lines(tmp_path: epath.Path):
-    assert json_lines.whole_lines(epath.Path(tmp_path) / "none.jsonl") == []
+    assert list(json_lines.whole_lines(epath.Path(tmp_path) / "none.jsonl")) == []

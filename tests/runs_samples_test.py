@@ -1,12 +1,21 @@
 """The rows of a step's samples, and their diagnostics, against what a person counts."""
 
+import base64
+import json
 import math
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zstandard
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples, diagnose
+from codea1.runtime.errors import BadInput
+from codea1.storage import json_lines
+
+FILE = "step_000001.jsonl.zst"
 
 
 @pytest.fixture(params=["disk", "bucket"])
@@ -25,6 +34,76 @@ def test_rows_come_back_in_order(samples: Samples):
     samples.write(12, rows)
     assert list(samples.read(12)) == rows
     assert list(samples.read(13)) == []
+
+
+def test_tokens_come_back_to_the_last_bit(samples: Samples, folder: RunFolder):
+    log_probs = np.random.default_rng(0).standard_normal(4096).astype(np.float32)
+    log_probs[:3] = -np.inf, 1e-45, -0.0
+    row = {"prompt_ids": (0, 2**31 - 1), "token_ids": np.arange(4096), "log_probs": tuple(map(float, log_probs))}
+    samples.write(1, [{"text": "a", **row}, {"text": "b"}])
+    read, without = samples.read(1)
+    assert read == {"text": "a"} | {name: list(values) for name, values in row.items()}
+    assert np.array(read["log_probs"], np.float32).tobytes() == log_probs.tobytes()
+    assert without == {"text": "b"}
+    assert list(samples.read(1, tokens=False)) == [{"text": "a"}, {"text": "b"}]
+    line = zstandard.ZstdDecompressor().decompressobj().decompress((folder.samples / FILE).read_bytes()).splitlines()[0]
+    assert json.loads(line)["log_probs"] == base64.b64encode(log_probs.astype("<f4").tobytes()).decode()
+
+
+def test_rows_are_read_one_after_another(samples: Samples, folder: RunFolder):
+    """What lies behind a row is not decompressed for it, and its damage is told when it comes."""
+    samples.write(1, [{"text": f"{number} " * 1000} for number in range(2000)] + [{"text": os.urandom(1 << 18).hex()}])
+    path = folder.samples / FILE
+    path.write_bytes(path.read_bytes()[:-3])
+    rows = samples.read(1)
+    assert next(rows)["text"].startswith("0 ")
+    with pytest.raises(BadInput, match=r"step_000001\.jsonl\.zst is damaged"):
+        list(rows)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_flipped_bit_is_told(tmp_path: Path, number: int):
+    samples = Samples(RunFolder.open(str(tmp_path), {}))
+    samples.write(1, [{"token_ids": list(range(500)), "log_probs": [-0.5] * 500, "text": "x"}])
+    path = tmp_path / "samples" / FILE
+    content = bytearray(path.read_bytes())
+    content[len(content) * number // 8 + 1] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"step_000001\.jsonl\.zst is damaged"):
+        list(samples.read(1))
+
+
+@pytest.mark.parametrize("value", ["AAA", "AAAA", "A!AA"])
+def test_what_is_no_column_of_tokens_is_told(tmp_path: Path, value: str):
+    samples = Samples(RunFolder.open(str(tmp_path), {}))
+    (tmp_path / "samples").mkdir()
+    (tmp_path / "samples" / FILE).write_bytes(json_lines.compressed([{"log_probs": value}]))
+    with pytest.raises(BadInput, match=r"zst, line 1: log_probs is not Base64 of <f4"):
+        list(samples.read(1))
+
+
+def test_steps_of_an_older_version_are_read_beside_others(samples: Samples, folder: RunFolder):
+    rows = [{"text": "ü", "token_ids": [1, 2], "log_probs": [-0.10000000149011612, None]}]
+    folder.samples.mkdir(exist_ok=True)
+    (folder.samples / "step_000001.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"text": "cu')
+    samples.write(2, [{"text": "b"}])
+    assert samples.steps() == [1, 2]
+    assert list(samples.read(1)) == rows
+    assert list(samples.read(1, tokens=False)) == [{"text": "ü"}]
+    samples.write(1, [{"text": "again"}])
+    assert [path.name for path in sorted(folder.samples.iterdir())] == [FILE, "step_000002.jsonl.zst"]
+    (folder.samples / "step_000003.jsonl").write_text("")
+    samples.remove_after(1)
+    assert samples.steps() == [1]
+
+
+def test_the_newest_steps_are_kept(folder: RunFolder):
+    (folder.samples / "step_000001.jsonl").parent.mkdir(exist_ok=True)
+    (folder.samples / "step_000001.jsonl").write_text("")
+    samples = Samples(folder, keep=2)
+    for step in (2, 3, 4):
+        samples.write(step, [])
+        assert samples.steps() == [step - 1, step]
 
 
 def test_a_step_written_again_is_replaced(samples: Samples):

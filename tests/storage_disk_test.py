@@ -49,7 +49,8 @@ from codea1.runs.samples import Samples
 folder = RunFolder.existing(sys.argv[1])
 writer = MetricsWriter(folder)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-for write in (lambda: Samples(folder).write(2, [{"a": "b" * 200}]), lambda: writer.write(2, {"y" * 200: 1.0})):
+text = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))  # which does not become shorter
+for write in (lambda: Samples(folder).write(2, [{"a": text}]), lambda: writer.write(2, {"y" * 200: 1.0})):
     try:
         write()
     except StorageFailed as error:

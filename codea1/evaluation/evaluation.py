@@ -83,7 +83,7 @@ class EvaluationFolder:
         with contextlib.ExitStack() as stack:
             stack.enter_context(locked(RunFolder.open(str(home), settings)))
             for name in files:
-                lines = json_lines.whole_lines(home / f"{name}.jsonl")
+                lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))
                 text = "".join(line for line, _ in lines)
                 folder._files[name] = GrowingFile(home / f"{name}.jsonl", text.encode())
                 folder._rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}

@@ -146,7 +146,7 @@ def page(
     """
     steps = samples.steps()
     shown = dict.fromkeys((*steps[:1], *steps[-1:]))
-    questions = [each for step in shown for each in _questions(step, samples.read(step))]
+    questions = [each for step in shown for each in _questions(step, samples.read(step, tokens=False))]
     data = json.dumps({"panels": _panels(rows), "questions": questions}, allow_nan=False).replace("<", "\\u003c")
     escaped = ((list(map(html.escape, row)), is_bold) for row, is_bold in table)
     cells = ("<td>".join(["", *row[:-1], f"<b>{row[-1]}</b>" if is_bold else row[-1]]) for row, is_bold in escaped)

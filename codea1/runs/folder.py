@@ -1,14 +1,14 @@
 """A run folder, on a disk or in a bucket: the paths of all that a run writes, and the config that identifies it.
 
-config.json                 the whole config
-checkpoints/                one folder per saved step
-metrics.jsonl               one object per step
-tensorboard/                the same numbers as TensorBoard events
-samples/step_000001.jsonl   what was sampled, executed and rewarded in a step
-evaluations/before.json     results on the test split before training, per question
-profile/                    a profiler's trace of a few steps, where the config asks for one
-report.md, report.png       the tables and curves drawn from the above
-report.html                 the same with samples, as one page that opens anywhere
+config.json                   the whole config
+checkpoints/                  one folder per saved step
+metrics.jsonl                 one object per step
+tensorboard/                  the same numbers as TensorBoard events
+samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
+evaluations/before.json       results on the test split before training, per question
+profile/                      a profiler's trace of a few steps, where the config asks for one
+report.md, report.png         the tables and curves drawn from the above
+report.html                   the same with samples, as one page that opens anywhere
 """
 
 import contextlib

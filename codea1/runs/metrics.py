@@ -123,7 +123,7 @@ def read_metrics(path: epath.Path) -> list[dict[str, Any]]:
 
 
 def _numbered_lines(path: epath.Path) -> list[Line]:
-    lines, last = json_lines.whole_lines(path), -1
+    lines, last = list(json_lines.whole_lines(path)), -1
     for number, (_, row) in enumerate(lines, start=1):
         if not isinstance(row.get("step"), int):
             raise BadInput(f"{path}, line {number}: no step.")

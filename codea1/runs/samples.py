@@ -1,58 +1,98 @@
-"""Samples: what was generated, executed and rewarded in each step, one row per sample, with diagnostics."""
+"""Samples: what was generated, executed and rewarded in each step, one row per sample, with diagnostics.
 
+samples/step_000001.jsonl.zst   a JSON object a line, compressed; tokens in Base64
+
+prompt_ids and token_ids are little-endian int32, log_probs little-endian float32, which is what the sampler computes:
+a sample of 4,096 tokens takes a quarter of what it takes as text, and is read ten times as fast. Runs of versions up to
+commit d8ac66f have step_000001.jsonl, with numbers in lists.
+"""
+
+import base64
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from codea1.game.marks import Mark
 from codea1.game.rewards import FAILED
 from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
-from codea1.storage.objects import names, remove, write_atomically
+from codea1.storage.objects import exists, names, remove, write_atomically
 from codea1.values.verdict import Verdict
 
+_TOKENS = {"prompt_ids": "<i4", "token_ids": "<i4", "log_probs": "<f4"}  # columns with an entry per token
 _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth, by the reward that marked
 
 
 class Samples:
     """The per-sample rows of one run, a file per step."""
 
-    def __init__(self, folder: RunFolder):
-        self._directory = folder.samples
+    def __init__(self, folder: RunFolder, keep: int = 0):
+        """Opens those of a run, of which `keep` steps are kept, the newest; 0: all."""
+        self._directory, self._keep = folder.samples, keep
 
     def write(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes all rows of a step at once, in place of any that are there.
+        """Writes all rows of a step at once, in place of any that are there, and removes what is no longer kept.
 
         Args:
-          rows: plain values, numpy ones included; NaN and infinities become null.
+          rows: plain values, numpy ones included; NaN and infinities become null, except in log_probs.
         """
-        write_atomically(self._path(step), b"".join(json_lines.encode(row) for row in rows))
+        write_atomically(self._path(step), json_lines.compressed(map(_packed, rows)))
+        remove(self._old_path(step))
+        for earlier in self.steps() if self._keep else ():
+            if earlier <= step - self._keep:
+                self._remove(earlier)
 
     def steps(self) -> list[int]:
         """Returns the steps that have rows, in order."""
-        found = (re.fullmatch(r"step_(\d+)\.jsonl", name) for name in names(self._directory))
-        return sorted(int(match[1]) for match in found if match)
+        found = (re.fullmatch(r"step_(\d+)\.jsonl(\.zst)?", name) for name in names(self._directory))
+        return sorted({int(match[1]) for match in found if match})
 
-    def read(self, step: int) -> Iterator[dict[str, Any]]:
-        """Yields the rows of a step as they were written; none where the step has no file.
+    def read(self, step: int, tokens: bool = True) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a step as they were written, one after another; none where the step has no file.
+
+        Args:
+          tokens: whether with prompt_ids, token_ids and log_probs, which take longer to decode than all the rest.
 
         Raises:
-          BadInput: a line is not a JSON object.
+          BadInput: the file is damaged, or a line is not a JSON object.
         """
-        for _, row in json_lines.whole_lines(self._path(step)):
+        path = self._path(step) if exists(self._path(step)) else self._old_path(step)
+        for number, (_, row) in enumerate(json_lines.whole_lines(path), start=1):
+            for name in _TOKENS.keys() & row.keys():
+                if not tokens:
+                    del row[name]
+                elif isinstance(row[name], str):
+                    try:
+                        row[name] = np.frombuffer(base64.b64decode(row[name], validate=True), _TOKENS[name]).tolist()
+                    except ValueError:
+                        raise BadInput(f"{path}, line {number}: {name} is not Base64 of {_TOKENS[name]}.") from None
             yield row
 
     def remove_after(self, step: int) -> None:
         """Removes the rows of every step after `step`, from which the run continues."""
         for later in self.steps():
             if later > step:
-                remove(self._path(later))
+                self._remove(later)
 
     def _path(self, step: int) -> epath.Path:
-        return self._directory / f"step_{step:06d}.jsonl"
+        return self._directory / f"step_{step:06d}.jsonl.zst"
+
+    def _old_path(self, step: int) -> epath.Path:
+        return self._path(step).with_suffix("")
+
+    def _remove(self, step: int) -> None:
+        remove(self._path(step))
+        remove(self._old_path(step))
+
+
+def _packed(row: Mapping[str, Any]) -> dict[str, Any]:
+    columns = {name: np.asarray(row[name], dtype) for name, dtype in _TOKENS.items() if name in row}
+    return {**row, **{name: base64.b64encode(column.tobytes()).decode() for name, column in columns.items()}}
 
 
 def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:

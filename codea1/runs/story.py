@@ -125,7 +125,7 @@ def most_improved(folder: RunFolder) -> str:
     samples = Samples(folder)
     paid: dict[str, dict[int, list[float]]] = {}
     for step in samples.steps():
-        for row in samples.read(step):
+        for row in samples.read(step, tokens=False):
             if row.get("player") == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
                 paid.setdefault(row["question_id"], {}).setdefault(step, []).append(part)
     means = {question: [sum(parts) / len(parts) for parts in steps.values()] for question, steps in paid.items()}
@@ -147,10 +147,11 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
     met: dict[int, list[dict[str, Any]]] = {}
     asked: set[str] = set()
     for number in samples.steps():
-        rows = [row for row in samples.read(number) if "question_id" in row]
-        asked.update(row["question_id"] for row in rows)
-        if own := [row for row in rows if row["question_id"] == question_id]:
-            met[number] = own
+        for row in samples.read(number, tokens=False):
+            if "question_id" in row:
+                asked.add(row["question_id"])
+                if row["question_id"] == question_id:
+                    met.setdefault(number, []).append(row)
     if not asked:
         raise BadInput(f"{folder.path} has no samples, which a story is made of.")
     if not met:

@@ -1,16 +1,22 @@
-"""JSON Lines: one object per line, valid JSON everywhere, and readable after a crash cut the last line."""
+"""JSON Lines: one object per line, valid JSON everywhere, and readable after a crash cut the last line.
+
+PATH.zst is a file of them that was written at once, as one Zstandard frame (RFC 8878) with the checksum of its text.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import orjson
+import zstandard
 from etils import epath
 
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import read
+
+_CHUNK_BYTES = 1 << 16  # compressed, decompressed at a time
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
@@ -23,6 +29,12 @@ def encode(row: Mapping[str, Any]) -> bytes:
         return orjson.dumps(row, _plain_array, orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # it refuses what UTF-8 cannot hold, long integers, and keys that are no text
         return json.dumps(plain(row), allow_nan=False).encode() + b"\n"
+
+
+def compressed(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Returns the content of a .zst file of `rows`, whose text is never held as a whole. Raises TypeError: `encode`."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return b"".join([*(compressor.compress(encode(row)) for row in rows), compressor.flush()])
 
 
 def _plain_array(value: Any) -> Any:
@@ -44,28 +56,42 @@ def plain(value: Any) -> Any:
     return value
 
 
-def whole_lines(path: epath.Path) -> list[tuple[str, dict[str, Any]]]:
-    """Returns each line of `path` with the object it holds; none where the file is missing.
+def whole_lines(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields each line of `path` with the object it holds, one after another; none where the file is missing.
 
-    A last line that a crash cut short, or that a live run has not finished, is left out.
+    A last line that a crash cut short, or that a live run has not finished, is left out; a .zst file has none.
 
     Raises:
-      BadInput: another line is not a JSON object.
+      BadInput: another line is not a JSON object, or a .zst file is damaged.
       StorageFailed: the file cannot be read.
     """
     try:
-        *lines, unfinished = read(path).split(b"\n")
+        content = read(path)
     except FileNotFoundError:
-        return []
-    rows = []
+        return
+    last, lines = 0, _decompressed_lines(path, content)
+    if path.suffix != ".zst":
+        *lines, unfinished = content.split(b"\n")
+        last = 0 if unfinished else len(lines)
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
             if not isinstance(row, dict):
                 raise ValueError
         except ValueError:
-            if number == len(lines) and not unfinished:
-                break
+            if number == last:
+                return
             raise BadInput(f"{path}, line {number}: not a JSON object.") from None
-        rows.append((line.decode() + "\n", row))
-    return rows
+        yield line.decode() + "\n", row
+
+
+def _decompressed_lines(path: epath.Path, content: bytes) -> Iterator[bytes]:
+    decompressor, rest = zstandard.ZstdDecompressor().decompressobj(), b""
+    try:
+        for start in range(0, len(content), _CHUNK_BYTES):
+            *lines, rest = (rest + decompressor.decompress(content[start : start + _CHUNK_BYTES])).split(b"\n")
+            yield from lines
+    except zstandard.ZstdError:
+        raise BadInput(f"{path} is damaged: its content is not what was written.") from None
+    if not decompressor.eof or decompressor.unused_data or rest:
+        raise BadInput(f"{path} is damaged: it is not as long as it was written.")

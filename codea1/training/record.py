@@ -35,6 +35,7 @@ class Record(contextlib.ExitStack):
         is_main: bool = True,
         project: str = "",
         offline: bool = False,
+        keep_samples: int = 0,
     ) -> None:
         """Opens the record of a run, and removes what it holds of later steps.
 
@@ -48,6 +49,7 @@ class Record(contextlib.ExitStack):
           is_main: whether this host writes the record; on the others, every method does nothing.
           project: in W&B; "": it is not used.
           offline: see `Tracker`.
+          keep_samples: see `Samples`.
 
         Raises:
           BadInput: the metrics that are there are damaged.
@@ -67,7 +69,7 @@ class Record(contextlib.ExitStack):
                 f"{folder.metrics} is not what step {done} was saved with: a row up to that step was changed or lost. "
                 "Put it back, or move it away to go on without those rows."
             )
-        self._samples = Samples(folder)
+        self._samples = Samples(folder, keep_samples)
         self._samples.remove_after(done)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codea1-samples")
         self._written: Future[None] | None = None  # the samples that were given last

@@ -114,6 +114,7 @@ class Trainer:
                     is_main=self._hosts.is_main,
                     project=self._config.log.wandb.project,
                     offline=self._config.log.wandb.offline,
+                    keep_samples=self._config.log.keep_samples,
                 )
         for player in self._policies.values():
             player.call_between_chunks(self._safe_point)

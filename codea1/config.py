@@ -20,8 +20,9 @@ from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.rewards import REWARDS, Others
 from codea1.game.selection import SELECTIONS
-from codea1.runs.folder import RunFolder, leaves
+from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves, nearest
 from codea1.sandbox.isolation import ISOLATIONS
 
 SIMPLE, SFT = "simple", "sft"  # what `method=` of a shipped config can be besides a method
@@ -410,6 +411,7 @@ def validate(config: ConfigDict) -> None:
         if not holds:
             raise BadInput(f"config.{key} is {_value(config, key)!r}; it must {rule}.")
 
+    _check_fields(config)
     for key in _keys(POSITIVE):
         check(key, _value(config, key) > 0, "be greater than 0")
     for key in _keys("{player}.row_lengths {player}.prompt_lengths sft.row_lengths"):
@@ -479,6 +481,32 @@ def validate(config: ConfigDict) -> None:
             of_question = {"code": 1, "test": config.game.trained_solutions}
             count = config.questions_per_step * sum(of_question[role] for role in method.roles_of(name))
             check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} prompts of a training step")
+
+
+def _check_fields(config: ConfigDict) -> None:
+    """Raises BadInput for a field that `default_config` lacks or has and `config` lacks, or one of another type."""
+    here, known = (dict(leaves(each.to_dict())) for each in (config, default_config()))
+    for name in sorted(here.keys() - known.keys()):
+        if any(each.startswith(f"{name}.") for each in known):
+            raise BadInput(f"config.{name} is {here[name]!r}; it must be a section of fields.")
+        near = nearest(name, known)
+        raise BadInput(f"the config has no field {name}{f': do you mean {near}?' if near else '.'}")
+    for name in sorted(known.keys() - here.keys()):
+        raise BadInput(f"the config lacks the field {name}: begin with default_config().")
+    for name, default in known.items():
+        if not _is_like(here[name], default):
+            kind = f"{'numbers' if default == () else len(default)}" if isinstance(default, tuple) else ""
+            rule = f"a tuple of {kind}" if kind else f"of type {type(default).__name__}"
+            raise BadInput(f"config.{name} is {here[name]!r}; it must be {rule}.")
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    """Returns whether a value has the type of a default; JSON has lists for tuples, and 1 for 1.0."""
+    if isinstance(default, tuple):
+        like = default or (0,) * len(value) if isinstance(value, tuple | list) else ()
+        return isinstance(value, tuple | list) and len(like) == len(value) and all(map(_is_like, value, like))
+    kinds = (int, float) if isinstance(default, float) else type(default)
+    return isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
 
 
 def trained_sequences(config: ConfigDict, policy: str) -> int:

@@ -17,6 +17,7 @@ from codea1.learn.surrogates import SURROGATES
 from codea1.models.attention import PLACE_BITS, RESPONSE_BITS
 from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runtime import errors, hosts
+from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 from tests.host_processes import free_address, run
@@ -40,7 +41,12 @@ def python(*arguments: str) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--config=configs/tiny.py", "--config.game.alhpa=1"], "the config has no field 'alhpa'. Did you mean"),
+        (
+            ["--config=configs/tiny.py", "--config.game.alhpa=1"],
+            "the config has no field game.alhpa: do you mean game.alpha?",
+        ),
+        (["--config=configs/tiny.py", "--config.code.lr=1e-4"], "no field code.lr: do you mean code.learning_rate?"),
+        (["--config=configs/tiny.py", "--steps=3"], "line flag 'steps'. Did you mean: --config.steps ?"),
         (["--config=configs/tiny.py", "--config.game.alpha=2.0"], "config.game.alpha is 2.0"),
         (["--config=configs/tiny.py:sede=1"], "'sede'"),
         ([], "--config is missing; the demo's is --config=tiny."),
@@ -55,6 +61,50 @@ def test_mistakes_on_the_command_line(arguments, said, tmp_path):
     assert printed.count("\n") == 1
     assert "Traceback" not in printed
     assert not (tmp_path / "run").exists()
+
+
+BEGIN = "from codea1.config import default_config\n\ndef get_config(arg=None):\n    c = default_config()\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("c.code.lr = 1e-4", r"no field code\.lr: do you mean code\.learning_rate\?"),
+        ("c.game.alhpa = 0.9", r"no field game\.alhpa: do you mean game\.alpha\?"),
+        ("c.learning_rate = 0.9", r"no field learning_rate: do you mean code\.learning_rate\?"),
+        ("c.sampling = dict(top_k=3)", r"no field sampling\.top_k\."),
+        ("c.cod.learning_rate = 1.0", r"line 5, c\.cod\.learning_rate = 1\.0: .* no field 'cod'.* \"code\""),
+        ('c.steps = "3"', r'line 5, c\.steps = "3": a field of type int cannot be of type str'),
+        ("c.steps = 3.0", r"line 5, c\.steps = 3\.0: a field of type int cannot be of type float"),
+        ("c.steps = None", r"config\.steps is None; it must be of type int"),
+        ("c.seed = True", r"config\.seed is True; it must be of type int"),
+        ("c.mesh = None", r"config\.mesh is None; it must be a section"),
+        ('c.code.row_lengths = ("a",)', r"config\.code\.row_lengths is \('a',\); it must be a tuple of numbers"),
+        ("c.sft.expert_span = (0.5,)", r"config\.sft\.expert_span is \(0\.5,\); it must be a tuple of 2"),
+        ("del c.seed", r"lacks the field seed"),
+        ("return None", r"get_config\(arg\) must return the config, not None"),
+        ("open('/none')", r"No such file or directory: '/none'"),
+        ("return c[", r"SyntaxError"),
+    ],
+)
+def test_mistakes_in_a_config_file_are_one_sentence(lines, said, tmp_path):
+    file = tmp_path / "config.py"
+    file.write_text(f"{BEGIN}    {lines}\n    return c\n")
+    with pytest.raises(BadInput, match=said) as mistake:
+        read_config(validate, [f"--config={file}"])
+    assert "\n" not in str(mistake.value)
+
+
+def test_what_is_no_config_file_is_told(tmp_path, monkeypatch):
+    for name, text, said in (
+        ("a.json", "{}", r"a\.json is not Python"),
+        ("a.py", "steps = 3", r"a\.py:seed=1: it must define get_config"),
+        ("b.py", BEGIN.replace("arg=None", "") + "    return c", r"b\.py:seed=1: .*takes 0 positional arguments"),
+    ):
+        (tmp_path / name).write_text(text)
+        monkeypatch.delitem(sys.modules, "config_config", raising=False)  # what an earlier file defined
+        with pytest.raises(BadInput, match=said):
+            read_config(validate, [f"--config={tmp_path / name}:seed=1"])
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_policies_that_are_given_need_no_warm_start(config: str):
 @pytest.mark.parametrize(
     ("swept", "said"),
     [
-        (["config.game.alpa=0.1"], "the config has no field 'alpa'. Did you mean"),
+        (["config.game.alpa=0.1"], "the config has no field game.alpa: do you mean game.alpha?"),
         (["config.game.alpha=0.1,1.5"], "config.game.alpha is 1.5; it must lie between 0 and 1"),
         (["config.game.alpha=0.1,high"], "config.game.alpha=high: could not convert"),
         (["config.code.surrogate=ppo,gpso"], "config.code.surrogate is 'gpso'"),

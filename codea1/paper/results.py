@@ -27,6 +27,7 @@ from codea1.paper.layouts import Column, Line, Measure
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves
 from codea1.storage.objects import names, read
 
 # What runs of one experiment may differ in: the seed and the models of that seed, and what decides nothing.
@@ -258,14 +259,6 @@ def samples_of(measured: Iterable[Measured], what: str) -> str:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Returns the dotted names of the fields in which two configs differ, but for those that `_OWN` names."""
-    one, other = dict(_leaves(one)), dict(_leaves(other))
+    one, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (one, other))
     differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
-
-
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, item in config.items():
-        if isinstance(item, Mapping) and item:
-            yield from _leaves(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", json.dumps(item)

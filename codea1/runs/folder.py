@@ -21,6 +21,7 @@ from typing import Any
 from etils import epath
 
 from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves
 from codea1.storage.objects import exists, is_folder, is_remote, location, read, remove, write_atomically
 
 _ABSENT = object()
@@ -138,15 +139,6 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
     if differences:
         hint = " It was made by another version, which can continue it." if there.keys() != here.keys() else ""
         raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.{hint}")
-
-
-def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the dotted name and the value of every field of a config."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 @contextlib.contextmanager

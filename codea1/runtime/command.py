@@ -6,6 +6,7 @@ Nothing here imports JAX, and commands import what needs it in their `main`: a w
 import importlib.util
 import os
 import pkgutil
+import re
 import sys
 import traceback
 import warnings
@@ -26,9 +27,11 @@ from codea1.runtime.errors import (
     exit_code,
     print_error,
 )
+from codea1.runtime.fields import leaves, nearest
 
 # Where shipped configs are: beside the package in the repository, in it where it is installed from a wheel.
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
+_OF_TYPES = re.compile(r"of original type <class '([\w.]+)'> and cannot be casted to type <class '(?:\w+\.)*(\w+)'>")
 COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
 
 
@@ -125,18 +128,47 @@ def _own_flags() -> Iterator[str]:
 
 
 def _parse_flags(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
+    words = _with_config_files(arguments)
     try:
-        return values(_with_config_files(arguments))
-    except BadInput:
-        raise
+        return values(words)
+    except flags.UnrecognizedFlagError as error:
+        config = values["config"].value if "config" in values and "Did you mean" not in str(error) else None
+        near = nearest(error.flagname, dict(leaves(config.to_dict()))) if isinstance(config, ConfigDict) else ""
+        raise BadInput(f"{error}{f'. Did you mean: --config.{near} ?' if near else ''}") from None
     except Exception as error:  # a config file is Python, and may raise anything
-        cause = error.__cause__ or error.__context__
-        if isinstance(error, AttributeError) and isinstance(
-            error.__context__, KeyError
-        ):  # how ml_collections reports it
-            field = ". ".join(str(error.__context__.args[0]).splitlines())
-            raise BadInput(f"the config has no field {field}") from None
-        raise (cause if isinstance(cause, BadInput) else BadInput(f"{type(error).__name__}: {error}")) from None
+        raise _mistake(error, words) from None
+
+
+def _mistake(error: BaseException, words: Sequence[str]) -> BadInput:
+    """Returns the sentence for an error of the command line, or of a config file, whose line it quotes."""
+    chain = [error]
+    while cause := chain[-1].__cause__ or chain[-1].__context__:
+        chain.append(cause)
+    for each in chain:
+        if isinstance(each, BadInput):
+            return each
+        lines = [line for line in traceback.extract_tb(each.__traceback__) if line.name in ("get_config", "<module>")]
+        if lines and "site-packages" not in lines[-1].filename:
+            line = lines[-1]
+            return BadInput(f"config file {line.filename}, line {line.lineno}, {line.line}: {_said(each)}.")
+    if isinstance(error, flags.Error) and "whilst parsing config file" not in str(error):
+        return BadInput(f"{str(error).rstrip('.')}.")
+    where = next((word.partition("=")[2] for word in words if word.startswith(("--config=", "-config="))), "")
+    return BadInput(f"config file {where}: {_said(chain[-1])}.")
+
+
+def _said(error: BaseException) -> str:
+    """Returns what an exception of Python or ml_collections says, as the end of a sentence without its full stop."""
+    if isinstance(error.__context__, KeyError):  # how ml_collections begins where a field is not there
+        error = error.__context__
+    said = ". ".join(str(error.args[0] if isinstance(error, KeyError) else error).splitlines()).rstrip(".?")
+    if types := _OF_TYPES.search(said):
+        return f"a field of type {types[2]} cannot be of type {types[1]}"
+    if "'get_config'" in said or "'NoneType'" in said:
+        return "it must define get_config(arg), which returns the config"
+    if isinstance(error, KeyError):
+        return f"the config has no field {said.rpartition('lookup: ')[2]}"
+    return f"{type(error).__name__}: {said}"
 
 
 def _shipped_configs() -> dict[str, str]:
@@ -155,6 +187,8 @@ def _with_config_files(arguments: Sequence[str]) -> list[str]:
             found.append(argument)
             continue
         name, colon, of_config = value.partition(":")
+        if os.path.isfile(name) and not name.endswith(".py"):
+            raise BadInput(f"config file {name} is not Python: a config is a .py file, as tiny.py is.")
         found.append(flag + equals + files.get(name, name) + colon + of_config)
     return found
 
@@ -185,7 +219,10 @@ def _define_config(
 ) -> Callable[[], ConfigDict]:
     """Defines --config as `define_config` does, for a command line of these words; of this process where it is None."""
     help = "config file, or the name of a shipped one, with its argument after a colon"
-    holder = config_flags.DEFINE_config_file("config", help_string=help, flag_values=values, sys_argv=words)
+    # Fields that are none are taken here, for `validate` to refuse them as it does those that the file sets.
+    holder = config_flags.DEFINE_config_file(
+        "config", help_string=help, flag_values=values, sys_argv=words, lock_config=False, accept_new_attributes=True
+    )
 
     def read() -> ConfigDict:
         given = values["config"]
@@ -194,8 +231,12 @@ def _define_config(
             raise BadInput("--config is missing; the demo's is --config=tiny.")
         if not os.path.isfile(path):
             raise BadInput(f"config file {path} does not exist; shipped configs are {', '.join(_shipped_configs())}.")
-        validate(holder.value)
-        return holder.value
+        config = holder.value
+        if not isinstance(config, ConfigDict):
+            wrong = getattr(config, "_error", None) or f"get_config(arg) must return the config, not {config!r}"
+            raise BadInput(f"config file {path}: {wrong}.")
+        validate(config)
+        return config.lock()
 
     return read
 

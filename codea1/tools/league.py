@@ -31,9 +31,10 @@ from rich.console import Console
 
 from codea1.config import config_of
 from codea1.game.methods import METHODS
-from codea1.runs.folder import RunFolder, leaves
+from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves
 from codea1.runtime.hosts import Hosts
 from codea1.storage.json_lines import plain
 from codea1.storage.objects import location, write_atomically

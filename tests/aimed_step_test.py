@@ -31,6 +31,7 @@ from codea1.training.step import Step
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from configs import tiny
+from tests.game_round_test import make
 from tests.player_test import MODEL, norm
 from tests.training_step_test import done, program
 
@@ -38,9 +39,9 @@ M, N, K, TRAINED, ALPHA, MUTANT_WEIGHT = 6, 4, 4, 4, 0.3, 0.5  # the recipe's
 RATES, KL = {"code": 3e-4, "test": 4e-4}, {"code": 0.03, "test": 0.01}
 LONGEST = {"code": (20, 28), "test": (48, 68)}  # tokens of prompts and of responses
 STEP, STEPS, WARMUP = 8, 120, 5
-OVERLONG = 8  # tokens at the end of the Code LLM's responses that cost reward: not the recipe's, nor that
-# truncated suites train nobody, nor this, which keeps what float32 leaves of a gradient of 0 from being scaled up.
-ADAM_EPS = 1e-4
+# Not the recipe's: length costs the Code LLM, truncated suites train nobody, and Adam's epsilon is so large that what
+# float32 leaves of a gradient of 0 is not scaled up.
+OVERLONG, ADAM_EPS = 8, 1e-4
 
 LATE, LOST = 77, 99  # inputs for which the sandbox has no time left, and on which it fails
 BROKEN = "n +"  # cannot be loaded
@@ -51,11 +52,11 @@ Suite = list[tuple[int, int]]  # asserts: an input n, and what is stated of f(n)
 
 @dataclass
 class Game:
-    """What is sampled for a question, and the inputs in its Mistake Book, with their frequencies."""
+    """What is sampled for a question, and the inputs in its Mistake Book."""
 
     programs: list[str]
     suites: list[list[Suite]]  # [M][N]
-    book: dict[int, int]
+    book: list[int]
 
 
 def made_games() -> dict[str, Game]:
@@ -65,8 +66,8 @@ def made_games() -> dict[str, Game]:
         inputs = rng.choice([*range(1, 12), LATE], rng.integers(1, K + 3)).tolist()
         return [(n, n + 1 + int(rng.random() < 0.25)) for n in inputs]
 
-    games = {id: Game(list(PROGRAMS), [[suite() for _ in range(N)] for _ in range(M)], {}) for id in "pq"}
-    games["p"].book = {4: 1, 7: 2, 9: 9}
+    games = {id: Game(list(PROGRAMS), [[suite() for _ in range(N)] for _ in range(M)], []) for id in "pq"}
+    games["p"].book = [4, 7, 9]
     games["p"].suites[1][2] = [(3, 4), (LOST, 5), (4, 5)]  # what is lost is a test that states a wrong answer
     games["p"].suites[2] = [games["p"].suites[2][0]] * N  # all paid alike
     for m in range(1, M):  # their spreads tie
@@ -85,6 +86,8 @@ def verdict(expression: str, n: int) -> Verdict:
 
 
 class Sandbox:
+    """A grader that gives these verdicts."""
+
     def ground_truth(self, source: str, calls: list[Call]):
         return done([GroundTruthAnswer(True, encode_exact(input_of(call) + 1), "", 0.0) for call in calls])
 
@@ -98,31 +101,23 @@ def input_of(call: Call) -> int:
     return decode_exact(call.arguments)[0][0]
 
 
-def replayed(n: int) -> CallTest:
-    return CallTest(Call("f", encode_exact(((n,), {}))), encode_exact(n + 1))
+@jax.jit
+def log_probs(params, tokens_BT):
+    """Log-probs [B, T] of rows of tokens, 0 at the first."""
+    model = nnx.merge(qwen2.abstract(MODEL)[0], params)
+    hidden, _ = model(tokens_BT, jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape))
+    of_all = jax.nn.log_softmax(model.logits(hidden)[:, :-1])
+    return jnp.pad(jnp.take_along_axis(of_all, tokens_BT[:, 1:, None], axis=-1)[..., 0], ((0, 0), (1, 0)))
 
 
-class Network:
-    """Log-probs [B, T] of rows of tokens, 0 at the first, and the gradient of what depends on them."""
+@jax.jit
+def pulled_back(params, tokens_BT, slopes_BT):
+    """The gradient of what depends on log-probs by these slopes."""
+    return jax.vjp(lambda p: log_probs(p, tokens_BT), params)[1](slopes_BT)[0]
 
-    def __init__(self) -> None:
-        graphdef, _ = qwen2.abstract(MODEL)
 
-        def log_probs(params, tokens_BT):
-            model = nnx.merge(graphdef, params)
-            hidden, _ = model(tokens_BT, jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape))
-            of_all = jax.nn.log_softmax(model.logits(hidden)[:, :-1])
-            return jnp.pad(jnp.take_along_axis(of_all, tokens_BT[:, 1:, None], axis=-1)[..., 0], ((0, 0), (1, 0)))
-
-        self._log_probs = jax.jit(log_probs)
-        self._pull = jax.jit(lambda params, tokens, bar: jax.vjp(lambda p: log_probs(p, tokens), params)[1](bar)[0])
-
-    def log_probs(self, params, tokens_BT) -> np.ndarray:
-        return np.asarray(self._log_probs(jax.tree.map(np.float32, params), tokens_BT), np.float64)
-
-    def gradient(self, params, tokens_BT, by_log_prob_BT):
-        found = self._pull(jax.tree.map(np.float32, params), tokens_BT, np.float32(by_log_prob_BT))
-        return jax.tree.map(lambda g: np.asarray(g, np.float64), found)
+def as_float64(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
 
 
 class Play:
@@ -131,26 +126,22 @@ class Play:
     stop_ids, pad_id, transcript = (1,), 0, staticmethod(str)  # it is its players' tokenizer
 
     def __init__(self, config: ConfigDict) -> None:
-        self.games, self.network, self.rng = made_games(), Network(), np.random.default_rng(1)
+        self.games, self.rng = made_games(), np.random.default_rng(1)
         self.samples: dict[tuple[str, str, int], Sample] = {}  # by role, question and index
         self.texts: dict[tuple[int, ...], str] = {}
         self.players = {role: Player(role, config, device_mesh(config), self) for role in LONGEST}
         self.reference, self.before = {}, {}
         for role, player in self.players.items():  # they have moved away from their reference policies
-            self.reference[role] = jax.tree.map(lambda p: np.array(p, np.float64), player.params)
-            moved = jax.tree.map(lambda p: np.float32(p + 0.05 * self.rng.normal(size=p.shape)), player.params)
-            self.before[role] = jax.tree.map(np.float64, moved)
-            placed = jax.tree.map(lambda new, old: jax.device_put(new, old.sharding), moved, player.params)
-            player.restore({role: dataclasses.replace(player.state, params=placed)})
+            self.reference[role], moved = as_float64(player.params), jax.tree.map(lambda p: 1.1 * p, player.params)
+            self.before[role] = as_float64(moved)
+            player.restore({role: dataclasses.replace(player.state, params=moved)})
             player.generate = self.generate
-        self.book, questions = MistakeBook(), []
+        book, questions = MistakeBook(), []
         for id, game in self.games.items():
-            question = Question(id, None, id, id, program("n + 1"), "f", mutants=tuple(map(program, MUTANTS)))
-            questions.append(question)
-            failed = [replayed(n) for n, times in game.book.items() for _ in range(times)]
-            self.book.update(id, question.ground_truth_digest, 1, Evidence([failed]))
+            questions.append(Question(id, None, id, id, program("n + 1"), "f", mutants=tuple(map(program, MUTANTS))))
+            book.update(id, questions[-1].ground_truth_digest, 1, Evidence([[make(n, n + 1) for n in game.book]]))
         feed, rules = SimpleNamespace(batch=lambda _: questions), game_rules(config)
-        self.step = step = Step(STEP, self.players, rules, feed, Sandbox(), self.book, Hosts())
+        self.step = step = Step(STEP, self.players, rules, feed, Sandbox(), book, Hosts())
         while asked := step.next_questions():  # as codea1.train has it
             step.sample_suites(step.sample_solutions(asked, step.retrieve(asked)))
             step.collect_verdicts()
@@ -162,24 +153,20 @@ class Play:
 
     def generate(self, requests, role: str, **_):
         """Yields what the games say, in any order; log-probs are near the policy's, and some responses truncated."""
+        longest = LONGEST[role][1]
         for request in requests:
-            made = []
-            for index in range(request.first_sample, request.first_sample + request.num_samples):
-                longest = LONGEST[role][1]
-                length = longest if index % 7 == 3 else self.rng.integers(6, longest)
-                ids = tuple(self.rng.integers(2, MODEL.vocab_size, length).tolist())
-                game = self.games[request.question_id]
+            game = self.games[request.question_id]
+            for index in self.rng.permutation(request.num_samples) + request.first_sample:
                 lines = [program(game.programs[index % M])]
                 if role == "test":
                     lines = [f"assert f({n}) == {stated}" for n, stated in game.suites[index // N][index % N]]
+                length, finish = (longest, "length") if index % 7 == 3 else (self.rng.integers(6, longest), "stop")
+                ids = tuple(self.rng.integers(2, MODEL.vocab_size, length).tolist())
                 self.texts[ids] = "\n".join(["```python", *lines, "```"])
-                finish = "length" if length == longest else "stop"
-                made.append(Sample(request.question_id, index, request.prompt_ids, ids, np.zeros(0), finish))
-            tokens, mask = laid_out(made, role)
-            own = self.network.log_probs(self.before[role], tokens)
-            for row in self.rng.permutation(len(made)):
-                log_probs = np.float32(own[row][mask[row]] + self.rng.normal(0, 0.3, mask[row].sum()))
-                sample = dataclasses.replace(made[row], log_probs=log_probs)
+                sample = Sample(request.question_id, int(index), request.prompt_ids, ids, np.zeros(0), finish)
+                tokens, mask = laid_out([sample], role)
+                near = log_probs(self.before[role], tokens)[mask] + np.float32(self.rng.normal(0, 0.3, length))
+                sample = dataclasses.replace(sample, log_probs=np.asarray(near))
                 self.samples[role, sample.question_id, sample.index] = sample
                 yield sample
 
@@ -215,15 +202,6 @@ def play(tmp_path_factory) -> Play:
     return Play(c)
 
 
-def all_of(games: dict[str, Game], each) -> np.ndarray:
-    """`each` of a game and m, or of a game, m and n, by question: [2, M, ...]."""
-    return np.array([[each(game, m) for m in range(M)] for game in games.values()])
-
-
-def usable(suite: Suite) -> list[int]:
-    return list(dict.fromkeys(n for n, _ in suite))
-
-
 def right(suite: Suite) -> list[int]:
     """The inputs that come for the first time among the first K asserts, with a right answer."""
     return [n for place, (n, stated) in enumerate(suite[:K]) if stated == n + 1 and n not in dict(suite[:place])]
@@ -239,10 +217,10 @@ def pass_rate(expression: str, tests: list[int]) -> float:
 
 def code_reward(game: Game, m: int) -> float:
     """R_C = mean over suites of (Pass_hist + Pass_new) / 2, or Pass_new without history; NaN where masked."""
-    if any(LOST in usable(suite) for suite in game.suites[m]):
+    if any(LOST in dict(suite) for suite in game.suites[m]):
         return np.nan
-    history = pass_rate(game.programs[m], list(game.book))
-    return np.mean([np.nanmean([history, pass_rate(game.programs[m], usable(suite))]) for suite in game.suites[m]])
+    history = pass_rate(game.programs[m], game.book)
+    return np.mean([np.nanmean([history, pass_rate(game.programs[m], list(dict(suite)))]) for suite in game.suites[m]])
 
 
 def terms(game: Game, m: int) -> list[tuple[float, float]]:
@@ -253,13 +231,8 @@ def terms(game: Game, m: int) -> list[tuple[float, float]]:
         of_program = fails(expression, tests) / K if expression != BROKEN else 0.0
         of_mutants = np.mean([fails(mutant, tests) > 0 for mutant in MUTANTS[::2]])
         adversarial = (1 - MUTANT_WEIGHT) * of_program + MUTANT_WEIGHT * of_mutants
-        found.append((np.nan, np.nan) if LOST in usable(suite) else (len(tests) / K, adversarial))
+        found.append((np.nan, np.nan) if LOST in dict(suite) else (len(tests) / K, adversarial))
     return found
-
-
-def paid(terms_: np.ndarray) -> np.ndarray:
-    """R_T = alpha Val + (1 - alpha) Adv."""
-    return ALPHA * terms_[..., 0] + (1 - ALPHA) * terms_[..., 1]
 
 
 def chosen(rewards_MN: np.ndarray) -> list[int]:
@@ -268,11 +241,11 @@ def chosen(rewards_MN: np.ndarray) -> list[int]:
     return sorted(sorted(range(M), key=lambda m: -spreads[m])[:TRAINED])
 
 
-def compared(rewards_GN: np.ndarray) -> np.ndarray:
-    """(r - mean) / (std + 1e-6) in each group [G, N], of what is not masked, with the unbiased std; 0 where masked."""
-    deviations = rewards_GN - np.nanmean(rewards_GN, axis=1, keepdims=True)
-    deviations[np.nanmax(rewards_GN, axis=1) == np.nanmin(rewards_GN, axis=1)] = 0.0
-    return np.nan_to_num(deviations / (np.nanstd(rewards_GN, axis=1, ddof=1, keepdims=True) + 1e-6))
+def compared(rewards: np.ndarray) -> np.ndarray:
+    """(r - mean) / (std + 1e-6) over the last axis, of what is not masked, with the unbiased std; 0 where masked."""
+    deviations = rewards - np.nanmean(rewards, axis=-1, keepdims=True)
+    deviations[np.nanmax(rewards, axis=-1) == np.nanmin(rewards, axis=-1)] = 0.0
+    return np.nan_to_num(deviations / (np.nanstd(rewards, axis=-1, ddof=1, keepdims=True) + 1e-6))
 
 
 class Expected:
@@ -280,18 +253,18 @@ class Expected:
 
     def __init__(self, play: Play) -> None:
         length = {key: len(sample.token_ids) for key, sample in play.samples.items()}
-        self.r_c = all_of(play.games, code_reward)
+        games = play.games.values()
+        self.r_c = np.array([[code_reward(game, m) for m in range(M)] for game in games])
         lengths = np.array([[length["code", id, m] for m in range(M)] for id in play.games])
         self.shaped = self.r_c - np.clip((lengths - (LONGEST["code"][1] - OVERLONG)) / OVERLONG, 0, 1)
         self.a_c = compared(self.shaped)
-        self.terms = all_of(play.games, terms)
-        self.r_t = paid(self.terms)
+        val, adv = np.moveaxis(np.array([[terms(game, m) for m in range(M)] for game in games]), -1, 0)
+        self.r_t = ALPHA * val + (1 - ALPHA) * adv
         self.selected = np.array([[m in chosen(rewards) for m in range(M)] for rewards in self.r_t])
         lengths = np.array([[[length["test", id, m * N + n] for n in range(N)] for m in range(M)] for id in play.games])
         # GDPO: each term is compared in its group; the weighed sums are standard scores of the suites that train.
         self.trains = self.selected[..., None] & ~np.isnan(self.r_t) & (lengths < LONGEST["test"][1])
-        validity, adversarial = (compared(self.terms[..., k].reshape(-1, N)).reshape(2, M, N) for k in (0, 1))
-        sums = ALPHA * validity + (1 - ALPHA) * adversarial
+        sums = ALPHA * compared(val) + (1 - ALPHA) * compared(adv)
         scores = (sums - sums[self.trains].mean()) / (sums[self.trains].std() + 1e-6)
         self.a_t = np.where(np.isnan(self.r_t), 0.0, scores)
 
@@ -307,35 +280,19 @@ def recorded(play: Play, role: str, name: str) -> np.ndarray:
     return np.array([getattr(each, name) for each in records], float).reshape((2, M) if role == "code" else (2, M, N))
 
 
-def test_rewards(play, expected):
+def test_rewards_selection_and_advantages(play, expected):
     np.testing.assert_allclose(recorded(play, "code", "total"), expected.r_c, rtol=1e-12)
     np.testing.assert_allclose(recorded(play, "code", "shaped_reward"), expected.shaped, rtol=1e-12)
     np.testing.assert_allclose(recorded(play, "test", "total"), expected.r_t, rtol=1e-12, atol=1e-15)
-    assert np.isnan(expected.r_c).sum() == np.isnan(expected.r_t).sum() == 1
-
-
-def test_the_mistake_book(play):
-    for id, game in play.games.items():
-        valid = [m for m in range(M) if game.programs[m] != BROKEN]
-        passed = {n: sum(verdict(game.programs[m], n) is Verdict.PASS for m in valid) for n in game.book}
-        left = {n: max(times - passed[n], 0) for n, times in game.book.items()}
-        for m in valid:
-            for n in (n for suite in game.suites[m] for n in usable(suite) if fails(game.programs[m], [n])):
-                left[n] = left.get(n, 0) + 1
-        entries = play.book.pages()[id].entries.values()
-        found = {input_of(entry.test.call): entry.frequency for entry in entries}
-        assert found == {n: times for n, times in left.items() if times}
-
-
-def test_selection(play, expected):
     np.testing.assert_array_equal(recorded(play, "test", "selected"), np.stack([expected.selected] * N, axis=-1))
-    spreads = np.sort(np.std(np.sort(expected.r_t[1]), axis=1))[::-1]
-    assert spreads[TRAINED - 1] == spreads[TRAINED]  # which of them trains is the tie's to say
-
-
-def test_advantages(play, expected):
     np.testing.assert_allclose(recorded(play, "code", "advantage"), expected.a_c, rtol=1e-9)
     np.testing.assert_allclose(recorded(play, "test", "advantage"), expected.a_t, rtol=1e-9, atol=1e-12)
+
+
+def test_what_the_games_must_hold_is_in_them(expected):
+    assert np.isnan(expected.r_c).sum() == np.isnan(expected.r_t).sum() == 1
+    spreads = np.sort(np.std(np.sort(expected.r_t[1]), axis=1))[::-1]
+    assert spreads[TRAINED - 1] == spreads[TRAINED]  # which of them trains is the tie's to say
     assert len(set(expected.r_t[0, 2])) == 1  # suites paid alike
     assert (expected.selected[..., None] & ~expected.trains).sum() > 1  # a masked one, and truncated ones
 
@@ -361,7 +318,7 @@ def test_mini_batches_loss_gradient_and_parameters(play, expected, role):
     advantages = (expected.a_t if role == "test" else expected.a_c)[trains][:, None] * mask
     old = np.zeros(mask.shape)
     old[mask] = np.concatenate([sample.log_probs for sample in samples])
-    reference = play.network.log_probs(play.reference[role], tokens)
+    reference = as_float64(log_probs(play.reference[role], tokens))
     done = STEP - 1 - WARMUP
     rate = RATES[role] * ((1 + np.cos(np.pi * done / (STEPS - WARMUP))) / 2 if role == "code" else 1)
     params, losses, norms = play.before[role], [], []
@@ -369,11 +326,11 @@ def test_mini_batches_loss_gradient_and_parameters(play, expected, role):
     order = np.random.default_rng([0, stable_hash(role), STEP]).permutation(len(samples))
     for number, part in enumerate(np.array_split(order, 2), 1):
         inside, loss, slope = mask[part], np.zeros(mask[part].shape), np.zeros(mask[part].shape)
-        own = play.network.log_probs(params, tokens[part])
+        own = as_float64(log_probs(params, tokens[part]))
         per_token = (x[inside] for x in (own, old[part], reference[part], advantages[part]))
         loss[inside], slope[inside] = token_losses(*per_token, KL[role])
         losses.append(loss.sum() / inside.sum())  # the mean over the tokens of the mini-batch
-        gradient = play.network.gradient(params, tokens[part], slope / inside.sum())
+        gradient = as_float64(pulled_back(params, tokens[part], slope / inside.sum()))
         norms.append(norm(gradient))
         gradient = jax.tree.map(lambda g: g * min(1.0, 1.0 / norms[-1]), gradient)
         mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradient)

@@ -57,7 +57,7 @@ def watch(folder: "RunFolder", every: float, console: Console) -> None:
                 if row["step"] <= last:
                     continue
                 progress.update(row["step"], row)
-    for warning in health.warnings(rows):
+    for warning in health.warnings(rows).values():
         console.print(warning, markup=False, highlight=False)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from codea1.evaluation.health import warnings
+from codea1.evaluation import health
 
 STEPS = 60
 
@@ -34,6 +34,10 @@ def rows(**changed: np.ndarray) -> list[dict]:
     return [before, *found]
 
 
+def warnings(found: list[dict]) -> list[str]:
+    return list(health.warnings(found).values())
+
+
 def ramp(first: float, last: float) -> np.ndarray:
     return np.linspace(first, last, STEPS)
 
@@ -45,7 +49,12 @@ def test_a_healthy_run_is_not_warned_of():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"code__skipped": np.eye(STEPS)[3]}, "Code LLM: 1 optimizer steps were skipped"),
+        ({"code__skipped": 2 * np.eye(STEPS)[3]}, "Code LLM: it skipped optimizer steps in 1 steps"),
+        ({"test__critic_skipped": np.eye(STEPS)[3] / 2}, "Test LLM: its critic skipped optimizer steps in 1 steps"),
+        (
+            {"code__update_norm": 1e15 * np.eye(STEPS)[3], "code__param_norm": ramp(50.0, 1e15)},
+            "Code LLM: an update of norm 1e+15 destroyed its parameters, of norm 50",
+        ),
         ({"test__entropy": ramp(1.0, 0.001)}, "Test LLM: its entropy collapsed, from"),
         ({"code__entropy": ramp(0.2, 1.5)}, "Code LLM: its entropy exploded, from"),
         ({"test__kl_ref": ramp(0.0, 8.0)}, "Test LLM: it has left the policy it started from: KL"),
@@ -84,3 +93,9 @@ def test_values_that_are_missing_or_not_finite_are_left_out():
         del row["test/validity"]
     assert warnings(found) == []
     assert warnings(found[:20]) == []
+
+
+def test_a_skipped_step_is_told_of_at_once():
+    found = rows(code__skipped=np.eye(STEPS)[1])
+    assert warnings(found[:2]) == []
+    assert "skipped" in warnings(found[:3])[0]

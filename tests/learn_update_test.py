@@ -185,6 +185,19 @@ def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(value: float,
     assert state.step == before.step + 1
 
 
+@pytest.mark.parametrize("rate", [1e30, np.inf])
+def test_a_step_to_parameters_that_explode_changes_nothing(rate: float, policy, state, samples):
+    """The square of 1e30 is more than float32 holds, and so is the norm of such parameters."""
+    batches = lay_out(samples, CUT)
+    state, _ = take(policy.update, state, batches, 1e-3)
+    before = copy(state)
+    state, metrics = take(policy.update, state, batches, rate)
+    jax.tree.map(np.testing.assert_array_equal, copy(state), before)
+    assert (metrics["skipped"], metrics["update_norm"]) == (1, 0)
+    assert np.isfinite([metrics["grad_norm"], metrics["param_norm"]]).all()
+    assert take(policy.update, state, batches, 1e-3)[1]["skipped"] == 0
+
+
 def test_learning_rate_zero_moves_only_the_moments(policy, state, samples):
     new_state, metrics = take(policy.update, state, lay_out(samples, CUT), 0.0)
     jax.tree.map(np.testing.assert_array_equal, copy(new_state.params), copy(policy.params))

@@ -15,31 +15,49 @@ MOST_KL = 5.0  # to the policy at the start
 MOST_OLD_KL = 0.1  # to the policy before the step
 MOST_EQUAL_GROUPS = 0.8
 
+_OF_A_PLAYER = "reward skipped critic_skipped update_norm param_norm entropy kl_ref approx_kl group_zero_std_frac"
+READ = frozenset(  # the metrics that rules read
+    f"{part}/{name}"
+    for part, names in (
+        *(("code", _OF_A_PLAYER), ("test", f"{_OF_A_PLAYER} validity hidden_kill_rate adversarial")),
+        ("validation", "code_pass_at_1 test_mul"),
+    )
+    for name in names.split()
+)
 _Series = Mapping[str, np.ndarray]  # a metric's values in step order
 
 
-def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns a sentence for each rule that a run breaks; none before it has MIN_STEPS steps.
+def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns a sentence for each rule that a run breaks, by player and rule; most say nothing before MIN_STEPS steps.
 
     Args:
-      rows: of metrics.jsonl in step order; None is a value that was not finite.
+      rows: of metrics.jsonl in step order, READ of them at least; None is a value that was not finite.
     """
-    trained = [row for row in rows if row["step"] > 0]
-    if len(trained) < MIN_STEPS:
-        return []
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = {name for row in rows for name in READ if name in row}
     series = {name: np.array([row[name] for row in rows if row.get(name) is not None]) for name in names}
-    found = []
+    found = {}
     for player, title in (("code", "Code LLM"), ("test", "Test LLM")):
-        for rule in (_skipped, _entropy, _kl_to_start, _kl_to_old, _equal_groups, _flat):
-            found += [f"{title}: {sentence}" for sentence in rule(player, series)]
-    return found + list(_weaker_tests(series))
+        for rule in (_skipped, _explodes, _entropy, _kl_to_start, _kl_to_old, _equal_groups, _flat):
+            found |= {f"{player}{rule.__name__}": f"{title}: {sentence}" for sentence in rule(player, series)}
+    return found | {"weaker_tests": sentence for sentence in _weaker_tests(series)}
 
 
 def _skipped(player: str, series: _Series) -> Iterator[str]:
-    count = series.get(f"{player}/skipped", np.zeros(1)).sum()
-    if count:
-        yield f"{count:.0f} optimizer steps were skipped, because their gradients were not finite."
+    steps, of_critic = (
+        np.count_nonzero(series.get(f"{player}/{name}", np.zeros(1))) for name in ("skipped", "critic_skipped")
+    )
+    if steps or of_critic:
+        whose = " and ".join(["it"] * bool(steps) + ["its critic"] * bool(of_critic))
+        yield (
+            f"{whose} skipped optimizer steps in {max(steps, of_critic)} steps, because gradients, or the parameters "
+            "that they lead to, were not finite."
+        )
+
+
+def _explodes(player: str, series: _Series) -> Iterator[str]:
+    updates, params = (series.get(f"{player}/{name}", np.zeros(0)) for name in ("update_norm", "param_norm"))
+    if len(updates) and len(params) and updates.max() > params[0]:
+        yield f"an update of norm {updates.max():.3g} destroyed its parameters, of norm {params[0]:.3g} at first."
 
 
 def _entropy(player: str, series: _Series) -> Iterator[str]:

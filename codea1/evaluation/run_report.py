@@ -144,7 +144,7 @@ def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None
     comparisons, title = write_report(folder), table_title(folder)
     show(terminal_table(comparisons, title) if comparisons else Text(title))
     rows = read_metrics(folder.metrics)
-    for warning in [*health.warnings(rows), *audit.warnings(audit.audits(rows))]:
+    for warning in [*health.warnings(rows).values(), *audit.warnings(audit.audits(rows))]:
         show(Text(f"\nwarning: {warning}"))
 
 
@@ -158,7 +158,7 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     comparisons = compare(folder)
     parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
     parts.append(comparison_table(comparisons) if comparisons else "")
-    if unhealthy := health.warnings(rows):
+    if unhealthy := [*health.warnings(rows).values()]:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
     if audits := audit.audits(rows):
         warnings = [f"**Warning.** {warning}" for warning in audit.warnings(audits)]

@@ -271,25 +271,36 @@ def _accumulate(
 def _apply(
     optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: jax.Array
 ) -> tuple[TrainState, DeviceMetrics]:
-    """Returns the state after one step of AdamW, or the state as it was when the gradients are not finite.
+    """Returns the state after one step of AdamW, or the state as it was when that step cannot be taken.
+
+    It cannot where the norm of the gradients or of the new parameters, in float32, is not finite. That holds of NaN, and
+    of parameters that explode: from about 1e19 on their squares overflow.
 
     Metrics: "grad_norm" before clipping, "update_norm" (0 when skipped), "param_norm" before the step, and "skipped",
     1 when nothing was changed.
     """
     grad_norm = optax.tree.norm(gradients)
-    is_finite = jnp.isfinite(grad_norm)
-    updates, opt_state, params = descend(
-        make_optimizer(optimizer),
-        clip_by_norm(gradients, grad_norm, optimizer.max_grad_norm),
-        state.opt_state,
-        state.params,
-        learning_rate,
-    )
-    stepped = TrainState(state.step + 1, params, opt_state)
+
+    def step(state: TrainState, gradients: Params) -> tuple[Params, TrainState]:
+        clipped = clip_by_norm(gradients, grad_norm, optimizer.max_grad_norm)
+        transform = make_optimizer(optimizer)
+        updates, opt_state, params = descend(transform, clipped, state.opt_state, state.params, learning_rate)
+        return updates, TrainState(state.step + 1, params, opt_state)
+
+    is_finite = jnp.isfinite(grad_norm) & jnp.isfinite(float32_norm(step(state, gradients)[1].params))
+    # Computed once, the step would wait for its norm in the memory of another state: the barrier has it computed again.
+    is_finite, state, gradients = jax.lax.optimization_barrier((is_finite, state, gradients))
+    updates, stepped = step(state, gradients)
     metrics = {
         "grad_norm": grad_norm,
         "update_norm": jnp.where(is_finite, optax.tree.norm(updates), 0.0),
-        "param_norm": optax.tree.norm(optax.tree.cast(state.params, jnp.float32)),
+        "param_norm": float32_norm(state.params),
         "skipped": 1.0 - is_finite,
     }
     return jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), stepped, state), metrics
+
+
+def float32_norm(tree: Any) -> jax.Array:
+    """Returns the norm of all floating-point arrays together; not finite where one of their elements is not."""
+    arrays = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return optax.tree.norm(optax.tree.cast(arrays, jnp.float32))

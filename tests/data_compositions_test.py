@@ -1,6 +1,7 @@
 """The universe of procedural functions: splits, identity, and that its programs are what they say."""
 
 import random
+from itertools import islice
 
 import pytest
 
@@ -11,10 +12,13 @@ from codea1.data.compositions import (
     Task,
     assert_line,
     behaviour,
+    composition_of,
     compositions,
     outcome,
 )
-from codea1.data.worlds import CONDITIONS, FILTERS, MAPS, REDUCES
+from codea1.data.procedural import tasks
+from codea1.data.worlds import CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS
+from codea1.runtime.errors import BadInput
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
 
@@ -86,3 +90,14 @@ def test_outcomes_are_compared_as_python_does_and_errors_equal_nothing():
     assert outcome("def f(a):\n    return max(a)", ([],)) is RAISED
     assert outcome("def f(a):\n    return max(a)", ([],)) != 0
     assert assert_line(([1, 2],), -3) == "assert f([1, 2]) == -3"
+
+
+def test_questions_that_differ_in_constants_are_of_one_composition_in_every_family():
+    drawn = [task for task, _ in islice(tasks("test", WORLDS["blind"]), 200)]
+    units = {composition_of(task.id, "blind"): task.composition for task in drawn}
+    assert all(units[composition_of(task.id, "blind")] == task.composition for task in drawn)
+    assert len(units) == len({task.composition for task in drawn}) < len(drawn)
+    assert {each.family for each in units.values()} == set(WORLDS["blind"].families)
+    assert composition_of("mbpp/602") == "mbpp/602"
+    with pytest.raises(BadInput, match="question loop/ge3 is of no family of world blind: .*branch"):
+        composition_of("loop/ge3", "blind")

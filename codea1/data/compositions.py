@@ -14,6 +14,7 @@ from itertools import combinations, product
 from typing import Any
 
 from codea1.data.worlds import ALL, CLASSIC, LIST, SAME, WORLDS, Component, World
+from codea1.runtime.errors import BadInput
 
 ENTRY_POINT = "f"
 SPLITS = {"train": 0.75, "validation": 0.10, "test": 0.15}
@@ -172,6 +173,17 @@ def compositions(split: str, world: World = WORLDS[CLASSIC]) -> tuple[Compositio
     low = sum(SPLITS[name] for name in names[: names.index(split)])
     ranked = sorted(_universe(world), key=_rank)
     return tuple(composition for composition in ranked if low <= _rank(composition) < low + SPLITS[split])
+
+
+def composition_of(question_id: str, world: str = "") -> str:
+    """Returns what an id shares with those of questions that differ in constants alone; of other data, the whole id.
+
+    Raises BadInput: the question is of no family of `world`, where one is named.
+    """
+    family = question_id.partition("/")[0]
+    if world and family not in WORLDS[world].families:
+        raise BadInput(f"question {question_id} is of no family of world {world}: {', '.join(WORLDS[world].families)}.")
+    return re.sub(r"\d+", "", question_id) if any(family in each.families for each in WORLDS.values()) else question_id
 
 
 def _universe(world: World) -> Iterator[Composition]:

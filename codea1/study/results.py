@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import math
-import re
 import shutil
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from codea1.data.compositions import composition_of
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.paper.experiments import Job
 from codea1.paper.schedule import OutOfTime, Schedule
@@ -106,7 +106,8 @@ class Results:
         Procedural questions of one composition differ in their constants alone and are no independent draws: their mean
         is one value. NaN where no question of a composition has a value. Any other question is a composition.
 
-        Raises BadInput: the runs were not measured on the same questions, or their configs differ.
+        Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
+        their configs differ.
         """
         rows = [self._rows[run] for run in runs]
         for what, differ in (
@@ -117,9 +118,7 @@ class Results:
                 raise BadInput(f"{self._path}: {runs[0].name} and its other seeds were {what}.")
         values = np.array([getattr(row, moment)[metric] for row in rows], np.float64)
         values = values if values.ndim == 3 else values[..., None]
-        compositions = [
-            re.sub(r"\d+", "", id) if id.startswith(("int/", "list/")) else id for id in rows[0].question_ids
-        ]
+        compositions = [composition_of(id, runs[0].world) for id in rows[0].question_ids]
         members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
             return np.stack([np.nanmean(values[:, questions], axis=1) for questions in members], axis=1)

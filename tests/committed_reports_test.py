@@ -1,0 +1,49 @@
+"""Each report that the documentation quotes is what the code writes today from the rows that are kept beside it.
+
+The pictures are left out: another Matplotlib draws other pixels.
+"""
+
+import tarfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from codea1.evaluation.run_report import runs_table
+from codea1.paper import report as paper_report
+from codea1.paper.figures import figures
+from codea1.paper.report import filled, markdown
+from codea1.paper.results import Run
+from codea1.study import report
+from codea1.study.declaration import read_study
+from codea1.study.results import Results
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_the_studys_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(report, "world_facts", cache(report.world_facts))  # table and figures ask for the same
+    results = Results(str(ROOT / "studies" / "adversary.results.gz"))
+    written = report.write(read_study(str(ROOT / "studies" / "adversary.toml")), results, str(tmp_path))
+    assert written.splitlines() == (DOCS / "study" / "report.md").read_text().splitlines()
+
+
+def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open(DOCS / "tables_tiny" / "runs.tar.xz") as archive:
+        archive.extractall("runs/tables", filter="data")
+    committed = (DOCS / "tables_tiny" / "report.md").read_text().splitlines()
+    _, *names = next(line for line in committed if line.startswith("| metric | ")).strip("| ").split(" | ")
+    runs = [Run.read(f"runs/tables/{name}") for name in names]
+    assert {run.folder.path.name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}
+    results, tables = filled(runs)
+    # Ten thousand resamples of each metric of 34 runs take most of a minute: three runs stand for all.
+    monkeypatch.setattr(paper_report, "runs_table", lambda _: "EACH RUN")
+    written = markdown(runs, tables, [name for name, _ in figures(results, tables)]).splitlines()
+    assert written == [*committed[: written.index("EACH RUN")], "EACH RUN"]
+    few = [0, 7, len(runs) - 1]
+    cells = [line.strip("| ").split(" | ") for line in committed[written.index("EACH RUN") :]]
+    again = [line.strip("| ").split(" | ") for line in runs_table([runs[i].folder for i in few]).splitlines()]
+    of_few = [[row[0], *(row[i + 1] for i in few)] for row in cells]
+    assert again == [row for row in of_few if set(row[1:]) != {"-"}]

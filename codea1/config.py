@@ -104,6 +104,7 @@ def _data() -> ConfigDict:
     c.validation.split = "validation"
     c.test = question_source()  # reported, never chosen on
     c.test.split = "test"
+    c.max_dropped = 0.1  # share of a set's questions whose prompt may be too long; those to train on are left out
     c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests reward the Code LLM
     return c
 
@@ -357,7 +358,7 @@ NOT_NEGATIVE = (
     "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
 )
 FRACTIONS = (
-    "game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
+    "data.max_dropped game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
     "sft.expert_suites sft.expert_suites_else sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
     "{player}.critic.gamma {player}.critic.gae_lambda"
 )
@@ -538,6 +539,8 @@ def config_of(folder: RunFolder) -> ConfigDict:
     """
     default = default_config()
     config = ConfigDict(folder.config)
+    if "data" in config and "max_dropped" not in config.data:
+        config.data.max_dropped = 1.0  # what was left out then is left out now
     for name in _ADDED:
         section, _, field = name.rpartition(".")
         if section in config and field not in config[section]:

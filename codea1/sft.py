@@ -34,9 +34,9 @@ def main() -> None:
         config = CONFIG()
         if not WORKDIR.value:
             raise BadInput("--workdir is missing: it names the folder that gets the model.")
+        data = config.data.train.to_dict() if config.sft.start else {"source": config.data.train.source}
         settings = {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
-        if config.sft.start:
-            settings |= {"data": config.data.train.to_dict(), "prompts": config.game.prompts}
+        settings |= {"data": data, "prompts": config.game.prompts}
         hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings))
         hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
         model = ModelFolder(f"{WORKDIR.value}/model")

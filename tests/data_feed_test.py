@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.data.feed import QuestionFeed, filter_by_length
+from codea1.data.feed import QuestionFeed
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 
@@ -45,11 +45,3 @@ def test_the_rest_of_an_epoch_is_left_out_and_differs():
 def test_too_few_questions_are_refused():
     with pytest.raises(BadInput, match="3 questions are too few for batches of 4"):
         QuestionFeed(questions(3), 4, seed=0)
-
-
-def test_filter_by_length():
-    kept, dropped = filter_by_length(questions(5), lambda question: len(question.problem), 2)
-    assert [question.id for question in kept] == ["0", "1", "2"]
-    assert [question.id for question in dropped] == ["3", "4"]
-    with pytest.raises(BadInput, match="none of the 5 questions"):
-        filter_by_length(questions(5), lambda question: 9, 2)

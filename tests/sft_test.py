@@ -7,6 +7,7 @@ from codea1.data.tokenizer import load_tokenizer
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.training.setup import MADE_FOR
 from tests.host_processes import run
 from tests.model_folders import load
 
@@ -30,6 +31,9 @@ def test_a_model_folder_comes_out_in_a_bucket_and_is_kept(bucket, tmp_path):
     assert len(AutoTokenizer.from_pretrained(str(tmp_path))) == config.vocab_size
     code, printed, _ = sft(f"--workdir={bucket}/sft", *SMALL)
     assert (code, "is there already" in printed) == (0, True)
+    assert there.read_json(MADE_FOR) == {"world": "classic", "prompts": "tiny"}
+    code, _, errors = run("-m", "codea1.sft", "--config=tiny:world=r32", f"--workdir={bucket}/sft", *SMALL)
+    assert (code, 'data.source is "procedural" there and "procedural/r32" here' in errors) == (2, True)
 
 
 def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):

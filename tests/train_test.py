@@ -391,6 +391,7 @@ def test_a_step_on_benchmark_rows(micro_config, scripted_answers, tmp_path):
     micro_config.data.train.source = str(SHARED / "data" / "humanevalplus_mbppplus.parquet")
     micro_config.data.train.limit = 0
     micro_config.data.validation.limit = micro_config.data.test.limit = 1
+    micro_config.data.max_dropped = 1.0
     micro_config.steps = 1
     micro_config.questions_per_step = 4
     micro_config.code.max_prompt_length = micro_config.test.max_prompt_length = 200

@@ -1,6 +1,6 @@
-"""The order in which questions are asked, and which are too long to be asked."""
+"""The order in which questions are asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import grain
 
@@ -38,28 +38,3 @@ class QuestionFeed:
         epoch, place = divmod(number, self.batches_per_epoch)
         start = epoch * len(self._questions) + place * self._batch_size
         return [self._questions[self._shuffled[index]] for index in range(start, start + self._batch_size)]
-
-
-def filter_by_length(
-    questions: Sequence[Question], count_tokens: Callable[[Question], int], max_tokens: int
-) -> tuple[list[Question], list[Question]]:
-    """Splits off the questions whose prompt is too long.
-
-    Args:
-      questions: in order.
-      count_tokens: length of a question's prompt.
-      max_tokens: the longest prompt that fits.
-
-    Returns:
-      The questions that fit and those that do not, both in order.
-
-    Raises:
-      BadInput: none fits.
-    """
-    kept: list[Question] = []
-    dropped: list[Question] = []
-    for question in questions:
-        (kept if count_tokens(question) <= max_tokens else dropped).append(question)
-    if not kept:
-        raise BadInput(f"none of the {len(dropped)} questions has a prompt of at most {max_tokens} tokens.")
-    return kept, dropped

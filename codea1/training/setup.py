@@ -5,18 +5,20 @@ from dataclasses import dataclass, replace
 
 from ml_collections import ConfigDict
 
-from codea1.data.feed import QuestionFeed, filter_by_length
+from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.static_tests import with_static_tests
-from codea1.data.tokenizer import load_tokenizer
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.data.worlds import world_of
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.mutants import drawn_mutants
 from codea1.game.noise import with_wrong_truth
-from codea1.game.prompts import code_messages
+from codea1.game.prompts import Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
+from codea1.models.files import ModelFolder
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
@@ -75,11 +77,13 @@ def assemble(config: ConfigDict) -> Components:
     rules = game_rules(config)
     mesh = device_mesh(config)
     tokenizers = {name: load_tokenizer(config[name].model, config[name].thinking) for name in rules.method.policies}
-    train, dropped = filter_by_length(
-        questions_of(config, "train"),
-        lambda question: len(tokenizers["code"].encode_chat(code_messages(rules.templates, question))),
-        config.code.max_prompt_length,
-    )
+    for name in rules.method.policies:
+        require_made_for(config, ModelFolder(config[name].model))
+    sets = {name: questions_of(config, name) for name in ("train", "validation", "test")}
+    fit = {name: _fitting(config, rules, tokenizers, name, questions) for name, questions in sets.items()}
+    everything = sets.pop("train")
+    train = [question for question in everything if question.id in fit["train"]]
+    dropped = [question for question in everything if question.id not in fit["train"]]
     untested: list[Question] = []
     if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
         train, untested = with_static_tests(config.data.static_tests, train)
@@ -93,7 +97,6 @@ def assemble(config: ConfigDict) -> Components:
             f"{len(train)} questions that can be asked: {len(dropped)} are too long, and {len(untested)} have no fixed "
             "test that is an assert on plain data."
         )
-    sets = {name: questions_of(config, name) for name in ("validation", "test")}
     for name, questions in sets.items():
         for question in questions:
             if not question.check_script:
@@ -105,6 +108,40 @@ def assemble(config: ConfigDict) -> Components:
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Components(rules, players, policies, feed, train, dropped, untested, **sets)
+
+
+def _fitting(
+    config: ConfigDict,
+    rules: Rules,
+    tokenizers: Mapping[str, ChatTokenizer],
+    name: str,
+    questions: Sequence[Question],
+) -> set[str]:
+    """Returns the ids of a set's questions whose code prompt fits.
+
+    Raises BadInput: a larger share than config.data.max_dropped has a prompt that is too long, of the code player or of
+    the test player, who is shown the ground truth here where it is shown solutions.
+    """
+
+    def chat(role: str, question: Question) -> list[Message]:
+        if role == "code":
+            return code_messages(rules.templates, question)
+        shown = question.ground_truth if rules.method.sees_solution else None
+        return test_messages(rules.templates, question, shown, rules.num_tests)
+
+    fit = {}
+    for role, policy in rules.method.roles.items():
+        lengths = {each.id: len(tokenizers[policy].encode_chat(chat(role, each))) for each in questions}
+        longest, allowed = config[policy].max_prompt_length, config.data.max_dropped
+        fit[role] = {question for question, length in lengths.items() if length <= longest}
+        lost = len(questions) - len(fit[role])
+        if lost > allowed * len(questions):
+            raise BadInput(
+                f"config.data.{name}: {lost} of {len(questions)} questions have a {role} prompt longer than "
+                f"config.{policy}.max_prompt_length, {longest} tokens (the longest has {max(lengths.values())}), and "
+                f"config.data.max_dropped allows a share of {allowed}."
+            )
+    return fit["code"]
 
 
 def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
@@ -125,3 +162,21 @@ def questions_of(config: ConfigDict, name: str) -> list[Question]:
     """Returns the questions of section `name` of config.data."""
     section = config.data[name]
     return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
+
+
+MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prompts of what it was trained on
+
+
+def made_for(config: ConfigDict) -> dict[str, str]:
+    """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
+    world = world_of(config.data.train.source)
+    return {"world": world.name, "prompts": config.game.prompts} if world else {}
+
+
+def require_made_for(config: ConfigDict, model: ModelFolder) -> None:
+    """Raises BadInput: the model is a warm start for another world or other prompts. One from elsewhere is for any."""
+    there = model.read_json(MADE_FOR) if MADE_FOR in model.names() else {}
+    for what, here in made_for(config).items():
+        if (made := there.get(what, here)) != here:
+            agree = {"world": f"the config's argument world={made}", "prompts": f"--config.game.prompts={made}"}[what]
+            raise BadInput(f"{model} is a warm start for the {what} {made}, not {here}: {agree} makes them agree.")

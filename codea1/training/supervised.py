@@ -37,7 +37,7 @@ from codea1.runtime.compilations import compile_all
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import SUPERVISED_COLUMNS, Progress
-from codea1.training.setup import questions_of
+from codea1.training.setup import MADE_FOR, made_for, questions_of, require_made_for
 
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
 
@@ -88,6 +88,7 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
 
 def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
     """Returns the model of a folder, and suites for a Test LLM."""
+    require_made_for(config, ModelFolder(config.sft.start))
     checkpoint = huggingface.Checkpoint(config.sft.start)
     tokenizer = load_tokenizer(config.sft.start)
     shape = model_config(config, checkpoint.config, mesh)
@@ -154,6 +155,8 @@ def publish(model: ModelFolder, config: ConfigDict, start: Start, state: TrainSt
             copy_tokenizer(ModelFolder(config.sft.start), model)
         else:
             tokenizer.save(model.url)
+        if made := made_for(config):
+            model.write_json(MADE_FOR, made)
     huggingface.save(model.url, start.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
         print(f"wrote {model}")

@@ -16,6 +16,7 @@ from codea1.learn.batch import TrainBatch, TrainSample, abstract_batch, micro_ba
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
+from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compiled_functions
@@ -26,10 +27,12 @@ from tests.tiny_policy import make_policy
 TOLERANCE = 2e-5
 MICRO, LENGTH = 4, 12
 SHAPES = row_shapes((9,), LENGTH, MICRO, multiple=4)
+MESHES = {"one": (1, 1, 1), "eight": (1, 4, 2), "replicas": (2, 2, 2)}
+SURROGATES = {"one": "ppo", "eight": "ppo", "replicas": "gspo"}  # that sharing prompts is compared with
 
 
-def compute(fsdp: int, tensor: int) -> dict:
-    policy = make_policy(fsdp, tensor)
+def compute(replica: int, fsdp: int, tensor: int) -> dict:
+    policy = make_policy(fsdp, tensor, replica=replica)
     samples, scored = generated(policy)
     optimizer = AdamWConfig()
     shardings = state_shardings(policy.shardings, optimizer)
@@ -98,9 +101,9 @@ def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
     return [dataclasses.replace(batch, ref_log_probs_BT=batch.sampler_log_probs_BT - 0.2) for batch in batches]
 
 
-def shared_against_alone(fsdp: int, tensor: int) -> dict[str, float]:
+def shared_against_alone(replica: int, fsdp: int, tensor: int, surrogate: str) -> dict[str, float]:
     """Returns the largest differences that sharing prompts makes to the loss, log-probs and parameters of a step."""
-    policy, optimizer = make_policy(fsdp, tensor), AdamWConfig()
+    policy, optimizer = make_policy(fsdp, tensor, replica=replica), AdamWConfig()
     shardings = state_shardings(policy.shardings, optimizer)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(1, policy.config.vocab_size, size).tolist() for size in (1, 4, 7)]
@@ -112,7 +115,8 @@ def shared_against_alone(fsdp: int, tensor: int) -> dict[str, float]:
     for share in (True, False):
         state = init_state(policy.params, optimizer, shardings)
         abstract = [abstract_batch(shape, policy.mesh, share_prompts=share) for shape in shapes]
-        loss = PolicyLoss(policy.graphdef, ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.1), 8)
+        objective = ObjectiveConfig(surrogate, Clip(0.5, 2.0), kl_coefficient=0.0, entropy_coefficient=0.1)
+        loss = PolicyLoss(policy.graphdef, objective, 8)
         update = Update(loss, optimizer, laid_out(state, shardings), abstract)
         options = {"aggregation": "seq-mean-token-mean", "max_response_length": 5, "pad_id": 0, "share_prompts": share}
         batches = micro_batches(samples, shapes, **options)
@@ -129,12 +133,13 @@ def shared_against_alone(fsdp: int, tensor: int) -> dict[str, float]:
         # The first moment is a tenth of the gradients; AdamW's first step has no more than their signs.
         gradients = to_host(state.opt_state[0].mu)
         positions = sum(batch.tokens_BT.size for batch in batches)
-        found.append((report.metrics()["loss"], of_tokens, gradients, positions))
-    (loss, scores, gradients, positions), (loss_2, scores_2, gradients_2, positions_2) = found
+        found.append((report.metrics(), of_tokens, gradients, positions))
+    (metrics, scores, gradients, positions), (metrics_2, scores_2, gradients_2, positions_2) = found
+    assert metrics.keys() == metrics_2.keys()
     assert len(scores) == sum(len(sample.token_ids) for sample in samples)
     differences = jax.tree.map(lambda a, b: np.abs(a - b).max() / np.abs(b).max(), gradients, gradients_2)
     return {
-        "loss": abs(loss - loss_2),
+        "metrics": max(abs(metrics[name] - metrics_2[name]) / max(abs(metrics_2[name]), 1) for name in metrics),
         "scores": float(max(np.abs(np.subtract(scores[key], scores_2[key])).max() for key in scores)),
         "gradients": float(max(jax.tree.leaves(differences))),
         "positions": positions / positions_2,
@@ -182,28 +187,30 @@ def results() -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_scores_agree(results):
-    np.testing.assert_allclose(results["eight"]["log_probs"], results["one"]["log_probs"], atol=TOLERANCE)
+@pytest.mark.parametrize("mesh", ["eight", "replicas"])
+def test_scores_agree(results, mesh: str):
+    np.testing.assert_allclose(results[mesh]["log_probs"], results["one"]["log_probs"], atol=TOLERANCE)
 
 
-def test_updates_agree(results):
-    for eight, one in zip(results["eight"]["reports"], results["one"]["reports"], strict=True):
-        assert eight.keys() == one.keys()
+@pytest.mark.parametrize("mesh", ["eight", "replicas"])
+def test_updates_agree(results, mesh: str):
+    for found, one in zip(results[mesh]["reports"], results["one"]["reports"], strict=True):
+        assert found.keys() == one.keys()
         for name in one:
-            np.testing.assert_allclose(eight[name], one[name], rtol=1e-3, atol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(found[name], one[name], rtol=1e-3, atol=TOLERANCE, err_msg=name)
 
 
-@pytest.mark.parametrize("mesh", [0, 1])
-def test_sharing_prompts_changes_no_log_prob_loss_or_gradient(results, mesh: int):
+@pytest.mark.parametrize("mesh", SURROGATES)
+def test_sharing_prompts_changes_no_log_prob_metric_or_gradient(results, mesh: str):
     differences = results["shared"][mesh]
     assert differences["positions"] < 0.8
-    assert differences["loss"] < 1e-6
+    assert differences["metrics"] < 1e-5
     assert differences["scores"] < 1e-5
     assert differences["gradients"] < 1e-5
 
 
 def test_the_second_step_compiles_nothing_and_moments_are_cut_like_parameters(results):
-    for result in results["one"], results["eight"]:
+    for result in (results[mesh] for mesh in MESHES):
         assert result["compiled"] == 4  # zeros, one per row length, the step
         assert result["moments_lie_as_params"]
     assert results["eight"]["cut_params"] > 8
@@ -213,16 +220,17 @@ def test_the_head_and_its_gradient_cross_the_devices_once(results):
     assert not results["head_crosses_in_a_loop"]
 
 
-@pytest.mark.parametrize("mesh", ["one", "eight"])
+@pytest.mark.parametrize("mesh", MESHES)
 def test_sampled_log_probs_are_the_trainers(results, mesh: str):
     assert len(results[mesh]["sampled"]) == 8
     for sample in results[mesh]["sampled"]:
         np.testing.assert_allclose(sample["sampler"], sample["trainer"], atol=TOLERANCE)
 
 
-def test_samplers_agree_until_rounding_flips_a_token(results):
-    pairs = zip(results["one"]["sampled"], results["eight"]["sampled"], strict=True)
-    assert sum(one["tokens"] == eight["tokens"] for one, eight in pairs) >= 7
+@pytest.mark.parametrize("mesh", ["eight", "replicas"])
+def test_samplers_agree_until_rounding_flips_a_token(results, mesh: str):
+    pairs = zip(results["one"]["sampled"], results[mesh]["sampled"], strict=True)
+    assert sum(one["tokens"] == other["tokens"] for one, other in pairs) >= 7
 
 
 def test_slots_must_be_cut_evenly(results):
@@ -234,9 +242,8 @@ if __name__ == "__main__":
     print(
         json.dumps(
             {
-                "one": compute(1, 1),
-                "eight": compute(4, 2),
-                "shared": [shared_against_alone(1, 1), shared_against_alone(4, 2)],
+                **{name: compute(*sizes) for name, sizes in MESHES.items()},
+                "shared": {name: shared_against_alone(*MESHES[name], each) for name, each in SURROGATES.items()},
                 "head_crosses_in_a_loop": head_crosses_in_a_loop(4, 2),
                 "refuses_uneven_slots": refuses_slots_that_are_cut_unevenly(),
             }

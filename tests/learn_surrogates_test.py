@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from codea1.learn.batch import RowShape, TrainSample, micro_batches
 from codea1.learn.surrogates import SURROGATES, Clip, cispo, gspo, ppo
 
 PAPER = Clip()
@@ -96,6 +97,44 @@ def test_gspo_equals_the_equation(clip: Clip):
         is_clipped = pessimistic(ratio, advantage, clip) != pytest.approx(-advantage * ratio, rel=1e-12)
         expected = 0.0 if is_clipped else -advantage * ratio
         np.testing.assert_allclose(gradient[row, inside], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("share_prompts", [False, True])
+def test_gspo_has_one_ratio_for_each_response_of_a_row(share_prompts: bool):
+    # Three prompts, responses of 1 to 9 tokens, and one that fills a row alone; token ids tell all responses apart.
+    rng = np.random.default_rng(0)
+    sizes = [(0, 4), (1, 1), (0, 9), (2, 26), (1, 6), (0, 2)]
+    firsts = np.cumsum([100] + [size for _, size in sizes])
+    log_probs, old = -rng.exponential(2.0, 200), -rng.exponential(2.0, 200)
+    samples, expected = [], {}
+    for first, (prompt, size), advantage in zip(firsts, sizes, rng.choice([-1.5, 0.7], len(sizes)), strict=False):
+        ids = range(first, first + size)
+        samples.append(TrainSample([prompt + 1] * 3, ids, old[ids.start : ids.stop], advantage))
+        ratio = math.exp(np.mean(log_probs[ids.start : ids.stop] - old[ids.start : ids.stop]))
+        loss = pessimistic(ratio, advantage, PAPER)
+        gradient = -advantage * ratio if loss == pytest.approx(-advantage * ratio, rel=1e-9) else 0.0
+        expected |= dict.fromkeys(ids, (ratio, loss, gradient))
+    found, several = {}, 0
+    options = {"aggregation": "token-mean", "max_response_length": 32, "pad_id": 0, "share_prompts": share_prompts}
+    for batch in micro_batches(samples, (RowShape(2, 29), RowShape(2, 31)), **options):
+        mask, responses = batch.response_mask_BT, batch.row_responses_BT
+        several += sum(len(set(row)) > 3 for row in responses)
+        assert ((responses > 0) == mask).all()
+        inputs = [np.where(mask, x, 0.0).astype(np.float64) for x in (log_probs[batch.tokens_BT], old[batch.tokens_BT])]
+        loss, gradient, diagnostics = value_and_gradient(gspo, *inputs, batch.advantages_BT, PAPER, responses)
+        values = np.stack([diagnostics["ratio"], loss, gradient], axis=-1)[mask]
+        found |= dict(zip(batch.tokens_BT[mask].tolist(), values.tolist(), strict=True))
+    assert several == share_prompts
+    assert found.keys() == expected.keys()
+    for token, values in expected.items():
+        np.testing.assert_allclose(found[token], values, rtol=1e-6, atol=1e-12)  # advantages are float32
+
+
+def test_the_ratio_of_a_response_does_not_round_by_those_beside_it():
+    log_ratios = np.array([[3e4] * 400 + [1e-4, 3e-4] + [-7e4] * 400], np.float32)
+    responses = np.repeat([5, 1, 3], [400, 2, 400])[None].astype(np.int32)
+    _, diagnostics = jax.jit(gspo, static_argnums=4)(log_ratios, 0 * log_ratios, 0 * log_ratios, responses, PAPER)
+    np.testing.assert_allclose(diagnostics["ratio"][0, 400:402] - 1, [2e-4, 2e-4], rtol=1e-3)
 
 
 def test_gspo_has_no_dual_clip():

@@ -17,9 +17,9 @@ CONFIG = Qwen2Config(
 )
 
 
-def make_policy(fsdp: int = 1, tensor: int = 1, dtype: DTypeLike = jnp.float32) -> SimpleNamespace:
+def make_policy(fsdp: int = 1, tensor: int = 1, dtype: DTypeLike = jnp.float32, *, replica: int = 1) -> SimpleNamespace:
     """The same policy on any mesh: `mesh`, `config`, `graphdef`, `shardings` and `params`."""
-    mesh = make_mesh(1, fsdp, tensor, devices=jax.devices()[: fsdp * tensor])
+    mesh = make_mesh(replica, fsdp, tensor, devices=jax.devices()[: replica * fsdp * tensor])
     config = dataclasses.replace(CONFIG, dtype=dtype)
     graphdef, abstract = qwen2.abstract(config)
     shardings = param_shardings(abstract, mesh, TRAIN_RULES)

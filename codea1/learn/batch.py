@@ -58,6 +58,14 @@ class TrainBatch:
     ref_log_probs_BT: Array | None = None  # float32; None where the objective has no KL term
     packing: Packing | None = None  # None: every row holds one sequence
 
+    @property
+    def row_responses_BT(self) -> Array:
+        """Which response of its row each token is of, int32: a number > 0 that no other has, not in order; else 0."""
+        if self.packing is None:
+            return self.response_mask_BT.astype(np.int32)
+        numbers_BT = self.packing.prompts_BT * self.tokens_BT.shape[1] + self.packing.responses_BT + 1
+        return numbers_BT * self.response_mask_BT
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)

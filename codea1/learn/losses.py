@@ -104,7 +104,7 @@ def objective_loss(
     sampler_log_probs_BT: jax.Array,
     ref_log_probs_BT: jax.Array | None,
     advantages_BT: jax.Array,
-    mask_BT: jax.Array,
+    responses_BT: jax.Array,
     objective: ObjectiveConfig,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns the whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
@@ -112,7 +112,7 @@ def objective_loss(
     `ref_log_probs_BT` may be None where kl_coefficient is 0; raises ValueError otherwise.
     """
     loss_BT, diagnostics = SURROGATES[objective.surrogate](
-        log_probs_BT, old_log_probs_BT, advantages_BT, mask_BT, objective.clip
+        log_probs_BT, old_log_probs_BT, advantages_BT, responses_BT, objective.clip
     )
     if objective.importance_cap:
         weights_BT = importance_weights(old_log_probs_BT, sampler_log_probs_BT, objective.importance_cap)

@@ -5,7 +5,7 @@ All take arrays [B, T] and return the loss to be minimised, per token, and per-t
   log_probs_BT      of the sampled tokens under the policy that is trained
   old_log_probs_BT  under the policy of the start of the training step
   advantages_BT     per token
-  mask_BT           bool, True at response tokens; the other values are 0
+  responses_BT      int32, at response tokens a number > 0 that no other response of the row has; elsewhere all are 0
 
 The diagnostics show where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
 KL(old policy || policy).
@@ -35,7 +35,7 @@ Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[j
 
 
 def ppo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """Returns the loss of dual-clip PPO and its diagnostics, [B, T].
 
@@ -56,26 +56,27 @@ def ppo(
 
 
 def gspo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """Returns the loss of GSPO-token and its diagnostics, [B, T] (Zheng et al. 2025, equation 14).
 
-    One ratio per sequence, the geometric mean of its tokens' ratios:
+    One ratio per response, of which a row may hold several, the geometric mean of its tokens' ratios:
     s = exp(mean over the response of log_probs - old_log_probs), the gradient of each token its own:
     sg[s] pi / sg[pi]; clipped as PPO, without its dual clip. log s is kept within -20 and 20. Published
     with low 3e-4, high 4e-4 and seq-mean-token-mean aggregation, which verl's mode of this name imposes.
     """
-    length_B1 = jnp.maximum(jnp.sum(mask_BT, axis=-1, keepdims=True), 1)
-    mean_B1 = jnp.sum(jnp.where(mask_BT, log_probs_BT - old_log_probs_BT, 0.0), axis=-1, keepdims=True) / length_B1
+    differences_BT = jax.lax.stop_gradient(jnp.where(responses_BT > 0, log_probs_BT - old_log_probs_BT, 0.0))
+    lengths_BT = _response_sums((responses_BT > 0).astype(differences_BT.dtype), responses_BT)
+    mean_BT = _response_sums(differences_BT, responses_BT) / jnp.maximum(lengths_BT, 1)
     own_BT = log_probs_BT - jax.lax.stop_gradient(log_probs_BT)  # 0, with the token's gradient
-    log_ratio_BT = jnp.clip(jax.lax.stop_gradient(mean_B1), -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own_BT
+    log_ratio_BT = jnp.clip(mean_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own_BT
     unclipped_BT, clipped_BT = _with_and_without_clip(log_ratio_BT, advantages_BT, clip)
     diagnostics = {**_clip_fractions(unclipped_BT, clipped_BT, advantages_BT), **_ratio_diagnostics(log_ratio_BT)}
     return jnp.maximum(unclipped_BT, clipped_BT), jax.lax.stop_gradient(diagnostics)
 
 
 def cispo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, mask_BT: jax.Array, clip: Clip
+    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
 ) -> tuple[jax.Array, Diagnostics]:
     """Returns the loss of CISPO and its diagnostics, [B, T] (MiniMax-M1, 2025, equation 4).
 
@@ -99,6 +100,24 @@ SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
 def bounded_log_ratio(log_probs_BT: jax.Array, other_log_probs_BT: jax.Array) -> jax.Array:
     """Returns clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
     return jnp.clip(log_probs_BT - other_log_probs_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
+def _response_sums(values_BT: jax.Array, responses_BT: jax.Array) -> jax.Array:
+    """Returns at each token the sum over its response, the same at all of them, [B, T].
+
+    In log T passes each token first adds up what lies before it in its response, in reach 1, 2, 4 and so on, then takes
+    over what the last one has. Differences of sums over the row would round by what its other responses add up to.
+    """
+
+    def shifted(x_BT: jax.Array, by: int) -> jax.Array:
+        return jax.lax.pad(x_BT, jnp.zeros((), x_BT.dtype), [(0, 0, 0), (by, -by, 0)])
+
+    reaches = [1 << power for power in range((values_BT.shape[1] - 1).bit_length())]
+    for reach in reaches:
+        values_BT += jnp.where(responses_BT == shifted(responses_BT, reach), shifted(values_BT, reach), 0.0)
+    for reach in reaches:
+        values_BT = jnp.where(responses_BT == shifted(responses_BT, -reach), shifted(values_BT, -reach), values_BT)
+    return values_BT
 
 
 def _with_and_without_clip(

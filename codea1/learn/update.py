@@ -195,7 +195,7 @@ class PolicyLoss:
             inside(batch.sampler_log_probs_BT),
             None if batch.ref_log_probs_BT is None else inside(batch.ref_log_probs_BT),
             inside(batch.advantages_BT),
-            batch.response_mask_BT,
+            batch.row_responses_BT,
             self.objective,
         )
         return jnp.sum(inside(batch.loss_weights_BT) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))

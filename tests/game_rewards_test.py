@@ -356,7 +356,7 @@ def test_terms_are_what_was_paid(policy):
         outcome = dataclasses.replace(suite(letters, nonprintable=0.25), num_asserts=2)
         rules = REWARDS[policy](0.25, 2)
         paid = rules.test_reward(SolutionOutcome(valid, (outcome,)), outcome)
-        assert paid.total == pytest.approx(np.dot(rules.weights, paid.terms))
+        assert paid.total == pytest.approx(np.dot(rules.weights, paid.terms) - paid.penalty)
 
 
 def test_mutants_killed_take_their_share_of_the_adversarial_part():
@@ -476,7 +476,7 @@ def test_cure_pays_what_its_published_code_does(seed):
     reward = rules.test_reward(SolutionOutcome(True, peers=tuple(correct.tolist())), suite)
     expected = published_cure(np.hstack([golden, generated]), num_golden=3)
     assert reward.total == pytest.approx(np.mean(expected), abs=1e-12)
-    assert np.dot(rules.weights, reward.terms) == pytest.approx(reward.total, abs=1e-12)
+    assert np.dot(rules.weights, reward.terms) - reward.penalty == pytest.approx(reward.total, abs=1e-12)
 
 
 def test_cure_pays_a_solution_for_golden_tests_alone():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codea1.game.rewards import REWARDS, SuiteReward
 from codea1.learn.advantages import (
     batch_advantages,
     gdpo_advantages,
@@ -137,42 +138,87 @@ def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups
         batch_advantages([0.1, 0.2], [0, 0], [1])
 
 
-def gdpo_by_definition(terms: np.ndarray, weights: list[float], groups: list[int], trains: list[bool]) -> np.ndarray:
-    """Decoupled advantages as their equations stand, sample by sample; None is masked."""
-    graded = ~np.isnan(terms).any(axis=1)
+def gdpo_by_definition(
+    rewards: np.ndarray, terms: np.ndarray, weights: list[float], groups: list[int], trains: list[bool]
+) -> np.ndarray:
+    """Decoupled advantages as their equations stand, sample by sample; NaN is masked."""
+    graded = ~np.isnan(rewards)
     sums = np.zeros(len(terms))
     for i in np.flatnonzero(graded):
         group = [j for j in range(len(terms)) if groups[j] == groups[i] and graded[j]]
+        rests = [rewards[j] - sum(w * t for w, t in zip(weights, terms[j], strict=True)) for j in group]
+        most = np.std(rests, ddof=1)
         for k, weight in enumerate(weights):
             values = terms[group, k]
+            most += weight * values.std(ddof=1)
             if values.min() != values.max():
                 sums[i] += weight * (terms[i, k] - values.mean()) / (values.std(ddof=1) + 1e-6)
+        sums[i] += (rests[group.index(i)] - np.mean(rests)) / (most + 1e-6)
     counted = [i for i in range(len(terms)) if graded[i] and trains[i]]
     mean, std = sums[counted].mean(), sums[counted].std()
     return np.where(graded, (sums - mean) / (std + 1e-6), 0.0)
 
 
-def test_decoupled_advantages_are_their_equations():
+@pytest.mark.parametrize("deduction", [0.0, 0.001, 1.0])
+def test_decoupled_advantages_are_their_equations(deduction: float):
     rng = np.random.default_rng(0)
     terms = np.round(rng.random((24, 3)), 1)
-    terms[[3, 17]] = np.nan
     terms[8:12, 1] = 0.25  # a term that does not differ in its group
+    terms[12:16] = 0.5  # nothing differs but the deduction
     groups = [i // 4 for i in range(24)]
     trains = [i % 5 != 0 for i in range(24)]
-    weights = [0.3, 0.7, 1.0]
-    advantages = gdpo_advantages(terms, weights, groups, [7 * train for train in trains])
-    np.testing.assert_allclose(advantages, gdpo_by_definition(terms, weights, groups, trains), rtol=1e-12, atol=1e-12)
+    weights = [0.3, 0.7, 0.0]
+    rewards = terms @ weights - deduction * rng.random(24)
+    rewards[[3, 17]] = np.nan
+    advantages = gdpo_advantages(rewards, terms, weights, groups, [7 * train for train in trains])
+    expected = gdpo_by_definition(rewards, terms, weights, groups, trains)
+    np.testing.assert_allclose(advantages, expected, rtol=1e-10, atol=1e-10)
     assert advantages[3] == advantages[17] == 0
 
 
 def test_a_rare_term_keeps_its_weight_beside_one_that_differs_everywhere():
     # Validity differs by much in the group, the kill by little: coupled, the suite that kills is below the mean.
-    validity, kill = [1.0, 0.75, 0.25, 0.0], [0.0, 0.0, 0.0, 0.1]
-    coupled = grpo_advantages([0.5 * v + 0.5 * k for v, k in zip(validity, kill, strict=True)], [0] * 4)
-    decoupled = gdpo_advantages(np.array([validity, kill]).T, [0.5, 0.5], [0] * 4, [1] * 4)
+    terms = np.array([[1.0, 0.75, 0.25, 0.0], [0.0, 0.0, 0.0, 0.1]]).T
+    coupled = grpo_advantages(terms @ [0.5, 0.5], [0] * 4)
+    decoupled = gdpo_advantages(terms @ [0.5, 0.5], terms, [0.5, 0.5], [0] * 4, [1] * 4)
     assert coupled[3] < -0.9
     assert decoupled[3] > 0
     # Of weights only the ratio matters, and a lone term in a batch of one group is GRPO's, scaled.
-    np.testing.assert_allclose(gdpo_advantages(np.array([validity, kill]).T, [5, 5], [0] * 4, [1] * 4), decoupled, 1e-4)
-    lone = gdpo_advantages(np.array([validity]).T, [0.4], [0] * 4, [1] * 4)
-    np.testing.assert_allclose(lone / np.sqrt(4 / 3), grpo_advantages(validity, [0] * 4), rtol=1e-4)
+    np.testing.assert_allclose(gdpo_advantages(terms @ [5, 5], terms, [5, 5], [0] * 4, [1] * 4), decoupled, 1e-4)
+    lone = gdpo_advantages(0.4 * terms[:, 0], terms[:, :1], [0.4], [0] * 4, [1] * 4)
+    np.testing.assert_allclose(lone / np.sqrt(4 / 3), grpo_advantages(terms[:, 0], [0] * 4), rtol=1e-4)
+
+
+def test_a_small_deduction_moves_a_decoupled_advantage_little_and_a_large_one_no_more_than_grpos():
+    terms = np.array([[1.0, 0.5], [0.75, 0.5], [0.75, 0.25], [0.5, 0.5], [0.5, 0.25], [0.5, 0.25], [0.5, 0.5]])
+    first = np.eye(7)[0]
+
+    def advantages(deduction: float) -> np.ndarray:
+        return gdpo_advantages(terms @ [0.5, 0.5] - deduction * first, terms, [0.5, 0.5], [0] * 7, [1] * 7)
+
+    free, small, large = (advantages(deduction) for deduction in (0.0, 0.001, 10.0))
+    np.testing.assert_allclose(small, free, atol=0.02)
+    assert small[0] < free[0]
+    assert small.argmax() == 0
+    # Seven that differ in one have deviations of sqrt(1/7): GRPO's advantage of the one is -6 / 7 / sqrt(1/7).
+    assert -6 / 7**0.5 < large[0] < -1
+    assert large.argmin() == 0
+    # A reward whose terms say nothing of it is compared as a whole.
+    whole = gdpo_advantages(terms[:, 0], 0 * terms, [0.5, 0.5], [0] * 7, [1] * 7)
+    np.testing.assert_allclose(whole, grpo_advantages(terms[:, 0], [0] * 7, ddof=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["official", "strict_tests", "utrl"])
+def test_without_a_penalty_decoupled_advantages_are_those_of_the_terms_to_the_last_bit(name: str):
+    rng = np.random.default_rng(0)
+    weights = REWARDS[name](0.3, 8, 0.0).weights
+    parts = rng.integers(0, 9, (96, 2)) / 8
+    terms = np.hstack([parts, rng.integers(0, 2, (96, 1)) * float(name == "utrl")])
+    rewards = [sum(weight * term for weight, term in zip(weights, each, strict=True)) for each in terms.tolist()]
+    if name != "utrl":
+        rewards = [SuiteReward.of(0.3, *each).total for each in parts.tolist()]
+    groups, tokens = [i // 8 for i in range(96)], [1] * 96
+    compared = [*(grpo_advantages(each, groups) for each in terms.T), np.zeros(96)]
+    sums = np.array([*weights[:2], weights[2] or 1.0, 1.0]) @ np.array(compared)  # whatever weighs what is 0
+    expected = batch_advantages(sums, groups, tokens, eps=1e-6)
+    np.testing.assert_array_equal(gdpo_advantages(rewards, terms, weights, groups, tokens), expected)

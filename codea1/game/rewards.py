@@ -198,7 +198,7 @@ class Reward(Protocol):
 
     @property
     def weights(self) -> tuple[float, float, float]:
-        """Of the terms of `SuiteReward`."""
+        """Of the terms of `SuiteReward`; 0 for a penalty, which is taken from what they make."""
 
     def read_program(self, answer: str) -> ExtractedProgram:
         """Returns the program of a Code LLM's answer."""
@@ -238,7 +238,7 @@ class _AlphaReward:
 
     @property
     def weights(self) -> tuple[float, float, float]:
-        return self.alpha, 1 - self.alpha, 1.0
+        return self.alpha, 1 - self.alpha, 0.0
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
         return [item for item in marked[: self.num_tests] if item.is_right]
@@ -455,7 +455,7 @@ class CUREReward(StrictReward):
     reads_history = False
     reads_golden = True
     others = Others.SOLUTIONS
-    weights = (0.0, 1.0, 1.0)
+    weights = (0.0, 1.0, 0.0)
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
         """Returns those of the first K asserts that state an answer, right or wrong, on an input of their own."""

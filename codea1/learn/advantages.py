@@ -98,6 +98,7 @@ def batch_advantages(
 
 
 def gdpo_advantages(
+    rewards_B: Rewards,
     terms_BK: np.ndarray,
     weights_K: Sequence[float],
     groups_B: Sequence[Hashable],
@@ -113,17 +114,28 @@ def gdpo_advantages(
     batch each sample counts once, as in TRL and NeMo-RL, with the population deviation; verl whitens over tokens, which
     moves groups whose terms are equal off 0.
 
+    What the weighted terms leave of a reward, d_i = r_i - sum over k of w_k r_ik, is a deduction (a penalty, what
+    length costs), not an objective: divided by its own deviation, the least would weigh most. S_i has it on the
+    reward's scale, (d_i - mean_g(d)) / (sum over k of |w_k| std_g(r_k) + std_g(d) + eps). That sum is the most that the
+    reward's own deviation can be, so a deduction moves S by no more than GRPO would charge for it.
+
     Args:
-      terms_BK: float64 terms of each sample's reward; a row of NaN marks a sample that must not be learned from.
-      weights_K: of the terms.
+      terms_BK: float64 terms of each sample's reward.
+      weights_K: of the terms; 0 for one that is a deduction.
 
     Otherwise as `grpo_advantages`.
     """
-    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_BK.T]
-    sums_B = np.asarray(weights_K, np.float64) @ np.array(compared)
-    return _standard_scores(
-        np.where(np.isnan(terms_BK).any(axis=1), np.nan, sums_B), [int(n > 0) for n in tokens_B], eps
-    )
+    deductions_B = _as_array(rewards_B) - sum(w * terms_B for w, terms_B in zip(weights_K, terms_BK.T, strict=True))
+    terms_KB = np.where(np.isnan(deductions_B), np.nan, terms_BK.T)
+    spreads = [
+        _within_groups(values_B, groups_B, lambda values: np.full(len(values), values.std(ddof=ddof)))
+        for values_B in (*terms_KB, deductions_B)
+    ]
+    scale_B = np.append(np.abs(weights_K), 1.0) @ np.array(spreads) + eps
+    charged_B = _within_groups(deductions_B, groups_B, lambda values: values - values.mean()) / scale_B
+    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_KB]
+    sums_B = np.append(weights_K, 1.0) @ np.array([*compared, charged_B])
+    return _standard_scores(np.where(np.isnan(deductions_B), np.nan, sums_B), [int(n > 0) for n in tokens_B], eps)
 
 
 GDPO = "gdpo"  # reads the terms of rewards, all others their totals

@@ -134,18 +134,18 @@ class Player:
         rewards: Sequence[float | None],
         groups: Sequence[Hashable],
         tokens: Sequence[int],
-        terms: Sequence[Sequence[float]] = (),
+        terms: Sequence[Sequence[float | None]] = (),
         weights: Sequence[float] = (),
     ) -> np.ndarray:
         """Returns the samples' advantages [B], by the configured scheme; see `codea1.learn.advantages`.
 
-        `terms` [B, K] with `weights` [K] add up to the rewards; decoupled advantages alone read them. NaN where masked.
+        `terms` [B, K] with `weights` [K] are what the rewards are made of; decoupled advantages alone read them.
         """
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         if self._config.advantage == GDPO:
             options = {"ddof": self._config.advantage_ddof, "eps": self._config.advantage_eps}
-            return gdpo_advantages(np.array(terms, np.float64), weights, groups, tokens, **options)
+            return gdpo_advantages(rewards, np.array(terms, np.float64), weights, groups, tokens, **options)
         options = {}
         if self._config.advantage == "grpo":
             options = {

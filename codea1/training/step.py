@@ -415,24 +415,18 @@ def _assign_advantages(
 ) -> None:
     """Writes shaped rewards and advantages into the records, under the settings of their player.
 
-    `weights` are of their rewards' terms; what shaping takes is one more, of weight 1.
+    `weights` are of their rewards' terms.
     """
     records = [(index, record) for index, group in enumerate(groups) for record in group]
     for _, record in records:
         if record.total is not None:
             record.shaped_reward = player.shaped_reward(record.total, len(record.sample.token_ids))
-    masked = (math.nan,) * (len(weights) + 1)
     advantages = player.advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
         [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
-        [
-            (*each.reward.terms, each.shaped_reward - each.reward.total)
-            if each.reward and each.reward.total is not None and each.shaped_reward is not None
-            else masked
-            for _, each in records
-        ],
-        (*weights, 1.0),
+        [each.reward.terms if each.reward else (math.nan,) * len(weights) for _, each in records],
+        weights,
     )
     for (_, record), advantage in zip(records, advantages, strict=True):
         record.advantage = float(advantage)

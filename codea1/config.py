@@ -218,6 +218,9 @@ def default_config() -> ConfigDict:
     c.frozen = ""  # "code" or "test": that one plays and does not learn
     c.steps = 111  # training steps
     c.questions_per_step = 256
+    # Training steps in a row in which a policy or critic skips all its optimizer steps, because gradients or what they
+    # make of the parameters are not finite: the run stops. At least 1; may differ when a run is continued.
+    c.skipped_steps = 3
 
     c.data = _data()
 
@@ -337,7 +340,7 @@ def _use_simple(config: ConfigDict) -> None:
 
 POSITIVE = (
     "steps questions_per_step game.num_solutions game.num_suites game.num_tests game.trained_solutions game.max_rounds "
-    "rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
+    "skipped_steps rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
     "checkpoint.every checkpoint.keep_last opponents.every profile.steps "
     "sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate sft.vocab_size "
     "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "

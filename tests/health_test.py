@@ -49,8 +49,8 @@ def test_a_healthy_run_is_not_warned_of():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"code__skipped": 2 * np.eye(STEPS)[3]}, "Code LLM: it skipped optimizer steps in 1 steps"),
-        ({"test__critic_skipped": np.eye(STEPS)[3] / 2}, "Test LLM: its critic skipped optimizer steps in 1 steps"),
+        ({"code__skipped": 2 * np.eye(STEPS)[3]}, "Code LLM: its update was skipped in 1 of 60 steps"),
+        ({"test__critic_skipped": np.eye(STEPS)[3] / 2}, "Test LLM: its critic's update was skipped in 1 of 60 steps"),
         (
             {"code__update_norm": 1e15 * np.eye(STEPS)[3], "code__param_norm": ramp(50.0, 1e15)},
             "Code LLM: an update of norm 1e+15 destroyed its parameters, of norm 50",

@@ -35,23 +35,22 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """
     names = {name for row in rows for name in READ if name in row}
     series = {name: np.array([row[name] for row in rows if row.get(name) is not None]) for name in names}
-    found = {}
+    found: dict[str, str] = {}
     for player, title in (("code", "Code LLM"), ("test", "Test LLM")):
         for rule in (_skipped, _explodes, _entropy, _kl_to_start, _kl_to_old, _equal_groups, _flat):
             found |= {f"{player}{rule.__name__}": f"{title}: {sentence}" for sentence in rule(player, series)}
-    return found | {"weaker_tests": sentence for sentence in _weaker_tests(series)}
+    return found | dict(zip(["weaker_tests"], _weaker_tests(series), strict=False))
 
 
 def _skipped(player: str, series: _Series) -> Iterator[str]:
-    steps, of_critic = (
-        np.count_nonzero(series.get(f"{player}/{name}", np.zeros(1))) for name in ("skipped", "critic_skipped")
-    )
-    if steps or of_critic:
-        whose = " and ".join(["it"] * bool(steps) + ["its critic"] * bool(of_critic))
-        yield (
-            f"{whose} skipped optimizer steps in {max(steps, of_critic)} steps, because gradients, or the parameters "
-            "that they lead to, were not finite."
-        )
+    for name, whose in (("skipped", "its"), ("critic_skipped", "its critic's")):
+        values = series.get(f"{player}/{name}", np.zeros(0))
+        if count := np.count_nonzero(values):
+            yield (
+                f"{whose} update was skipped in {count} of {len(values)} steps, because gradients, or the parameters "
+                "that they lead to, were not finite."
+            )
+            return
 
 
 def _explodes(player: str, series: _Series) -> Iterator[str]:

@@ -273,8 +273,8 @@ def _apply(
 ) -> tuple[TrainState, DeviceMetrics]:
     """Returns the state after one step of AdamW, or the state as it was when that step cannot be taken.
 
-    It cannot where the norm of the gradients or of the new parameters, in float32, is not finite. That holds of NaN, and
-    of parameters that explode: from about 1e19 on their squares overflow.
+    It cannot where the norm of the gradients or of the new parameters, in float32, is not finite. That holds of NaN,
+    and of parameters that explode: from about 1e19 on their squares overflow.
 
     Metrics: "grad_norm" before clipping, "update_norm" (0 when skipped), "param_norm" before the step, and "skipped",
     1 when nothing was changed.

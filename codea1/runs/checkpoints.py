@@ -68,6 +68,7 @@ class Checkpoints:
                     async_options=ocp.options.AsyncOptions(post_finalization_callback=self._write_manifest),
                 ),
             )
+        self.sound = -1  # a step that is kept besides, until another is
         self._scores: dict[int, float | None] = {}
         self._being_saved = -1
 
@@ -264,7 +265,7 @@ class Checkpoints:
         steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already
         best = self._by_score(steps)[: self._keep_best] if self._keep_best else []
         pool = [step for step in steps if self._keep_every and step % self._keep_every == 0]
-        kept = {*steps[-self._keep_last :], *best, *pool}
+        kept = {*steps[-self._keep_last :], *best, *pool, self.sound}
         for step in steps:
             if step not in kept:
                 self._delete(step)

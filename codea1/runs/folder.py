@@ -26,7 +26,7 @@ from codea1.storage.objects import exists, is_folder, is_remote, location, read,
 
 _ABSENT = object()
 # A run may be continued with other values of these: they decide nothing that the run learns.
-_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped")
+_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
 
 
 def _part(name: str) -> property:

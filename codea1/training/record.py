@@ -8,15 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
+from codea1.evaluation import health
 from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
-from codea1.runs.metrics import MetricsWriter
+from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.samples import Samples
 from codea1.runs.tracker import MOST_ROWS, Tracker
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum
 from codea1.storage.faults import retries_so_far
+from codea1.storage.json_lines import plain
 from codea1.storage.objects import read
 from codea1.training.progress import Progress
 
@@ -60,9 +62,10 @@ class Record(contextlib.ExitStack):
         self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
         if not is_main:
             return
-        self._retries = 0
+        self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         there = self._metrics.flush()
+        self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]
         is_changed = cursor is not None and there != cursor
         if is_changed and there.size:
             raise BadInput(
@@ -83,10 +86,21 @@ class Record(contextlib.ExitStack):
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
 
     def write_metrics(self, step: int, row: Mapping[str, float]) -> None:
-        """Writes the metrics of a step, and how many storage operations were retried since the last."""
+        """Writes the metrics of a step, and how many storage operations were retried since the last.
+
+        Where the step is printed or validated, or skipped an update, it says and counts what `health` warns of.
+        """
         if self._is_main:
             retries = retries_so_far()
             row = {**row, "storage/retries": retries - self._retries}
+            self._rows.append(_read_by_health(row))
+            skips = any(value for name, value in self._rows[-1].items() if name.endswith("skipped"))
+            if skips or step == self._steps or step % self._every == 0:
+                warnings = health.warnings(self._rows)
+                row["health/warnings"] = len(warnings)
+                for rule in [rule for rule in warnings if rule not in self._told]:
+                    self._told.add(rule)
+                    self.progress.print(f"warning, step {step}: {warnings[rule]}")
             if self._tracker:
                 self._tracker.metrics(step, row)
                 row["log/failures"] = self._tracker.failures
@@ -132,3 +146,7 @@ class Record(contextlib.ExitStack):
             show_report(self._folder, self.progress.print)
             if self._tracker:
                 self._tracker.figure(read(self._folder.figure))
+
+
+def _read_by_health(row: Mapping[str, Any]) -> dict[str, Any]:
+    return plain({name: row[name] for name in health.READ if name in row})

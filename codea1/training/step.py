@@ -39,6 +39,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import LOST, Grader, Grading, require_judged
+from codea1.sharding import to_host
 from codea1.training.profile import Stopwatch
 from codea1.values.verdict import Verdict
 
@@ -95,6 +96,7 @@ class Step:
         self.batches = batches
         self.round = Round(number)  # of all questions asked so far
         self.metrics: dict[str, float] = {}
+        self.skips_all: dict[str, bool] = {}  # by learner that made optimizer steps: whether none was applied
         self.watch = Stopwatch()
         self.has_changed_state = False  # of the book or a player
         self.past: dict[str, PastPlayer] = {}  # by role
@@ -296,8 +298,14 @@ class Step:
 
     def learn(self, player: Player) -> None:
         """Makes the player's optimizer steps on its selected samples, of all roles that it plays."""
+        assert player.state is not None
         with self.watch.phase("learn"), doing("update"):
+            applied = int(to_host(player.state.step))
             learned = player.learn(train_samples(self.round, player), self.number)
+            if "skipped" in learned:
+                self.skips_all[player.name] = int(to_host(player.state.step)) == applied
+            if "critic_skipped" in learned:
+                self.skips_all[f"{player.name}_critic"] = learned["critic_skipped"] == 1
         self.metrics |= {f"{player.name}/{key}": value for key, value in learned.items()}
 
 

@@ -34,7 +34,7 @@ from codea1.players.functions import model_config
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.compilations import compile_all
-from codea1.runtime.hosts import Hosts
+from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import SUPERVISED_COLUMNS, Progress
 from codea1.training.setup import MADE_FOR, made_for, questions_of, require_made_for
@@ -132,7 +132,7 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
         shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
         update = Update(loss, optimizer, laid_out(state, shardings), shapes)
         compile_all(update.functions)
-        started, tokens = time.monotonic(), 0.0
+        started, tokens, skipped = time.monotonic(), 0.0, 0
         for step in range(1, sft.steps + 1):
             found = supervised_batches(start.documents(step), rows, start.tokenizer.pad_id)
             batches = [to_mesh(batch, mesh) for batch in found]
@@ -143,6 +143,13 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
             if hosts.is_main:
                 metrics.write(step, row)
                 progress.update(step, row)
+            skipped = skipped + 1 if row["skipped"] else 0
+            if skipped >= config.skipped_steps:
+                sentence = (
+                    f"steps {step - skipped + 1} to {step} changed nothing, because gradients, or the parameters that "
+                    f"they lead to, were not finite: config.sft.learning_rate is {sft.learning_rate}."
+                )
+                raise AgreedBadInput(sentence if hosts.is_main else "")
     return state
 
 

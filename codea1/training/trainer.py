@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
 from codea1.game.round_views import rows
+from codea1.learn.update import float32_norm
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -25,6 +27,7 @@ from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.sharding import to_host
 from codea1.storage.checksums import Checksum
 from codea1.training.profile import ProfilerWindow, memory_metrics
 from codea1.training.record import Record
@@ -50,6 +53,12 @@ class Position:
     step: int = -1  # the last whole one: the players and the book are as it left them
     batches: int = 0  # of questions, asked until then
     row: Metrics | None = None  # the step's metrics, until they are complete and written
+    skipped: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # latest steps in a row that skipped all
+    sound: int = -1  # the last saved step at which nothing was skipped so
+
+
+class Diverged(AgreedBadInput):
+    """A policy or critic whose learning broke down: what the players are now is not saved."""
 
 
 class Trainer:
@@ -125,7 +134,8 @@ class Trainer:
         with self._record:
             # Bad input that one host alone met does not end all hosts at the same point.
             together = self._hosts.count == 1 or isinstance(error, AgreedBadInput)
-            if isinstance(error, Stopped) or (isinstance(error, BadInput) and self._is_whole and together):
+            can_save = isinstance(error, BadInput) and not isinstance(error, Diverged) and self._is_whole and together
+            if isinstance(error, Stopped) or can_save:
                 self._save_last_step()
             elif isinstance(error, BadInput | StorageFailed):
                 self._checkpoints.settle()
@@ -178,7 +188,9 @@ class Trainer:
                     step.metrics |= self._opponents.update(step.round)
                     with doing("storage"):
                         self._record.write_samples(number, rows(step.round))
-                self._position = Position(number, step.batches, self._row(step))
+                skipped, sound = self._position.skipped, self._position.sound
+                now = {who: [*skipped.get(who, ()), number] * is_all for who, is_all in step.skips_all.items()}
+                self._position = Position(number, step.batches, self._row(step), skipped | now, sound)
                 self._step = None
             self._finish_step()
 
@@ -247,11 +259,18 @@ class Trainer:
         """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
         step, row = self._position.step, self._position.row
         assert row is not None
-        if step == self._config.steps or step % self._config.validation.every == 0:
+        stuck = {name: at for name, at in self._position.skipped.items() if len(at) >= self._config.skipped_steps}
+        if not stuck and (step == self._config.steps or step % self._config.validation.every == 0):
             row = row | self._validate(step)
         with doing("storage"):
             self._record.write_metrics(step, row)
             self._position.row = None
+            if stuck:
+                what = " and ".join(
+                    f"{_title(name)} skipped every optimizer step of steps {', '.join(map(str, at))}"
+                    for name, at in stuck.items()
+                )
+                raise self._diverged(f"{what}, because gradients or new parameters were not finite")
             self._save_if_due(step, row)
         self._record.progress.update(step, row)
 
@@ -299,17 +318,35 @@ class Trainer:
 
     def _save(self, score: float | None) -> None:
         arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
+        if names := _not_finite(arrays):
+            self._checkpoints.settle()
+            raise self._diverged(f"{' and '.join(map(_title, names))} is not finite after step {self._position.step}")
         row = self._position.row
+        if not any(self._position.skipped.values()):
+            self._position.sound = self._position.step
         state = {
             "best": dataclasses.asdict(self._best),
             "batches": self._position.batches,
             "opponents": self._opponents.state(),
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
             "metrics": self._record.cursor(),
+            "skipped": self._position.skipped,
+            "sound": self._position.sound,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
         self._saved = self._position.step
+        self._checkpoints.sound = self._position.sound
+
+    def _diverged(self, what: str) -> Diverged:
+        """Returns what ends the run on all hosts, where `what` happened to a learner."""
+        sound, saved = self._position.sound, self._saved
+        sentence = (
+            f"{what}: look at its grad_norm, update_norm, param_norm and loss in {self._folder.metrics}, and at its "
+            f"learning_rate. The same command goes on {f'after step {saved}' if saved > 0 else 'from the start'}; "
+            + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved before.")
+        )
+        return Diverged(sentence if self._hosts.is_main else "")
 
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
@@ -322,6 +359,10 @@ class Trainer:
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)
+        if names := _not_finite(arrays):
+            where, which = self._folder.checkpoints / str(step), " and ".join(map(_title, names))
+            sentence = f"{which} in {where} is not finite: move that folder away to go on from the step before."
+            raise AgreedBadInput(sentence if self._hosts.is_main else "")
         for player in self._policies.values():
             player.restore(arrays)
         with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them
@@ -331,8 +372,10 @@ class Trainer:
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
         self._opponents.load(state["opponents"])
-        self._position = Position(step, state["batches"], state["row"])
-        self._saved = step
+        # Older checkpoints lack the last two.
+        skipped, sound = state.get("skipped", {}), state.get("sound", step)
+        self._position = Position(step, state["batches"], state["row"], skipped, sound)
+        self._saved, self._checkpoints.sound = step, sound
         self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
 
     def _compile(self, name: str, what: str, warm_up: Callable[[], list[CompileTime]]) -> None:
@@ -352,3 +395,18 @@ class Trainer:
         lines += [f"without tests: {question.id}" for question in parts.untested]
         for line in lines:
             self._record.progress.print(line)
+
+
+def _title(learner: str) -> str:
+    player, _, critic = learner.partition("_")
+    return ("the critic of " if critic else "") + {"code": "the Code LLM", "test": "the Test LLM"}[player]
+
+
+def _not_finite(states: Mapping[str, Any]) -> list[str]:
+    """Returns the names of those states, moments included, whose norm is not finite. A collective."""
+    return [name for name, norm in to_host(_norms(states)).items() if not np.isfinite(norm)]
+
+
+@jax.jit
+def _norms(states: Mapping[str, Any]) -> dict[str, jax.Array]:
+    return {name: float32_norm(state) for name, state in states.items()}

@@ -20,7 +20,7 @@ from absl import flags
 from codea1.config import validate
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
-from codea1.runtime import command
+from codea1.runtime import command, output
 from codea1.runtime.errors import BadInput
 
 WORKDIR = flags.DEFINE_string("workdir", "", "folder that gets the model")
@@ -29,6 +29,7 @@ HOSTS = command.define_hosts()
 
 
 def main() -> None:
+    output.may_be_lost()
     hosts = HOSTS()
     with hosts.agreed():
         config = CONFIG()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from codea1.config import validate
-from codea1.runtime import command
+from codea1.runtime import command, output
 from codea1.training.guards import guarded
 
 if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
@@ -30,6 +30,7 @@ HOSTS = command.define_hosts()
 
 
 def main() -> None:
+    output.may_be_lost()
     with guarded(
         CONFIG, WORKDIR.value, HOSTS(), dry_run=DRY_RUN.value, allow_previous_step=ALLOW_PREVIOUS_STEP.value
     ) as run:

@@ -23,9 +23,9 @@ with StopRequest() as stop:
 """
 
 
-def held_up(lost: str) -> subprocess.Popen:
+def held_up(lost: str, *under: str) -> subprocess.Popen:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([sys.executable, "-c", HELD_UP, lost], cwd=ROOT, **pipes)
+    process = subprocess.Popen([*under, sys.executable, "-c", HELD_UP, lost], cwd=ROOT, **pipes)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -38,6 +38,29 @@ def test_the_second_signal_ends_whatever_the_main_thread_does(number, code):
     assert process.poll() is None
     process.send_signal(number)
     assert process.wait(20) == code
+    process.communicate()
+
+
+def test_a_closed_terminal_asks_to_stop_once_however_often_it_says_so():
+    process = held_up("something")
+    process.stderr.close()
+    process.stdout.close()  # as the terminal's ends are
+    process.send_signal(signal.SIGHUP)
+    for _ in range(2):
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+
+
+def test_under_nohup_sighup_stays_ignored():
+    process = held_up("nothing", "nohup")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == RESTART_EXIT_CODE
     process.communicate()
 
 

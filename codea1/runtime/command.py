@@ -93,8 +93,8 @@ def _has_joined() -> bool:
 
 
 def _leave_at_once(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by whoever started this
+        stream.flush()
     os._exit(code)
 
 

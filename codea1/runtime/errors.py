@@ -1,6 +1,8 @@
 """The errors that end a command with one sentence instead of a traceback, and their exit codes."""
 
+import contextlib
 import sys
+from typing import TextIO
 
 BAD_INPUT_EXIT_CODE = 2
 # A disk or bucket that fails until a person repairs it: sysexits.h's EX_IOERR.
@@ -54,4 +56,10 @@ def exit_code(error: Exception) -> int:
 def print_error(error: Exception) -> None:
     """Prints the error's sentence to stderr; nothing where it is empty, because another host prints it."""
     if str(error):
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        say(f"error: {' '.join(str(error).split())}", sys.stderr)
+
+
+def say(sentence: str, file: TextIO | None = None) -> None:
+    """Prints to the process's stderr at once; what cannot be written, to a terminal that is closed, is lost."""
+    with contextlib.suppress(OSError):
+        print(sentence, file=file or sys.__stderr__, flush=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from codea1.runtime.errors import RESTART_EXIT_CODE
+from codea1.runtime.errors import RESTART_EXIT_CODE, say
 
 _LONGEST_LOOK = 10.0  # seconds between looks, at most
 _LOOKS_PER_LIMIT = 8
@@ -112,4 +112,4 @@ class Watchdog:
             os._exit(RESTART_EXIT_CODE)
 
     def _say(self, sentence: str) -> None:
-        print(f"watchdog: host {self._host} {sentence}", file=sys.__stderr__, flush=True)
+        say(f"watchdog: host {self._host} {sentence}")

@@ -1,15 +1,16 @@
 """Requests to stop, as a machine gets one before it is taken away, and the points at which a run acts on them."""
 
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
 
-from codea1.runtime.errors import RESTART_EXIT_CODE
+from codea1.runtime.errors import RESTART_EXIT_CODE, say
 from codea1.runtime.hosts import Hosts
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _EXCHANGE_EVERY = 4  # safe points: with several hosts, to look is a collective
 
 
@@ -18,10 +19,11 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Holds whether this process was asked to stop; as a context manager, by SIGTERM or SIGINT.
+    """Holds whether this process was asked to stop; as a context manager, by SIGTERM, SIGINT or SIGHUP.
 
     A second signal ends the process at once, as does the first while `can_exit_now`. A thread receives both, since the
-    main one may be held up for minutes by a compilation, or by a collective that never ends.
+    main one may be held up for minutes by a compilation, or by a collective that never ends. SIGHUP, of a terminal that
+    was closed, may come several times, so a later one does nothing; where it is ignored, as under nohup, it stays so.
     """
 
     def __init__(self) -> None:
@@ -48,8 +50,10 @@ class StopRequest:
         self._wakeup_read, self._wakeup_write = socket.socketpair()
         self._wakeup_write.setblocking(False)
         # Python's handlers wait for the main thread; the bytes that it writes for each signal do not.
-        self._old = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
-        for number in SIGNALS:
+        is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        numbers = [number for number in SIGNALS if not (number == signal.SIGHUP and is_ignored)]
+        self._old = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        for number in numbers:
             signal.siginterrupt(number, False)
         self._old_wakeup = signal.set_wakeup_fd(self._wakeup_write.fileno(), warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="codea1-signals", daemon=True)
@@ -70,20 +74,19 @@ class StopRequest:
             if number not in SIGNALS:
                 continue
             name = signal.Signals(number).name
+            if self._asked.is_set() and number == signal.SIGHUP:
+                continue
             if self._asked.is_set():
                 _end(128 + number, f"{name} again: ended at once.")
             if self.can_exit_now:
                 _end(RESTART_EXIT_CODE, f"{name}: ended; nothing was lost.")
-            _say(f"{name}: the last whole step is saved first; a second signal ends the run at once.")
             self.ask()
+            say(f"{name}: the last whole step is saved first; a second signal ends the run at once.")
 
 
 def _end(code: int, sentence: str) -> None:
-    if sys.__stdout__ and sys.__stdout__.isatty():
-        print("\x1b[?25h", end="", flush=True)  # shows the cursor, which a live display hides
-    _say(sentence)
+    with contextlib.suppress(OSError):
+        if sys.__stdout__ and sys.__stdout__.isatty():
+            print("\x1b[?25h", end="", flush=True)  # shows the cursor, which a live display hides
+    say(sentence)
     os._exit(code)
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.__stderr__, flush=True)

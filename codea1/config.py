@@ -10,7 +10,7 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 """
 
 import importlib.util
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -312,6 +312,9 @@ def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
     config.data.static_tests = static_tests
     if name in METHODS:
         config.method = name
+    if not _has_test_llm(config):  # what a shipped config sets for all methods
+        default = default_config()
+        config.update_from_flattened_dict({key: _value(default, key) for key in OF_TEST_LLM})
     if name == SIMPLE:
         _use_simple(config)
 
@@ -371,7 +374,6 @@ SHARED_ROW, SHARED_RESPONSE = 16384, 8191
 # and a wrong flag is reported before; tests/program_test.py compares them with the tables there.
 CHOICES: dict[str, Collection[Any]] = {
     "method": METHODS,
-    "game.reward": REWARDS,
     "game.book_policy": EVICTION_RULES,
     "game.selection": SELECTIONS,
     "opponents.side": SIDES,
@@ -393,6 +395,43 @@ CHOICES: dict[str, Collection[Any]] = {
 }
 
 
+Decides = Callable[[ConfigDict, ConfigDict], bool]  # of the config and of the field's section
+OF_TEST_LLM = ("game.alpha", "game.mutant_weight", "game.selection", "game.trained_solutions")
+# Fields that are read only where something else is so: elsewhere, another value than their default is refused.
+# Whole sections that a method, a frozen player or a command leaves alone are not here: one config serves them all.
+READ_WHERE: Mapping[str, tuple[str, Decides]] = {
+    "game.alpha": ("the reward weighs validity", lambda _, game: _weighs_validity(game)),
+    " ".join(OF_TEST_LLM): ("there is a Test LLM", lambda c, _: _has_test_llm(c)),
+    "game.history_size game.book_cap game.book_policy game.book_total_cap": (
+        "game.mistake_book is True",
+        lambda _, game: game.mistake_book,
+    ),
+    "opponents.share opponents.every opponents.draw": ("opponents.side is set", lambda _, own: bool(own.side)),
+    "{player}.advantage_ddof {player}.advantage_eps": (
+        "advantage is grpo or gdpo",
+        lambda _, player: player.advantage in ("grpo", "gdpo"),
+    ),
+    "{player}.normalize_by_std": ("advantage is grpo", lambda _, player: player.advantage == "grpo"),
+    "{player}.critic.learning_rate {player}.critic.warmup_steps {player}.critic.value_clip {player}.critic.gamma "
+    "{player}.critic.gae_lambda": ("advantage is gae", lambda _, player: player.advantage == "gae"),
+    "{player}.kl_in_reward": (
+        "advantage is gae and kl_coefficient is not 0",
+        lambda _, player: player.advantage == "gae" and player.kl_coefficient > 0,
+    ),
+    "{player}.kl_estimator": ("kl_coefficient is not 0", lambda _, player: player.kl_coefficient > 0),
+    "{player}.dual_clip": ("surrogate is ppo", lambda _, player: player.surrogate == "ppo"),
+    "{player}.overlong_penalty": ("overlong_buffer is not 0", lambda _, player: player.overlong_buffer > 0),
+}
+
+
+def _has_test_llm(config: ConfigDict) -> bool:
+    return "test" in METHODS[config.method].roles
+
+
+def _weighs_validity(game: ConfigDict) -> bool:
+    return REWARDS[game.reward](0.0, 1).weights != REWARDS[game.reward](1.0, 1).weights
+
+
 def _keys(names: str) -> Iterator[str]:
     for name in names.split():
         yield from [name.format(player=player) for player in ("code", "test")] if "{player}" in name else [name]
@@ -408,14 +447,28 @@ def validate(config: ConfigDict) -> None:
     """Checks all that can be checked without loading anything.
 
     Raises:
-      BadInput: names the first field that cannot be, its value and what it may be.
+      BadInput: names the first field that cannot be or would decide nothing, its value and what it may be.
     """
+    _check_fields(config)
+    if config.game.reward not in REWARDS:
+        known = ", ".join(sorted(REWARDS))
+        raise BadInput(f"config.game.reward is {config.game.reward!r}; it must be one of {known}, or registered there.")
+    _check_values(config)
+    default = default_config()
+    for names, (where, decides) in READ_WHERE.items():
+        for key in _keys(names):
+            value, usual = _value(config, key), _value(default, key)
+            if value != usual and not decides(config, config[key.partition(".")[0]]):
+                raise BadInput(f"config.{key} is {value!r}; it must be {usual!r}: it is read only where {where}.")
+
+
+def _check_values(config: ConfigDict) -> None:
+    """Raises BadInput for a field that cannot be, of a config whose reward need not be known."""
 
     def check(key: str, holds: bool, rule: str) -> None:
         if not holds:
             raise BadInput(f"config.{key} is {_value(config, key)!r}; it must {rule}.")
 
-    _check_fields(config)
     for key in _keys(POSITIVE):
         check(key, _value(config, key) > 0, "be greater than 0")
     for key in _keys("{player}.row_lengths {player}.prompt_lengths sft.row_lengths"):
@@ -440,9 +493,9 @@ def validate(config: ConfigDict) -> None:
         config.game.trained_solutions <= config.game.num_solutions,
         f"not exceed config.game.num_solutions, which is {config.game.num_solutions}",
     )
-    reward = REWARDS[config.game.reward](config.game.alpha, config.game.num_tests, config.game.mutant_weight)
-    pays_mutants = reward.others is Others.MUTANTS or not config.game.mutant_weight
-    check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
+    if config.game.mutant_weight and (reward := REWARDS.get(config.game.reward)):
+        pays_mutants = reward(0.5, 1, config.game.mutant_weight).others is Others.MUTANTS
+        check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
     has_wandb = importlib.util.find_spec("wandb") is not None
     check(
         "log.wandb.project", has_wandb or not config.log.wandb.project, "be empty: pip install -e '.[wandb]' is missing"
@@ -470,9 +523,6 @@ def validate(config: ConfigDict) -> None:
         can_share = row <= SHARED_ROW and longest <= SHARED_RESPONSE
         rule = f"be False: rows of {row} and responses of {longest} tokens exceed {SHARED_ROW} or {SHARED_RESPONSE}"
         check(f"{name}.share_prompts", can_share or not config[name].share_prompts, rule)
-        has_penalty = config[name].advantage == "gae" and config[name].kl_coefficient > 0
-        rule = f"be False: config.{name}.advantage is not gae, or its kl_coefficient is 0"
-        check(f"{name}.kl_in_reward", has_penalty or not config[name].kl_in_reward, rule)
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
     for name in learners:
         is_corrected = config[name].importance_cap > 0 or config[name].old_log_probs == "sampler"
@@ -554,5 +604,6 @@ def config_of(folder: RunFolder) -> ConfigDict:
     if there != here:
         others = ", ".join(sorted(there ^ here)[:3])
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")
-    validate(config)
+    _check_fields(config)
+    _check_values(config)  # and not what decides nothing, which earlier versions took; nor the reward: few need it
     return config

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from codea1.config import config_of
 from codea1.data.tokenizer import load_tokenizer
 from codea1.models import qwen2
 from codea1.models.files import ModelFolder
@@ -16,6 +17,7 @@ from codea1.players.export import export
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.training.setup import assemble
 from tests.model_folders import load
 
 
@@ -135,3 +137,11 @@ def test_what_cannot_be_exported_is_told(run, tmp_path):
     (tmp_path / "out" / "model.safetensors").write_bytes(b"half")
     with pytest.raises(BadInput, match=r"holds model\.safetensors but no model"):
         export(run, "code", "last", tmp_path / "out", "bfloat16", Hosts())
+
+
+def test_a_run_paid_by_a_reward_of_its_own_is_exported_and_played_without_it(run, tmp_path):
+    own = RunFolder(run.path, run.config | {"game": run.config["game"] | {"reward": "squared"}})
+    export(own, "code", "last", tmp_path / "out", "bfloat16", Hosts())
+    rules = assemble(config_of(own)).rules
+    with pytest.raises(BadInput, match=r"the reward squared is not known here: register .* in codea1/game/rewards\.py"):
+        _ = rules.reward.others

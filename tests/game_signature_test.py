@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from codea1.game.asserts import parse_assert
 from codea1.game.calls import Call, source_of
 from codea1.game.question import Question
-from codea1.game.rewards import REWARDS
+from codea1.game.rewards import REWARDS, OfficialReward
 from codea1.game.signature import AS_WRITTEN, node_kinds, read_signature
 from codea1.values import encode_exact
 
@@ -159,10 +159,10 @@ def test_as_written_a_call_is_known_by_its_arguments():
 
 def test_the_official_policy_alone_compares_calls_as_written():
     question = Question("q", None, "", "", "def f(n):\n    return n", "f")
-    binding = {
-        name: policy(alpha=0.5, num_tests=2).signature(question) is not AS_WRITTEN for name, policy in REWARDS.items()
-    }
-    assert binding == {name: name != "official" for name in REWARDS}
+    rules = {name: policy(alpha=0.5, num_tests=2) for name, policy in REWARDS.items()}
+    as_written = {name for name, reward in rules.items() if reward.signature(question) is AS_WRITTEN}
+    assert as_written == {name for name, reward in rules.items() if type(reward).signature is OfficialReward.signature}
+    assert {"official"} == as_written & {"official", "strict", "strict_tests", "simple", "utrl", "cure"}
 
 
 NAMES = ["a", "b", "c", "args", "self"]

@@ -1,15 +1,19 @@
 """The command line: one readable sentence and an exit code for whatever is wrong, nothing written."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
-from codea1.config import CHOICES, SHARED_RESPONSE, SHARED_ROW, default_config, parse_arg, validate
+from codea1.config import CHOICES, SFT, SHARED_RESPONSE, SHARED_ROW, SIMPLE, default_config, parse_arg, validate
+from codea1.data.worlds import WORLDS
+from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, GDPO
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
@@ -19,6 +23,7 @@ from codea1.models.config import PUBLISHED, REMAT_POLICIES
 from codea1.runtime import errors, hosts
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
+from configs import code_a1, tiny
 from tests.conftest import ROOT
 from tests.host_processes import free_address, run
 
@@ -276,6 +281,47 @@ def test_rows_that_share_prompts_are_as_long_as_the_kernel_can_tell():
         validate(config)
 
 
+def test_shipped_configs_set_nothing_that_decides_nothing():
+    shipped = [("tiny", f"world={w},recipe={r}") for w in WORLDS for r in tiny.RECIPES]
+    shipped += [("code_a1", each) for each in code_a1.SLICES]
+    for (file, arg), method in itertools.product(shipped, (*METHODS, SIMPLE, SFT)):
+        suites = ",static_tests=suites.jsonl" if method == "static_tests" else ""
+        validate(importlib.import_module(f"configs.{file}").get_config(f"{arg},method={method}{suites}"))
+    for file, method in itertools.product(("colab", "gpu"), METHODS.keys() - {"static_tests"}):
+        validate(importlib.import_module(f"configs.{file}").get_config(f"method={method}"))
+    for arm in tomllib.loads((ROOT / "studies/adversary.toml").read_text())["arms"].values():
+        config = tiny.get_config(f"world=blind,method={arm.get('method', 'code_a1')}")
+        config.update_from_flattened_dict(arm.get("fields", {}))
+        validate(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "others"),
+    [
+        ("game.alpha", 0.9, {"game.reward": "cure"}),
+        ("game.alpha", 0.9, {"game.reward": "utrl"}),
+        ("game.alpha", 0.9, {"method": "golden"}),
+        ("game.selection", "random", {"method": "golden"}),
+        ("game.trained_solutions", 2, {"method": "golden"}),
+        ("game.book_cap", 9, {"game.mistake_book": False}),
+        ("opponents.share", 0.25, {}),
+        ("code.critic.gamma", 0.5, {}),
+        ("code.advantage_ddof", 0, {"code.advantage": "rloo"}),
+        ("code.normalize_by_std", False, {"code.advantage": "gdpo"}),
+        ("code.dual_clip", 3.0, {"code.surrogate": "gspo"}),
+        ("test.kl_estimator", "k1", {"test.kl_coefficient": 0.0}),
+        ("test.overlong_penalty", 9.0, {}),
+    ],
+)
+def test_a_setting_that_decides_nothing_is_refused(key, value, others):
+    config = default_config()
+    config.update_from_flattened_dict(others)
+    validate(config)
+    config.update_from_flattened_dict({key: value})
+    with pytest.raises(BadInput, match=rf"config\.{re.escape(key)} is .*: it is read only where"):
+        validate(config)
+
+
 def test_a_penalty_in_the_reward_needs_a_coefficient():
     config = default_config()
     config.code.advantage, config.code.kl_in_reward = "gae", True
@@ -304,7 +350,7 @@ def test_past_players_need_two_learners_saved_steps_and_questions_of_their_own(k
     config.update_from_flattened_dict(changes)
     with pytest.raises(BadInput, match=rf"opponents\.{key}"):
         validate(config)
-    config.opponents.side = ""
+    config.opponents = default_config().opponents
     validate(config)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NoReturn, cast
 
 from ml_collections import ConfigDict
 
@@ -102,13 +103,26 @@ class Rules:
         return self.golden or self.reward.reads_golden
 
 
+class _Unregistered:
+    """Stands for the reward of a run that its config file registered, where that is not read; it can pay nobody."""
+
+    reads_history, reads_golden = True, False
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise BadInput(f"the reward {self._name} is not known here: register its class in codea1/game/rewards.py.")
+
+
 def game_rules(config: ConfigDict) -> Rules:
     """Returns the rules that a config describes. Raises BadInput for a template file that cannot be used."""
     game, method = config.game, METHODS[config.method]
     templates = _templates(game.prompts)
     if "test" in method.roles and not method.sees_solution and not templates.black_box:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
-    reward = REWARDS[game.reward](game.alpha, game.num_tests, game.mutant_weight)
+    paid_by = REWARDS.get(game.reward) or (lambda *_: cast(Reward, _Unregistered(game.reward)))
+    reward = paid_by(game.alpha, game.num_tests, game.mutant_weight)
     has_book = game.mistake_book and method.mistake_book and reward.reads_history
     return Rules(
         method=method,

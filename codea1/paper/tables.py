@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from codea1.config import OF_TEST_LLM
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
 from codea1.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
 from codea1.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
@@ -212,7 +213,10 @@ class _Filling:
                     samples = value(run.folder.config, "validation.test_samples")
                     if samples and self._columns[0] is TINY_CODE[0]:
                         yield f"pass@1 and pass@4 are of {samples} samples of a question."
-                fields = [name for name in differences(first.folder.config, run.folder.config) if name not in FIELDS]
+                both = first.folder.config, run.folder.config
+                alone = any(value(config, "method") in ("golden", "static_tests") for config in both)
+                known = FIELDS + OF_TEST_LLM if alone else FIELDS
+                fields = [name for name in differences(*both) if name not in known]
                 if fields:
                     titles = [EXPERIMENTS[each.experiment].title for each in (run, first)]
                     yield f"{titles[0]} differs from {titles[1]} also in {', '.join(fields)}."

@@ -249,7 +249,7 @@ def default_config() -> ConfigDict:
     c.rollout.cache_gib = 0.0  # of each chip for pages of keys and values; 0: slots of the longest sequences
 
     c.mesh = ConfigDict()
-    c.mesh.replica = 1  # data parallel across slices
+    c.mesh.replica = 1  # data parallel; several TPU slices have whole replicas each, so that they divide it
     c.mesh.fsdp = -1  # data parallel with sharded weights; -1: all devices that are left
     c.mesh.tensor = 1  # tensor parallel; must divide the number of KV heads
     c.mesh.topology = ""  # TPU slice that the config is made for, "v5e-16"; `compile_tpu` compiles for it

@@ -45,8 +45,8 @@ TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": EMBED_AXIS}
 def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns the mesh over all `devices` (every device of every process by default), neighbours innermost.
 
-    `fsdp` -1 takes the devices that the other two leave. Raises BadInput when the sizes do not multiply to the number
-    of devices.
+    `fsdp` -1 takes the devices that the other two leave. Where there are several TPU slices, each has whole replicas.
+    Raises BadInput when the sizes do not multiply to the number of devices, or the slices do not divide `replica`.
     """
     devices = jax.devices() if devices is None else devices
     if fsdp == -1 and replica * tensor > 0:
@@ -55,8 +55,15 @@ def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device
     if min(shape) < 1 or math.prod(shape) != len(devices):
         sizes = " x ".join(f"{axis} {size}" for axis, size in zip(MESH_AXES, shape, strict=True))
         raise BadInput(f"the mesh {sizes} does not multiply to the {len(devices)} devices there are")
+    slices = len({getattr(device, "slice_index", 0) for device in devices if device.platform == "tpu"}) or 1
+    if replica % slices:
+        raise BadInput(f"config.mesh.replica is {replica}; the {slices} slices that there are must divide it.")
     # jax.make_mesh would refuse a mesh that cuts an axis of a TPU's torus, as tensor 2 does on 4x4 chips.
-    placed = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    if slices == 1:
+        placed = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=True)
+    else:
+        within, across = (replica // slices, fsdp, tensor), (slices, 1, 1)
+        placed = mesh_utils.create_hybrid_device_mesh(within, across, devices, allow_split_physical_axes=True)
     # Explicit axes want an output sharding on every gather and einsum.
     return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * len(shape))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
@@ -253,6 +254,17 @@ def test_meshes_that_cut_an_axis_of_the_torus_are_made():
     config = {"replica": 1, "fsdp": 8, "tensor": 2}
     for name in ("v5e-16", "v6e-16", "v5p-32"):
         assert dict(make_mesh(**config, devices=topology(name).devices).shape) == config
+
+
+@needs_libtpu
+def test_each_of_several_slices_has_whole_replicas():
+    topology("v5e-8")  # sets what libtpu reads
+    devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4", num_slices=2).devices
+    for replica, tensor, expected in ((2, 2, [{0}, {1}]), (4, 1, [{0}, {0}, {1}, {1}])):
+        rows = make_mesh(replica, -1, tensor, devices=devices).devices
+        assert [{device.slice_index for device in row.flat} for row in rows] == expected
+    with pytest.raises(BadInput, match=r"config.mesh.replica is 1; the 2 slices that there are must divide it"):
+        make_mesh(1, -1, 2, devices=devices)
 
 
 @needs_libtpu

@@ -279,6 +279,12 @@ def test_rows_that_share_prompts_are_as_long_as_the_kernel_can_tell():
     config.test.row_lengths = (20000,)
     with pytest.raises(BadInput, match="rows of 20000 and responses of 4096 tokens exceed 16384 or 8191"):
         validate(config)
+    config.test.row_lengths, config.test.max_prompt_length = (), 512
+    config.test.max_response_length = SHARED_RESPONSE
+    validate(config)
+    config.test.max_response_length = 16384
+    with pytest.raises(BadInput, match="be False: rows of 16896 and responses of 16384 tokens exceed 16384 or 8191"):
+        validate(config)
 
 
 def test_shipped_configs_set_nothing_that_decides_nothing():

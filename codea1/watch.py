@@ -38,12 +38,15 @@ def watch(folder: "RunFolder", every: float, console: Console) -> None:
     """
     from codea1.evaluation import health
     from codea1.runs.metrics import read_metrics
+    from codea1.runtime.errors import BadInput
     from codea1.training.progress import GAME_COLUMNS, SUPERVISED_COLUMNS, Progress
 
     while not (rows := read_metrics(folder.metrics)):
         time.sleep(every)
     is_game = not set(SUPERVISED_COLUMNS) & set(rows[0])
-    total = folder.config["steps"] if is_game else folder.config["sft"]["steps"]
+    total = (folder.config if is_game else folder.config.get("sft", {})).get("steps")
+    if total is None:
+        raise BadInput(f"{folder.config_file} does not say how many steps the run has.")
     columns = GAME_COLUMNS if is_game else SUPERVISED_COLUMNS
     with Progress(total, columns=columns, console=console) as progress:
         shown: dict[str, Any] = {}

@@ -99,5 +99,5 @@ def test_questions_that_differ_in_constants_are_of_one_composition_in_every_fami
     assert len(units) == len({task.composition for task in drawn}) < len(drawn)
     assert {each.family for each in units.values()} == set(WORLDS["blind"].families)
     assert composition_of("mbpp/602") == "mbpp/602"
-    with pytest.raises(BadInput, match="question loop/ge3 is of no family of world blind: .*branch"):
+    with pytest.raises(BadInput, match=r"question loop/ge3 is of no family of world blind: .*branch"):
         composition_of("loop/ge3", "blind")

@@ -36,8 +36,11 @@ def samples(tmp_path, questions: int = 1) -> Samples:
                 "reward": None,
                 "advantage": 0.5,
                 "reward_parts": {},
+                "masked": "",
+                "selected": False,
             }
-            test = {"mark": "right", "source": HOSTILE, "verdict": None, "call": HOSTILE, "truth": HOSTILE}
+            test = dict.fromkeys(("source", "call", "truth"), HOSTILE)
+            test |= {"mark": "right", "detail": "", "verdict": None}
             rows.append(both | {"player": "code", "prompt": HOSTILE, "text": HOSTILE})
             rows.append(both | {"player": "test", "suite": 0, "asserts": [test]})
             rows.append(both | {"player": "test", "suite": 1, "asserts": [], "text": HOSTILE})

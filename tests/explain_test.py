@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runs.story import BookLine, explain, most_improved, read_story, visible
+from codea1.runs.story import BookLine, explain, most_improved, read_story
 from codea1.runs.story import page as story_page
-from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.errors import BadInput, StorageFailed, visible
 from tests.conftest import ROOT
 
 HOSTILE = [
@@ -258,17 +257,16 @@ def test_the_page_fits_a_phone(run: RunFolder):
 
 
 def test_a_page_is_written_whole_or_not_at_all(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def half(path: epath.Path, content: bytes) -> None:
-        with open(path, "wb") as file:
-            file.write(content[:10])
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     file = tmp_path / "story.html"
     file.write_text("the last one")
-    monkeypatch.setattr(type(epath.Path(tmp_path)), "write_bytes", half)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(StorageFailed, match="there is no space left"):
         explain(str(run.path), "q/1", html_file=str(file))
     assert file.read_text() == "the last one"
+    assert {each.name for each in tmp_path.iterdir()} == {"run", "story.html"}
 
 
 def test_samples_that_cannot_be_read_are_one_sentence(run: RunFolder, monkeypatch: pytest.MonkeyPatch):

@@ -48,6 +48,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "solution": 0,
                 "reward": 0.5,
                 "advantage": 0.0,
+                "masked": "",
+                "selected": True,
+                "reward_parts": {},
             }
             record.write_samples(step, [sample | {"text": "a"}, sample | {"text": "b"}])
             if step % 2 == 0:

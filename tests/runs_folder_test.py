@@ -8,6 +8,7 @@ import pytest
 
 from codea1.config import config_of, default_config
 from codea1.evaluation import audit
+from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import compare, report_run
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
@@ -252,3 +253,12 @@ def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolde
 
 def test_a_run_of_an_earlier_version_is_continued_under_its_config(earlier: RunFolder):
     RunFolder.check(str(earlier.path), config_of(earlier).to_dict())
+
+
+def test_an_evaluation_is_not_written_through_a_link_out_of_the_run(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    (tmp_path / "mine").mkdir()
+    os.symlink(tmp_path / "mine", folder.evaluations)
+    with pytest.raises(BadInput, match="evaluations is a link that leads out of the run"):
+        write_evaluation(folder, "after", {})
+    assert files(tmp_path / "mine") == []

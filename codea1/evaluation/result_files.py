@@ -1,6 +1,7 @@
 """Evaluations as files: what was measured of one moment of a run or of a model, per question, by name."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,10 +9,14 @@ import numpy as np
 
 from codea1.evaluation.statistics import Interval, bootstrap_interval
 from codea1.runs.folder import RunFolder
+from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
-from codea1.storage.objects import read, write_atomically
+from codea1.storage.objects import is_remote, read, write_atomically
 
+_FORM = {"step": int, "split": str, "questions": int, "question_ids": [str], "metrics": dict}
+_SHARE = (float, None)
+_METRIC = {**dict.fromkeys(Interval._fields, _SHARE), "per_question": ([_SHARE], [[_SHARE]])}
 PerQuestion = dict[str, list]  # metric name to one value per question: a share, or a pair of shares to be multiplied
 
 
@@ -37,7 +42,12 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
         of every per_question list is the question of entry i of question_ids; NaN, written as null, means undefined for
         that question. A metric that is a product of means over questions has the list of its factors in place of each
         float.
+
+    Raises BadInput: the folder is a link that leads out of the run, which somebody may have sent.
     """
+    inside = os.path.join(os.path.realpath(folder.path), folder.evaluations.name)
+    if not is_remote(folder.path) and os.path.realpath(folder.evaluations) != inside:
+        raise BadInput(f"{folder.evaluations} is a link that leads out of the run; nothing is written through it.")
     write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
 
 
@@ -49,7 +59,7 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
     """
     path = folder.evaluations / f"{name}.json"
     try:
-        evaluation = json.loads(read(path))
+        evaluation = json_lines.loads(read(path))
         for key in ("step", "split", "questions", "metrics"):
             evaluation[key]
         if "question_ids" not in evaluation:
@@ -57,8 +67,14 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
                 f"{path} was made by an older version, which kept no question_ids: delete it, and "
                 "codea1.evaluate --run=RUN --step=STEP makes it anew from a checkpoint."
             )
+        if not fits(evaluation, _FORM):
+            raise ValueError(f"{', '.join(_FORM)} are of another kind")
+        for name in (evaluation["split"], *evaluation["metrics"]):
+            if not NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name")
         for metric in evaluation["metrics"].values():
-            interval_of(metric)
+            if not fits(metric, _METRIC):
+                raise ValueError("a metric lacks a mean, its bounds or its values, or one is no number")
             if len(per_question(metric)) != len(evaluation["question_ids"]):
                 raise ValueError("has not one value for each of question_ids")
     except FileNotFoundError:

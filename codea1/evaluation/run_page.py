@@ -37,11 +37,12 @@ select, button { font: inherit; max-width: 100% }
 
 _SCRIPT = """
 const data = JSON.parse(document.getElementById("data").textContent);
+const escaped = char => `\\u{${char.codePointAt(0).toString(16)}}`;  // controls, and what turns the reading order
 const make = (name, attributes, parent, text) => {
   const svg = ["svg", "path", "line", "text", "circle", "rect"].includes(name);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  if (text !== undefined) node.textContent = text;
+  if (text !== undefined) node.textContent = String(text).replace(/[^\\n\\t\\P{C}]/gu, escaped);
   if (parent) parent.append(node);
   return node;
 };
@@ -146,7 +147,7 @@ def page(
     """
     steps = samples.steps()
     shown = dict.fromkeys((*steps[:1], *steps[-1:]))
-    questions = [each for step in shown for each in _questions(step, samples.read(step, tokens=False))]
+    questions = [each for step in shown for each in _questions(step, samples.for_people(step))]
     data = json.dumps({"panels": _panels(rows), "questions": questions}, allow_nan=False).replace("<", "\\u003c")
     escaped = ((list(map(html.escape, row)), is_bold) for row, is_bold in table)
     cells = ("<td>".join(["", *row[:-1], f"<b>{row[-1]}</b>" if is_bold else row[-1]]) for row, is_bold in escaped)

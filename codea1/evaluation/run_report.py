@@ -1,6 +1,7 @@
 """The report of a run: its metrics before and after, its warnings and curves: report.md, report.png, report.html."""
 
 import dataclasses
+import html
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from codea1.evaluation.tables import label, markdown_table, percents, with_bound
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import write_atomically
 
 COLUMNS = ("metric", "before", "after", "difference")
@@ -57,6 +58,8 @@ def compare(folder: RunFolder) -> list[BeforeAfter]:
     comparisons = []
     for name in {**first, **last}:
         sides = [metrics.get(name) for metrics in (first, last)]
+        if all(sides) and len({per_question(side).shape for side in sides}) > 1:
+            raise BadInput(f"{folder.evaluations}: before.json and after.json have other factors of {name}.")
         difference = paired_difference(*map(per_question, sides)) if all(sides) else None
         before, after = (interval_of(side) if side else None for side in sides)
         comparisons.append(BeforeAfter(name, before, after, difference))
@@ -156,7 +159,9 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     """
     rows = read_metrics(folder.metrics)
     comparisons = compare(folder)
-    parts = [f"# Run {folder.path.name}", _summary(folder, rows), "## Before and after", table_title(folder)]
+    name = visible(folder.path.name)
+    plain = name.replace("$", r"\$")  # which would begin Matplotlib's formulas
+    parts = [f"# Run {html.escape(name)}", _summary(folder, rows), "## Before and after", table_title(folder)]
     parts.append(comparison_table(comparisons) if comparisons else "")
     if unhealthy := [*health.warnings(rows).values()]:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
@@ -168,11 +173,11 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
         parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
         if missing := figures.missing_series(rows):
             parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
-        write_atomically(folder.figure, figures.draw(rows, f"{folder.path.name}: {rows[-1]['step']} steps"))
+        write_atomically(folder.figure, figures.draw(rows, f"{plain}: {rows[-1]['step']} steps"))
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
     table = [(COLUMNS, False), *((row.cells(), row.is_clear) for row in comparisons)] if comparisons else []
     warnings = [*unhealthy, *audit.warnings(audits)]
-    text = page(f"Run {folder.path.name}", rows, table, table_title(folder), warnings, Samples(folder))
+    text = page(f"Run {name}", rows, table, table_title(folder), warnings, Samples(folder))
     write_atomically(folder.page, text)
     return comparisons
 

@@ -10,7 +10,7 @@ from codea1.paper.experiments import SFT_TEST, TINY, Workplace, size_of_publishe
 from codea1.paper.figures import figures
 from codea1.paper.results import Results, Run
 from codea1.paper.tables import Table, tables
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import is_remote, location, write_atomically
 
 REPORT = "report.md"
@@ -28,7 +28,7 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
         write(runs, output)
         print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
     else:
-        print(markdown(runs, filled(runs)[1]), end="")
+        print(visible(markdown(runs, filled(runs)[1])), end="")
 
 
 def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:

@@ -16,8 +16,9 @@ from codea1.game.book_pages import BookEntry, Identity, Page, Pages, merge, sear
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, visible
 from codea1.storage.checksums import MANIFEST
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, write_atomically
 
 _SHOWN = 160  # characters of a test in a listing
@@ -56,7 +57,7 @@ def show_books(
     else:
         print(f"{' and '.join(books)}: {counts(found)}")
         for line in listing(found, questions, top):
-            print(line)
+            print(visible(line))
 
 
 def open_book(path: str, step: str) -> tuple[str, Pages]:
@@ -172,7 +173,7 @@ def _lines(path: epath.Path) -> list[bytes]:
 
 
 def _decode_line(line: bytes) -> tuple[str, str, BookEntry]:
-    row = json.loads(line)
+    row = loads(line)
     entry = BookEntry.from_json(row)
     question_id, truth = row.get("question_id"), row.get("truth")
     if not isinstance(question_id, str) or not isinstance(truth, str):

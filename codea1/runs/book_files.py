@@ -21,6 +21,7 @@ from codea1.game.book_pages import BookEntry, Page, Pages
 from codea1.game.mistake_book import ALL_SHARDS, shard_of, shards_of_host
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.checksums import Checksum, check_same, checksum_of, read_manifest
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import names, read, write_atomically
 
 _THREADS = 8  # each request to object storage has latency, however small the file
@@ -92,7 +93,7 @@ def read_shards(folder: epath.Path, shards: Sequence[int] = ALL_SHARDS) -> Pages
     if not listed:
         raise BadInput(f"{folder.parent} has no Mistake Book.")
     if _OWN_MANIFEST in listed:
-        written = {file["shard"] for file in json.loads(_read(folder, _OWN_MANIFEST, listed))["files"]}
+        written = {file["shard"] for file in loads(_read(folder, _OWN_MANIFEST, listed))["files"]}
         shards = [shard for shard in shards if shard in written]
     pages: Pages = {}
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -135,7 +136,7 @@ def decode(path: epath.Path, content: bytes, shard: int) -> Pages:
     pages: Pages = {}
     try:
         for line in gzip.decompress(content).splitlines():
-            row = json.loads(line)
+            row = loads(line)
             question_id, entries = row["question_id"], row["entries"]
             page = Page.of(row["truth"], map(BookEntry.from_json, entries))
             if question_id in pages or not entries or len(page.entries) != len(entries):

@@ -20,13 +20,20 @@ from typing import Any
 
 from etils import epath
 
+from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, read, remove, write_atomically
 
 _ABSENT = object()
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
+_GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
+_FORM = {  # of a config, as far as it is read without being compared with this version's
+    **{"method": (str, ...), "steps": (int, ...), "seed": (int, ...), "sft": ({"steps": (int, ...)}, ...)},
+    "game": ({name: (form, ...) for name, form in _GAME.items()}, ...),
+}
 
 
 def _part(name: str) -> property:
@@ -120,11 +127,14 @@ class RunFolder:
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
     try:
-        config = json.loads(read(path))
+        config = loads(read(path))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
     if not isinstance(config, dict):
         raise BadInput(f"{path} is not a JSON object.")
+    for name, form in _FORM.items():
+        if not fits(config.get(name, ...), form):
+            raise BadInput(f"{path}: {name} is not what a run's config has there.")
     return config
 
 

@@ -13,6 +13,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 
 from codea1.runs.folder import RunFolder
+from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, RunningChecksum
@@ -127,6 +128,9 @@ def _numbered_lines(path: epath.Path) -> list[Line]:
     for number, (_, row) in enumerate(lines, start=1):
         if not isinstance(row.get("step"), int):
             raise BadInput(f"{path}, line {number}: no step.")
+        for name, value in row.items():
+            if not NAME.fullmatch(name) or not fits(value, (float, bool, None)):
+                raise BadInput(f"{path}, line {number}: {name} is not a metric and its number.")
         if row["step"] <= last:
             raise BadInput(f"{path}, line {number}: step {row['step']} comes after step {last}.")
         last = row["step"]

@@ -19,12 +19,27 @@ from etils import epath
 from codea1.game.marks import Mark
 from codea1.game.rewards import FAILED
 from codea1.runs.folder import RunFolder
+from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 from codea1.storage.objects import exists, names, remove, write_atomically
 from codea1.values.verdict import Verdict
 
 _TOKENS = {"prompt_ids": "<i4", "token_ids": "<i4", "log_probs": "<f4"}  # columns with an entry per token
+_SHARE = (float, None)
+_GRADED = ([{"test": str, "verdict": (str, None)}], ...)
+_ASSERT = {"source": str, "mark": str, **dict.fromkeys(("detail", "call", "truth", "verdict"), (str, None))}
+_ROW = {  # of `codea1.game.round_views`, as far as people read it
+    **{"question_id": str, "solution": int, "checkpoint": (int, None, ...), "selected": bool, "masked": str},
+    **{"prompt": (str, ...), "text": (str, ...), "reward": _SHARE, "shaped_reward": (*_SHARE, ...), "advantage": float},
+}
+_CODE_PARTS = dict.fromkeys(("generated_pass_rate", "history_pass_rate", "golden_pass_rate"), (*_SHARE, ...))
+_FORMS = (
+    _ROW
+    | {"player": "code", "program": (str, ...), "program_valid": (bool, None, ...), "history": _GRADED}
+    | {"golden": _GRADED, "reward_parts": {"suites": ([_SHARE], ...), **_CODE_PARTS}},
+    _ROW | {"player": "test", "suite": int, "asserts": ([_ASSERT], ...), "reward_parts": {str: _SHARE}},
+)
 _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth, by the reward that marked
 
 
@@ -71,6 +86,15 @@ class Samples:
                         row[name] = np.frombuffer(base64.b64decode(row[name], validate=True), _TOKENS[name]).tolist()
                     except ValueError:
                         raise BadInput(f"{path}, line {number}: {name} is not Base64 of {_TOKENS[name]}.") from None
+            yield row
+
+    def for_people(self, step: int) -> Iterator[dict[str, Any]]:
+        """Yields the rows of a step without what is per token. Raises BadInput: one is not what codea1 writes."""
+        for number, row in enumerate(self.read(step, tokens=False), start=1):
+            for name, form in _FORMS[row.get("player") == "test"].items():
+                if not fits(row.get(name, ...), form):
+                    file = f"{self._directory}, step {step}, line {number}"
+                    raise BadInput(f"{file}: {name} is not what a row of samples has there.")
             yield row
 
     def remove_after(self, step: int) -> None:

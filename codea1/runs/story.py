@@ -28,7 +28,7 @@ from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import location, write_atomically
 
 Row = Mapping[str, Any]  # of `codea1.game.round_views`
@@ -125,8 +125,8 @@ def most_improved(folder: RunFolder) -> str:
     samples = Samples(folder)
     paid: dict[str, dict[int, list[float]]] = {}
     for step in samples.steps():
-        for row in samples.read(step, tokens=False):
-            if row.get("player") == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
+        for row in samples.for_people(step):
+            if row["player"] == "test" and (part := row["reward_parts"].get("adversarial")) is not None:
                 paid.setdefault(row["question_id"], {}).setdefault(step, []).append(part)
     means = {question: [sum(parts) / len(parts) for parts in steps.values()] for question, steps in paid.items()}
     if not means:
@@ -147,11 +147,10 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
     met: dict[int, list[dict[str, Any]]] = {}
     asked: set[str] = set()
     for number in samples.steps():
-        for row in samples.read(number, tokens=False):
-            if "question_id" in row:
-                asked.add(row["question_id"])
-                if row["question_id"] == question_id:
-                    met.setdefault(number, []).append(row)
+        for row in samples.for_people(number):
+            asked.add(row["question_id"])
+            if row["question_id"] == question_id:
+                met.setdefault(number, []).append(row)
     if not asked:
         raise BadInput(f"{folder.path} has no samples, which a story is made of.")
     if not met:
@@ -267,17 +266,6 @@ def page(story: Story) -> str:
         body = _recorded(_join(_meeting(meeting)))
         parts.append(f"<details{is_open}><summary>step {meeting.step}</summary><pre>{body}</pre></details>")
     return "\n".join([*parts, "</body></html>"])
-
-
-def visible(text: str) -> str:
-    """Returns `text` with every character that is not printable, but line ends and tabs, as Python escapes it.
-
-    So no escape sequence reaches a terminal, no direction mark hides what a program says ("Trojan Source",
-    CVE-2021-42574), and lone surrogates, which no file takes, are written out.
-    """
-    return "".join(
-        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def _recorded(part: RenderableType) -> str:

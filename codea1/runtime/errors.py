@@ -53,6 +53,17 @@ def exit_code(error: Exception) -> int:
     return next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
 
 
+def visible(text: str) -> str:
+    """Returns `text` with every character that is not printable, but line ends and tabs, as Python escapes it.
+
+    So no escape sequence reaches a terminal, no direction mark hides what a program says ("Trojan Source",
+    CVE-2021-42574), and lone surrogates, which no file takes, are written out.
+    """
+    return "".join(
+        char if char in "\n\t" or char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 def print_error(error: Exception) -> None:
     """Prints the error's sentence to stderr; nothing where it is empty, because another host prints it."""
     if str(error):
@@ -62,4 +73,4 @@ def print_error(error: Exception) -> None:
 def say(sentence: str, file: TextIO | None = None) -> None:
     """Prints to the process's stderr at once; what cannot be written, to a terminal that is closed, is lost."""
     with contextlib.suppress(OSError):
-        print(sentence, file=file or sys.__stderr__, flush=True)
+        print(visible(sentence), file=file or sys.__stderr__, flush=True)

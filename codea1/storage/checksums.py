@@ -15,6 +15,7 @@ from etils import epath
 
 from codea1.runtime.errors import BadInput
 from codea1.storage.faults import retried
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import files, filesystem, is_remote, read, write_atomically
 
 MANIFEST = "manifest.json"
@@ -98,7 +99,7 @@ def read_manifest(folder: epath.Path, beginning: str = "") -> dict[str, Checksum
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(read(path))
+        manifest = loads(read(path))
         listed = {name: Checksum(int(entry["size"]), str(entry["crc32c"])) for name, entry in manifest["files"].items()}
         if manifest["crc32c"] != _crc32c(manifest["files"]):
             raise ValueError

@@ -56,6 +56,14 @@ def plain(value: Any) -> Any:
     return value
 
 
+def loads(text: str | bytes) -> Any:
+    """Returns what JSON says. Raises ValueError where it is none, or is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 def whole_lines(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields each line of `path` with the object it holds, one after another; none where the file is missing.
 
@@ -75,7 +83,7 @@ def whole_lines(path: epath.Path) -> Iterator[tuple[str, dict[str, Any]]]:
         last = 0 if unfinished else len(lines)
     for number, line in enumerate(lines, start=1):
         try:
-            row = json.loads(line)
+            row = loads(line)
             if not isinstance(row, dict):
                 raise ValueError
         except ValueError:

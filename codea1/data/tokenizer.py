@@ -134,7 +134,7 @@ def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTo
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
     try:
         with folder.staged((*_FILES, "config.json")) as local:
-            tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise BadInput(f"the tokenizer in {folder} cannot be read: {error}") from None
     if tokenizer.chat_template is None:

@@ -262,7 +262,7 @@ def evaluations(workdir: Path) -> dict[str, str]:
 def state(workdir: Path) -> dict:
     """Without what times go into: the row that a signal in the last validation left, and the checksum of metrics."""
     saved = json.loads((_last(workdir) / "state" / "metadata").read_text())
-    return {name: value for name, value in saved.items() if name not in ("row", "metrics")}
+    return {name: value for name, value in saved.items() if name not in ("row", "record")}
 
 
 def book(workdir: Path) -> object:

@@ -108,7 +108,7 @@ def long_rows(step: int) -> list[dict[str, Any]]:
 
 
 def write_old(samples: Samples, step: int, rows: list[dict[str, Any]]) -> None:
-    write_atomically(samples._old_path(step), b"".join(map(json_lines.encode, rows)))
+    write_atomically(samples.path(step), b"".join(map(json_lines.encode, rows)))
 
 
 def milliseconds(function: Callable[[], object], count: int) -> float:

@@ -16,6 +16,7 @@ COMMANDS = {
     "watch": "how a run goes, from its files",
     "report": "curves, tables and warnings of a run",
     "explain": "everything that happened to a question",
+    "fsck": "is anything of a run damaged?",
     "evaluate": "judge a policy, or given programs and suites",
     "export": "a player's weights, for transformers",
     "compile_tpu": "compile a config for a TPU slice without one",

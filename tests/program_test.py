@@ -151,7 +151,7 @@ for program, *arguments in json.loads(sys.argv[1]):
 """
 PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
-    "tools.audit tools.book tools.dump_tests tools.exploit tools.league tools.convert tools.replay "
+    "fsck tools.audit tools.book tools.dump_tests tools.exploit tools.league tools.convert tools.replay "
     "tools.reproduce tools.study"
 )
 

@@ -17,7 +17,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("evaluation",),
     ("training", "paper", "aot"),
     ("study",),
-    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch"),
+    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it

@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.evaluation.result_files import read_evaluation, write_evaluation
+from codea1.evaluation.result_files import read_evaluation
 from codea1.evaluation.run_report import write_report
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.fsck import fsck, recorded
+from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
@@ -33,9 +35,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("whole") / "run"
     folder = RunFolder.open(str(workdir), CONFIG)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
-    with Record(folder, -1, -1, 4, 1, cursor=None) as record:
-        write_evaluation(
-            folder,
+    with Record(folder, -1, -1, 4, 1, cursor={}) as record:
+        record.write_evaluation(
             "before",
             {"step": 0, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}},
         )
@@ -54,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
             }
             record.write_samples(step, [sample | {"text": "a"}, sample | {"text": "b"}])
             if step % 2 == 0:
-                state = {"book": {"q": [step]}, "metrics": record.cursor()}
+                state = {"book": {"q": [step]}, "record": record.cursor()}
                 checkpoints.save(step, arrays(step), state, step / 10)
     checkpoints.close()
     return workdir
@@ -76,9 +77,9 @@ def resume(workdir: Path, allow_previous_step: bool = False) -> int:
     restored, state = checkpoints.restore(step, target)
     np.testing.assert_array_equal(restored["code"]["w"], arrays(step)["code"]["w"])
     assert state["book"] == {"q": [step]}
-    with Record(folder, step, step, 4, 1, Checksum(*state["metrics"])) as record:
+    with Record(folder, step, step, 4, 1, recorded(state)) as record:
         record.write_metrics(step + 1, {})
-        state = {"book": {"q": [step + 1]}, "metrics": record.cursor()}
+        state = {"book": {"q": [step + 1]}, "record": record.cursor()}
     checkpoints.save(step + 1, arrays(step + 1), state, None)
     checkpoints.close()
     return step
@@ -160,6 +161,8 @@ RESUMED = [  # which file, how it is damaged, and a word of the sentence besides
     ("metrics.jsonl", swap('"step":2', '"stop":2'), "line 2: no step"),
     ("metrics.jsonl", swap("{", ""), "line 1: not a JSON object"),
     ("metrics.jsonl", twice, "line 5: step 1 comes after step 4"),
+    *[("samples/step_000001.jsonl.zst", damage, "step 4 was saved with") for damage in (cut, empty, flip, grow)],
+    *[("evaluations/before.json", damage, "step 4 was saved with") for damage in (cut, flip, swap("0.25", "0.35"))],
 ]
 READ = [
     ("config.json", cut, "JSON"),
@@ -274,3 +277,110 @@ def test_lost_metrics_begin_again_and_that_is_said(whole: Path, tmp_path: Path, 
     assert resume(workdir) == 4
     assert "metrics.jsonl is missing: it begins again after step 4" in " ".join(capsys.readouterr().out.split())
     assert [json.loads(line)["step"] for line in (workdir / "metrics.jsonl").read_text().splitlines()] == [5]
+
+
+EXAMINED = [  # which file, how it is damaged, what is moved aside, and the step that the run then continues from
+    *[(f"{LAST}/arrays/[data]", damage, LAST, 2) for damage in (cut, flip, Path.unlink)],
+    *[(f"{LAST}/{name}", flip, LAST, 2) for name in ("state/metadata", "manifest.json")],
+    (f"{LAST}/commit_success.txt", Path.unlink, LAST, 2),
+    ("checkpoints/2/arrays/[data]", flip, "checkpoints/2", 4),
+    *[("samples/step_000003.jsonl.zst", damage, "samples/step_000003.jsonl.zst", 4) for damage in (cut, empty, flip)],
+    *[("evaluations/before.json", damage, "evaluations/before.json", 4) for damage in (cut, swap("0.25", "0.35"))],
+    *[("metrics.jsonl", damage, "metrics.jsonl", 4) for damage in (cut, swap("0.1428", "0.1429"), twice)],
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "moved", "step"), EXAMINED)
+def test_fsck_names_what_is_damaged_and_moves_it_aside(
+    whole: Path, tmp_path: Path, name: str, damage: Damage, moved: str, step: int, capsys: pytest.CaptureFixture[str]
+):
+    workdir, damaged_file = damaged(whole, tmp_path, name, damage)
+    before = contents(workdir)
+    assert not fsck(str(workdir), quarantine=False)
+    said, after = capsys.readouterr().out.splitlines()
+    assert str(workdir / moved) in said
+    assert damaged_file in said
+    assert after == f"The run continues from step {step} once codea1 fsck --quarantine has moved that aside."
+    assert contents(workdir) == before
+    assert fsck(str(workdir), quarantine=True)
+    aside = workdir / "set_aside" / "1"
+    assert f"  moved to {aside / moved}\nThe run continues from step {step}." in capsys.readouterr().out
+    kept = {path.relative_to(workdir): content for path, content in before.items()}
+    found = {path.relative_to(workdir): content for path, content in contents(workdir).items() if path.name != ".lock"}
+    assert {Path(*path.parts[2:]) if path.parts[0] == "set_aside" else path: one for path, one in found.items()} == kept
+    assert fsck(str(workdir), quarantine=False)
+    assert resume(workdir) == step
+
+
+def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    workdir, _ = damaged(whole, tmp_path, LAST, shutil.rmtree)
+    late = workdir / "evaluations" / "humanevalplus_step_000004" / "results.jsonl"
+    late.parent.mkdir()
+    late.write_text("{}\n[]\n{}\n")
+    cut(workdir / "samples" / "step_000004.jsonl.zst")
+    (workdir / "evaluations" / "after.json").write_text("[]")
+    (workdir / "samples" / "step_000001.jsonl.zst").unlink()
+    assert not fsck(str(workdir), quarantine=False)
+    told = capsys.readouterr().out
+    assert "step_000004.jsonl.zst is damaged: it is not as long as it was written. Step 4 is neither" in told
+    assert "after.json is not a JSON object." in told
+    assert "results.jsonl, line 2: not a JSON object." in told
+    assert "1 files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
+
+
+def test_fsck_without_a_config_reads_and_says_so(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    workdir, _ = damaged(whole, tmp_path, "config.json", cut)
+    assert not fsck(str(workdir), quarantine=False)
+    assert "config.json cannot be read as JSON" in capsys.readouterr().out
+    (workdir / "config.json").unlink()
+    with pytest.raises(BadInput, match="is not a run folder"):
+        fsck(str(workdir), quarantine=False)
+
+
+def test_fsck_reads_beside_a_live_run_and_moves_nothing_there(whole: Path, tmp_path: Path):
+    workdir, _ = damaged(whole, tmp_path, "evaluations/before.json", cut)
+    with locked(RunFolder.existing(str(workdir))):
+        assert not fsck(str(workdir), quarantine=False)
+        with pytest.raises(BadInput, match="another process works there"):
+            fsck(str(workdir), quarantine=True)
+
+
+def test_a_state_that_lists_files_elsewhere_has_none_of_them_moved():
+    state = {"record": {"../mine": [1, "AAAAAA=="], "samples/../../mine": [1, ""], "metrics.jsonl": [0, "AAAAAA=="]}}
+    assert list(recorded(state)) == ["metrics.jsonl"]
+    assert recorded({"metrics": [3, "AAAAAA=="]}) == {"metrics.jsonl": Checksum(3, "AAAAAA==")}
+    assert recorded({"metrics": None}) == recorded({}) == {}
+
+
+def test_samples_that_are_gone_are_said_and_no_more_recorded(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    workdir, _ = damaged(whole, tmp_path, "samples/step_000002.jsonl.zst", Path.unlink)
+    assert resume(workdir) == 4
+    assert "1 files of" in " ".join(capsys.readouterr().out.split())
+    state = json.loads((workdir / "checkpoints/5/state/metadata").read_text())
+    names = [f"samples/step_{step:06d}.jsonl.zst" for step in (1, 3, 4)]
+    assert list(recorded(state)) == ["metrics.jsonl", *names, "evaluations/before.json"]
+
+
+def metrics_replaced(path: Path) -> None:
+    path.rename(path.with_suffix(".old"))
+    path.write_text('{"step":1}\n')
+
+
+@pytest.mark.parametrize("loss", [Path.unlink, empty, metrics_replaced, cut])
+def test_metrics_that_a_live_run_loses_are_written_again(
+    tmp_path: Path, loss: Damage, capfd: pytest.CaptureFixture[str]
+):
+    folder = RunFolder.open(str(tmp_path), CONFIG)
+    with Record(folder, -1, -1, 4, 1, cursor={}) as record:
+        record.write_metrics(1, {"x": 1.0})
+        record.cursor()
+        loss(tmp_path / "metrics.jsonl")
+        record.write_metrics(2, {"x": 2.0})
+        assert record.cursor()["metrics.jsonl"].size == (tmp_path / "metrics.jsonl").stat().st_size
+        assert [row["step"] for row in read_metrics(folder.metrics)] == [1, 2]
+        record.write_metrics(3, {"x": 3.0})
+        loss(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in read_metrics(folder.metrics)] == [1, 2, 3]
+    assert capfd.readouterr().err.count("metrics.jsonl is not what this run wrote to it; it is written again") == 2

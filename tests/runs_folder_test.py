@@ -3,6 +3,7 @@ import os
 import tarfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runs.story import explain, read_story
 from codea1.runtime.errors import BadInput
+from codea1.runtime.versions import versions
 from codea1.storage.objects import write_atomically
 
 CONFIG = {"seed": 0, "game": {"alpha": 0.5, "prompts": "tiny"}, "shape": (2, 3)}
@@ -28,7 +30,10 @@ def files(path: Path) -> list[str]:
 def test_a_new_folder_holds_its_config_and_nothing_else(tmp_path: Path):
     folder = RunFolder.open(str(tmp_path / "a" / "run"), CONFIG)
     assert files(tmp_path) == ["a", "a/run", "a/run/config.json"]
-    assert json.loads(folder.config_file.read_text()) == {**CONFIG, "shape": [2, 3]}
+    made_with = versions()
+    assert json.loads(folder.config_file.read_text()) == {**CONFIG, "shape": [2, 3], "made_with": made_with}
+    assert (folder.made_with, made_with["jax"]) == (made_with, jax.__version__)
+    assert made_with["codea1"].startswith("0.1.0")
 
 
 def test_the_same_config_continues_and_may_be_in_another_order(tmp_path: Path):
@@ -36,6 +41,15 @@ def test_the_same_config_continues_and_may_be_in_another_order(tmp_path: Path):
     RunFolder.open(str(tmp_path), dict(reversed(CONFIG.items())))
     assert RunFolder.existing(str(tmp_path)).config == {**CONFIG, "shape": [2, 3]}
     assert files(tmp_path) == ["config.json"]
+
+
+def test_a_run_of_other_versions_is_continued(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path), CONFIG)
+    content = json.loads(folder.config_file.read_text()) | {"made_with": {"jax": "0.1"}}
+    folder.config_file.write_text(json.dumps(content))
+    RunFolder.open(str(tmp_path), CONFIG)
+    again = RunFolder.existing(str(tmp_path))
+    assert (again.config, again.made_with) == ({**CONFIG, "shape": [2, 3]}, {"jax": "0.1"})
 
 
 def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):

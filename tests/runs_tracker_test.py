@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch) -> RunFolder:
 
 
 def open_record(folder: RunFolder, done: int) -> Record:
-    return Record(folder, done, done, steps=4, every=2, cursor=None, project="codea1-tests", offline=True)
+    return Record(folder, done, done, steps=4, every=2, cursor={}, project="codea1-tests", offline=True)
 
 
 def written(folder: RunFolder) -> list[wandb_internal_pb2.Record]:

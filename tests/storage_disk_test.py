@@ -95,7 +95,7 @@ def test_samples_that_could_not_be_written_are_told_before_a_checkpoint_is_saved
         raise StorageFailed("no space")
 
     monkeypatch.setattr(Samples, "write", refuse)
-    with Record(RunFolder.open(str(tmp_path), {}), -1, -1, 1, 1, cursor=None) as record:
+    with Record(RunFolder.open(str(tmp_path), {}), -1, -1, 1, 1, cursor={}) as record:
         record.write_samples(1, [{"a": 1}])
         record.write_metrics(1, {"x": 1.0})
         with pytest.raises(StorageFailed, match="no space"):

@@ -19,6 +19,7 @@ from etils import epath
 from codea1.evaluation.result_files import read_evaluation
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.fsck import fsck
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
@@ -90,7 +91,7 @@ def refusing(status: HTTPStatus, name: str, times: float) -> Iterator[None]:
 
 def write_all(folder: RunFolder) -> None:
     """All that a run writes of one step besides its checkpoint."""
-    with Record(folder, -1, -1, 1, 1, cursor=None) as record:
+    with Record(folder, -1, -1, 1, 1, cursor={}) as record:
         record.write_samples(1, [{"a": 1}, {"a": 2}])
         record.write_metrics(1, {"x": 0.5})
         record.cursor()
@@ -98,7 +99,7 @@ def write_all(folder: RunFolder) -> None:
 
 
 def write_more(folder: RunFolder) -> None:
-    with Record(folder, 1, 1, 2, 1, cursor=None) as record:
+    with Record(folder, 1, 1, 2, 1, cursor={}) as record:
         record.write_samples(2, [])
         record.write_metrics(2, {"x": 1.0})
         record.cursor()
@@ -188,7 +189,7 @@ def test_what_passes_is_tried_again_till_all_is_there_once(folder: RunFolder, fa
 
 
 def test_retries_are_in_the_metrics_of_their_step(folder: RunFolder):
-    with Record(folder, -1, -1, 2, 1, cursor=None) as record:
+    with Record(folder, -1, -1, 2, 1, cursor={}) as record:
         record.write_metrics(1, {})
         with faulty(PlannedFault(WRITE, "samples", unavailable, times=3)):
             record.write_samples(2, [])
@@ -304,7 +305,7 @@ def test_a_step_that_could_not_be_deleted_is_not_read_or_deleted_later(folder: R
 def test_a_bucket_that_vanishes_stops_the_run_and_is_not_made_anew(folder: RunFolder):
     save(folder, 1)
     bucket = folder.path.parent
-    with contextlib.suppress(StorageFailed), Record(folder, -1, -1, 2, 1, cursor=None) as record:
+    with contextlib.suppress(StorageFailed), Record(folder, -1, -1, 2, 1, cursor={}) as record:
         fsspec.filesystem("gs").rm(str(bucket), recursive=True)
         with contextlib.suppress(FileNotFoundError):
             fsspec.filesystem("gs").rmdir(str(bucket))
@@ -327,3 +328,29 @@ def test_damaged_objects_are_seen_by_their_checksums(folder: RunFolder):
     checkpoints.forget_after(1)
     checkpoints.close()
     assert restored(folder) == [1]
+
+
+def test_fsck_in_a_bucket_moves_what_is_damaged_aside(folder: RunFolder, capsys: pytest.CaptureFixture):
+    checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
+    with Record(folder, -1, -1, 2, 1, cursor={}) as record:
+        record.write_evaluation("before", EVALUATION)
+        for step in (1, 2):
+            record.write_samples(step, [{"a": step}])
+            record.write_metrics(step, {"x": 1.0})
+            checkpoints.save(step, SMALL, {"record": record.cursor()}, None)
+    checkpoints.close()
+    assert fsck(str(folder.path), quarantine=False)
+    for name in ("checkpoints/2/state/metadata", "evaluations/before.json"):
+        objects.write_atomically(folder.path / name, objects.read(folder.path / name).replace(b"1", b"3"))
+    capsys.readouterr()
+    assert not fsck(str(folder.path), quarantine=False)
+    assert [line.partition(" is damaged")[0] for line in capsys.readouterr().out.splitlines()[:2]] == [
+        f"{folder.path}/checkpoints/2/state/metadata",
+        f"{folder.path}/evaluations/before.json",
+    ]
+    assert fsck(str(folder.path), quarantine=True)
+    assert capsys.readouterr().out.endswith("The run continues from step 1.\n")
+    moved = {"1/checkpoints/2/commit_success.txt", "1/checkpoints/2/manifest.json", "2/evaluations/before.json"}
+    assert moved <= {*objects.files(folder.aside)}
+    assert not objects.exists(folder.path / "checkpoints/2")
+    assert fsck(str(folder.path), quarantine=False)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from codea1.evaluation.statistics import Interval, bootstrap_interval
 from codea1.runs.folder import RunFolder
@@ -32,8 +33,8 @@ def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence
     return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
 
 
-def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]) -> None:
-    """Writes evaluations/<name>.json.
+def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]) -> epath.Path:
+    """Writes evaluations/<name>.json, and returns that file.
 
     Args:
       name: "before" and "after" are what the report compares.
@@ -48,7 +49,9 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
     inside = os.path.join(os.path.realpath(folder.path), folder.evaluations.name)
     if not is_remote(folder.path) and os.path.realpath(folder.evaluations) != inside:
         raise BadInput(f"{folder.evaluations} is a link that leads out of the run; nothing is written through it.")
-    write_atomically(folder.evaluations / f"{name}.json", json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
+    path = folder.evaluations / f"{name}.json"
+    write_atomically(path, json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
+    return path
 
 
 def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:

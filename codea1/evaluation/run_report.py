@@ -197,6 +197,9 @@ def table_title(folder: RunFolder) -> str:
 
 def _summary(folder: RunFolder, rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"- Config: [{folder.config_file.name}]({folder.config_file.name})"]
+    if made_with := folder.made_with:
+        text = ", ".join(f"{name} {version}" for name, version in made_with.items())
+        lines.append(f"- Made with {html.escape(visible(text))}")
     if rows:
         lines.append(f"- Steps: {rows[-1]['step']}")
     _, seconds = figures.points(rows, "time/total")

@@ -27,7 +27,7 @@ from codea1.storage.objects import exists, names, read, remove, remove_folder, w
 
 PyTree = Any
 
-_MARKER = "commit_success.txt"
+MARKER = "commit_success.txt"
 _LATE_SCORE = "late_score.json"
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
@@ -154,7 +154,7 @@ class Checkpoints:
     def steps(self) -> list[int]:
         """Returns the complete steps, oldest first; a reader sees those of the moment it opened the folder."""
         self._manager.wait_until_finished()
-        return [step for step in sorted(self._manager.all_steps()) if exists(self._directory / str(step) / _MARKER)]
+        return [step for step in sorted(self._manager.all_steps()) if exists(self._directory / str(step) / MARKER)]
 
     def best_step(self) -> int | None:
         """Returns the complete step with the highest score, the earliest of equals; None where none has a score."""
@@ -272,7 +272,7 @@ class Checkpoints:
 
     def _delete(self, step: int) -> None:
         if jax.process_index() == 0:
-            remove(self._directory / str(step) / _MARKER)
+            remove(self._directory / str(step) / MARKER)
         with translate_storage_errors(f"deleting {self._directory / str(step)}"):
             self._manager.delete(step)
 
@@ -314,7 +314,7 @@ class Checkpoints:
         if jax.process_index() == 0:
             for name in names(self._directory):
                 of_a_step = name.partition(".")[0].isdecimal()  # "7", or "7.orbax-checkpoint-tmp"
-                if of_a_step and ("." in name or not exists(self._directory / name / _MARKER)):
+                if of_a_step and ("." in name or not exists(self._directory / name / MARKER)):
                     remove_folder(self._directory / name)
         ocp.multihost.sync_global_processes("codea1.checkpoints.remove_incomplete")
 

@@ -1,11 +1,12 @@
 """A run folder, on a disk or in a bucket: the paths of all that a run writes, and the config that identifies it.
 
-config.json                   the whole config
+config.json                   the whole config, and the versions that the run was made with
 checkpoints/                  one folder per saved step
 metrics.jsonl                 one object per step
 tensorboard/                  the same numbers as TensorBoard events
 samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
+set_aside/1/                  what `codea1 fsck --quarantine` found damaged, each under its path here
 profile/                      a profiler's trace of a few steps, where the config asks for one
 report.md, report.png         the tables and curves drawn from the above
 report.html                   the same with samples, as one page that opens anywhere
@@ -23,10 +24,12 @@ from etils import epath
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
+from codea1.runtime.versions import versions
 from codea1.storage.json_lines import loads
-from codea1.storage.objects import exists, is_folder, is_remote, location, read, remove, write_atomically
+from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically
 
 _ABSENT = object()
+_MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It is no config: others may continue it.
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
@@ -54,6 +57,7 @@ class RunFolder:
     samples = _part("samples")
     evaluations = _part("evaluations")
     profile = _part("profile")
+    aside = _part("set_aside")
     compiled = _part("compiled")  # of JAX, where the run is in a bucket
     report = _part("report.md")
     figure = _part("report.png")
@@ -88,7 +92,8 @@ class RunFolder:
             missing = [] if is_remote(path) else [each for each in (path, *path.parents) if not each.exists()]
             try:
                 if not folder._holds_run() and is_made:
-                    write_atomically(folder.config_file, json.dumps(folder.config, indent=2) + "\n")
+                    content = {**folder.config, _MADE_WITH: versions()}
+                    write_atomically(folder.config_file, json.dumps(content, indent=2) + "\n")
                 else:
                     write_atomically(path / ".probe", b"")
                     remove(path / ".probe")
@@ -106,6 +111,25 @@ class RunFolder:
             if not exists(path / "config.json"):
                 raise BadInput(f"{path} is not a run folder: it has no config.json.")
         return cls(path, _read_config(path / "config.json"))
+
+    @property
+    def made_with(self) -> dict[str, str]:
+        """The `versions` of when the run was made; none in runs up to commit d8ac66f. Raises BadInput."""
+        found = read_json(self.config_file).get(_MADE_WITH, {})
+        return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+
+    def set_aside(self, path: epath.Path) -> epath.Path:
+        """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
+
+        Raises BadInput: a link would lead the move out of the folder.
+        """
+        for each in () if is_remote(path) else (path.parent, self.aside):
+            if not os.path.realpath(each).startswith(os.path.realpath(self.path)):
+                raise BadInput(f"{each} is a link that leads out of the run; nothing is moved through it.")
+        number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
+        to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")
+        move(path, to)
+        return to
 
     def require_visible(self) -> None:
         """Raises BadInput where another host opened the run and this one does not see it."""
@@ -126,16 +150,23 @@ class RunFolder:
 
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
-    try:
-        config = loads(read(path))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(config, dict):
-        raise BadInput(f"{path} is not a JSON object.")
+    config = read_json(path)
+    config.pop(_MADE_WITH, None)
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")
     return config
+
+
+def read_json(path: epath.Path) -> dict[str, Any]:
+    """Returns the object that a file holds. Raises BadInput."""
+    try:
+        found = loads(read(path))
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} is not a JSON object.")
+    return found
 
 
 def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
-from codea1.storage.checksums import Checksum, RunningChecksum
+from codea1.storage.checksums import Checksum, checksum, checksum_of
 from codea1.storage.objects import GrowingFile
 
 Line = tuple[str, dict[str, Any]]  # as it is written, and what it holds
@@ -36,10 +37,8 @@ class MetricsWriter:
         self._events_folder = folder.tensorboard
         self._events: _EventFile | None = None
         lines = [line for line in _numbered_lines(self._path) if last_step is None or line[1]["step"] <= last_step]
-        content = "".join(line for line, _ in lines).encode()
-        self._file = GrowingFile(self._path, content)
-        self._checksum = RunningChecksum()
-        self._checksum.update(content)
+        self._content = bytearray("".join(line for line, _ in lines).encode())
+        self._file = GrowingFile(self._path, bytes(self._content))
         self._last_step = lines[-1][1]["step"] if lines else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
@@ -58,7 +57,7 @@ class MetricsWriter:
             raise ValueError(f"metrics of step {step} after those of step {self._last_step}")
         values = json_lines.plain({name: _number(value) for name, value in values.items()})
         line = json_lines.encode({"step": step, **values})
-        self._checksum.update(line)
+        self._content += line
         self._file.append(line)
         if self._events is None:
             self._events = _EventFile(self._events_folder, first_step=self._last_step + 1)
@@ -66,13 +65,19 @@ class MetricsWriter:
         self._last_step = step
 
     def flush(self) -> Checksum:
-        """Returns, when all is stored, what metrics.jsonl holds."""
+        """Returns, when all is stored, what metrics.jsonl holds; writes it again where another changed or lost it."""
         self._file.flush()
         if self._events is not None:
             self._events.flush()
-        return self._checksum.value
+        content = bytes(self._content)
+        if checksum(self._path) != (written := checksum_of(content)):
+            print(f"{self._path} is not what this run wrote to it; it is written again", file=sys.stderr)
+            self._file.close()
+            self._file = GrowingFile(self._path, content)
+        return written
 
     def close(self) -> None:
+        self.flush()
         self._file.close()
         if self._events is not None:
             self._events.close()

@@ -2,9 +2,8 @@
 
 samples/step_000001.jsonl.zst   a JSON object a line, compressed; tokens in Base64
 
-prompt_ids and token_ids are little-endian int32, log_probs little-endian float32, which is what the sampler computes:
-a sample of 4,096 tokens takes a quarter of what it takes as text, and is read ten times as fast. Runs of versions up to
-commit d8ac66f have step_000001.jsonl, with numbers in lists.
+prompt_ids and token_ids are little-endian int32, log_probs little-endian float32, which is what the sampler computes.
+Runs of versions up to commit d8ac66f have step_000001.jsonl, with numbers in lists.
 """
 
 import base64
@@ -22,6 +21,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
+from codea1.storage.checksums import Checksum, checksum_of
 from codea1.storage.objects import exists, names, remove, write_atomically
 from codea1.values.verdict import Verdict
 
@@ -49,6 +49,7 @@ class Samples:
     def __init__(self, folder: RunFolder, keep: int = 0):
         """Opens those of a run, of which `keep` steps are kept, the newest; 0: all."""
         self._directory, self._keep = folder.samples, keep
+        self.written: dict[str, Checksum] = {}  # files that were written through this object, by name in the run
 
     def write(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Writes all rows of a step at once, in place of any that are there, and removes what is no longer kept.
@@ -56,8 +57,10 @@ class Samples:
         Args:
           rows: plain values, numpy ones included; NaN and infinities become null, except in log_probs.
         """
-        write_atomically(self._path(step), json_lines.compressed(map(_packed, rows)))
-        remove(self._old_path(step))
+        content = json_lines.compressed(map(_packed, rows))
+        write_atomically(self._path(step), content)
+        remove(self._path(step).with_suffix(""))
+        self.written[f"{self._directory.name}/{self._path(step).name}"] = checksum_of(content)
         for earlier in self.steps() if self._keep else ():
             if earlier <= step - self._keep:
                 self._remove(earlier)
@@ -76,7 +79,7 @@ class Samples:
         Raises:
           BadInput: the file is damaged, or a line is not a JSON object.
         """
-        path = self._path(step) if exists(self._path(step)) else self._old_path(step)
+        path = self.path(step)
         for number, (_, row) in enumerate(json_lines.whole_lines(path), start=1):
             for name in _TOKENS.keys() & row.keys():
                 if not tokens:
@@ -103,15 +106,18 @@ class Samples:
             if later > step:
                 self._remove(later)
 
+    def path(self, step: int) -> epath.Path:
+        """Returns the file of a step that is there."""
+        path = self._path(step)
+        return path if exists(path) else path.with_suffix("")  # of an older version
+
     def _path(self, step: int) -> epath.Path:
         return self._directory / f"step_{step:06d}.jsonl.zst"
 
-    def _old_path(self, step: int) -> epath.Path:
-        return self._path(step).with_suffix("")
-
     def _remove(self, step: int) -> None:
-        remove(self._path(step))
-        remove(self._old_path(step))
+        for path in (self._path(step), self._path(step).with_suffix("")):
+            remove(path)
+            self.written.pop(f"{self._directory.name}/{path.name}", None)
 
 
 def _packed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,19 @@ def remove_folder(path: epath.Path) -> None:
     retried(f"removing {path}", lambda: path.rmtree(missing_ok=True))
 
 
+def move(path: epath.Path, to: epath.Path) -> None:
+    """Gives a file or folder another name, where nothing is; in a bucket object by object. Raises StorageFailed."""
+
+    def rename() -> None:
+        if is_remote(path):
+            filesystem(path).mv(os.fspath(path), os.fspath(to), recursive=is_folder(path))
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(to)
+
+    retried(f"moving {path}", rename)
+
+
 def write_atomically(path: epath.Path, content: str | bytes) -> None:
     """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
 

@@ -12,11 +12,12 @@ from codea1.evaluation import health
 from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
+from codea1.runs.fsck import compare
 from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.samples import Samples
 from codea1.runs.tracker import MOST_ROWS, Tracker
 from codea1.runtime.errors import BadInput
-from codea1.storage.checksums import Checksum
+from codea1.storage.checksums import Checksum, checksum, checksums
 from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
 from codea1.storage.objects import read
@@ -33,7 +34,7 @@ class Record(contextlib.ExitStack):
         last_row: int,
         steps: int,
         every: int,
-        cursor: Checksum | None,
+        cursor: Mapping[str, Checksum],
         is_main: bool = True,
         project: str = "",
         offline: bool = False,
@@ -54,7 +55,7 @@ class Record(contextlib.ExitStack):
           keep_samples: see `Samples`.
 
         Raises:
-          BadInput: the metrics that are there are damaged.
+          BadInput: a file that `cursor` lists is damaged, or the metrics are.
           StorageFailed: the folder cannot be read or written.
         """
         super().__init__()
@@ -62,17 +63,23 @@ class Record(contextlib.ExitStack):
         self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
         if not is_main:
             return
+        read_metrics(folder.metrics)  # what has no rows is told as that
+        damaged, missing = compare(folder, cursor)
+        if damaged:
+            raise BadInput(
+                f"{' '.join(damaged.values())} That is not what step {done} was saved with: put it back, or "
+                f"codea1 fsck {folder.path} --quarantine moves it aside, and the run goes on without it."
+            )
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
-        there = self._metrics.flush()
         self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]
-        is_changed = cursor is not None and there != cursor
-        if is_changed and there.size:
-            raise BadInput(
-                f"{folder.metrics} is not what step {done} was saved with: a row up to that step was changed or lost. "
-                "Put it back, or move it away to go on without those rows."
-            )
         self._samples = Samples(folder, keep_samples)
+        samples = f"{folder.samples.name}/"
+        there = {name: each for name, each in cursor.items() if name not in missing}
+        self._samples.written = {name: each for name, each in there.items() if name.startswith(samples)}
+        # That before training was made before the first checkpoint.
+        made = [f"{folder.evaluations.name}/{name}.json" for name in ("before", "after")]
+        self._evaluations = checksums(folder.path, made)
         self._samples.remove_after(done)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="codea1-samples")
         self._written: Future[None] | None = None  # the samples that were given last
@@ -82,8 +89,10 @@ class Record(contextlib.ExitStack):
         if self._tracker:
             self.callback(self._tracker.close)
         self._steps, self._every = steps, every
-        if is_changed:
+        if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
+        if others := [name for name in missing if name != folder.metrics.name]:
+            self.progress.print(f"{len(others)} files of {folder.path} are no longer there, such as {others[-1]}")
 
     def write_metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Writes the metrics of a step, and how many storage operations were retried since the last.
@@ -107,12 +116,16 @@ class Record(contextlib.ExitStack):
             self._metrics.write(step, row)
             self._retries = retries
 
-    def cursor(self) -> Checksum | None:
-        """Returns what the metrics hold, once they and the samples are stored: for a checkpoint of the last step."""
+    def cursor(self) -> dict[str, Checksum]:
+        """Returns the checksums of metrics, samples and evaluations, once all are stored, by name in the run's folder.
+
+        They are for a checkpoint of the last step; see `codea1.runs.fsck.recorded`.
+        """
         if not self._is_main:
-            return None
+            return {}
         self._settle()
-        return self._metrics.flush()
+        evaluations = {name: each for name, each in self._evaluations.items() if each}
+        return {self._folder.metrics.name: self._metrics.flush(), **self._samples.written, **evaluations}
 
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Begins to write the samples of a step, a row each, while the run goes on; `rows` is read meanwhile.
@@ -137,7 +150,8 @@ class Record(contextlib.ExitStack):
     def write_evaluation(self, name: str, evaluation: Mapping[str, Any]) -> None:
         """Writes an evaluation; see `codea1.evaluation.result_files`."""
         if self._is_main:
-            write_evaluation(self._folder, name, evaluation)
+            path = write_evaluation(self._folder, name, evaluation)
+            self._evaluations[f"{path.parent.name}/{path.name}"] = checksum(path)
 
     def write_report(self) -> None:
         """Writes the report and prints its table and warnings."""

@@ -20,11 +20,13 @@ from codea1.learn.update import float32_norm
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.fsck import recorded
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
+from codea1.runtime.versions import versions
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import to_host
@@ -91,7 +93,7 @@ class Trainer:
         self._book = mistake_book(config, hosts)  # this host's shards of it
         self._best = Best()
         self._position = Position()
-        self._cursor: Checksum | None = None  # of the metrics when the step that the run resumes from was saved
+        self._cursor: dict[str, Checksum] = {}  # of the record, when the step that the run resumes from was saved
         self._step: Step | None = None  # that is under way
         self._saved = -1  # step
         self._cpu_seconds = 0.0  # of this process, when the step began
@@ -329,7 +331,7 @@ class Trainer:
             "batches": self._position.batches,
             "opponents": self._opponents.state(),
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
-            "metrics": self._record.cursor(),
+            "record": self._record.cursor(),
             "skipped": self._position.skipped,
             "sound": self._position.sound,
         }
@@ -376,7 +378,7 @@ class Trainer:
         skipped, sound = state.get("skipped", {}), state.get("sound", step)
         self._position = Position(step, state["batches"], state["row"], skipped, sound)
         self._saved, self._checkpoints.sound = step, sound
-        self._cursor = Checksum(*state["metrics"]) if state["metrics"] else None
+        self._cursor = recorded(state)
 
     def _compile(self, name: str, what: str, warm_up: Callable[[], list[CompileTime]]) -> None:
         self._record.progress.note(f"compiling the {what} of the {name} player")
@@ -390,6 +392,9 @@ class Trainer:
     def _announce(self, done: int) -> None:
         parts = self._parts
         lines = [f"continuing {self._folder.path} after step {done}", *self._notes] if done >= 0 else []
+        if (there := self._folder.made_with) and there != (here := versions()):
+            changed = [f"{name} {there.get(name)}, here {here[name]}" for name in here if here[name] != there.get(name)]
+            lines.append(f"it was made with {'; '.join(changed)}")
         lines += [parts.counted, self._sandbox.isolation_note]
         lines += [f"dropped: {question.id}" for question in parts.dropped]
         lines += [f"without tests: {question.id}" for question in parts.untested]

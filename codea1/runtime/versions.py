@@ -1,0 +1,25 @@
+"""What runs here: versions of this package and of those it stands on."""
+
+import contextlib
+import hashlib
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+
+def versions() -> dict[str, str]:
+    """Returns what runs here: codea1, with the commit of a checkout; JAX; Python; a digest of all packages."""
+    root, found = Path(__file__).parents[2], {each.name: each.version for each in metadata.distributions()}
+    commit = ""
+    if (root / ".git").exists():
+        with contextlib.suppress(OSError):  # there is no git
+            describe = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+            commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
+    packages = "\n".join(sorted(f"{name}=={version}" for name, version in found.items() if name != "codea1"))
+    return {
+        "codea1": " ".join(filter(None, (found.get("codea1", "not installed"), commit))),
+        "jax": found.get("jax", "not installed"),
+        "python": platform.python_version(),
+        "packages": hashlib.sha256(packages.encode()).hexdigest()[:12],
+    }

@@ -173,6 +173,7 @@ class Harness:
 
     def live(self, workdir: Path, signals: list[signal.Signals]) -> bool:
         """One life, which a signal may end; returns whether the run came to its end."""
+        (workdir / "restarts.json").unlink(missing_ok=True)  # kills from outside are nothing that a run does again
         life = Life(self.training(workdir), self.log)
         struck = self.strike(life, workdir, signals) if signals else None
         code = life.wait()

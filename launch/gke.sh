@@ -141,7 +141,7 @@ spec:
                 onExitCodes:
                   containerName: codea1
                   operator: In
-                  values: [1, 2] # an exception, and a mistake in what was given
+                  values: [1, 2, 74] # an exception, a mistake in what was given, a storage to be repaired
           template:
             spec:
               restartPolicy: Never

@@ -23,12 +23,18 @@ export PYTHONUNBUFFERED=1
 [[ ! ${SLURM_CPUS_PER_TASK-} ]] || export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 
 code=0
-# A task that ends does not end the others: they save the same step, or notice by themselves.
+# A task that ends does not end the others: they save the same step, or notice by themselves. srun's code is the highest
+# of all tasks: one that failed by itself (1, 2, 74) hides those that asked for a restart, or were killed.
 # shellcheck disable=SC2016  # each task has its own environment
-srun --kill-on-bad-exit=0 bash -c 'exec python -m codea1.train --num_processes="$SLURM_NTASKS" "$@"' codea1.train "$@" ||
-  code=$?
+srun --kill-on-bad-exit=0 bash -c 'code=0; trap : TERM # that is for Python
+  python -m codea1.train --num_processes="$SLURM_NTASKS" "$@" || code=$?
+  if ((code >= 128)); then exit 75; elif ((code == 0 || code == 75)); then exit "$code"; else exit $((code + 100)); fi' \
+  codea1.train "$@" || code=$?
+case $code in
+  10[12] | 174) code=$((code - 100)) ;;
+  129 | 1[3-9]?) code=$RESTART_EXIT_CODE ;; # srun itself, or the shell of a task
+esac
 
-# The code is the highest of all tasks: a request for a restart hides the exceptions of those that it left behind.
 if ((code == RESTART_EXIT_CODE && ${SLURM_RESTART_COUNT:-0} < max_restarts)); then
   note "the run asked for a restart; job $SLURM_JOB_ID is queued again."
   scontrol requeue "$SLURM_JOB_ID"

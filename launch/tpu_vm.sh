@@ -125,10 +125,10 @@ describe() { # KIND FORMAT
 }
 
 # Reads the hosts' status lines; prints what they come to: unknown, missing, restart, failed, running or done.
-# A host without its run (it was rebooted), or one that asks for a restart, explains whatever the others died of, and so
-# does one that failed in earnest explain the others' signals.
+# A host without its run (it was rebooted) explains whatever the others died of. Else one that failed by itself ends the
+# run: those that lost it, or any other host, ask for a restart, or were aborted.
 verdict() {
-  local word _ what code=0 heard=0 missing=0 restart=0 failed=0 killed=0 running=0
+  local word _ what code=0 heard=0 missing=0 restart=0 failed=0 running=0
   while read -r word _ what code; do
     [[ $word == codea1-host ]] || continue
     heard=$((heard + 1))
@@ -137,18 +137,16 @@ verdict() {
       running:) running=1 ;;
       exited:0) ;;
       "exited:$RESTART_EXIT_CODE") restart=1 ;;
-      *) if ((code >= 128)); then killed=1; else failed=1; fi ;;
+      *) if ((code >= 128)); then restart=1; else failed=1; fi ;; # 128 and more: by a signal
     esac
   done
   if ((heard < hosts)); then
     echo unknown
   elif ((missing)); then
     echo missing
-  elif ((restart)); then
-    echo restart
   elif ((failed)); then
     echo failed
-  elif ((killed)); then
+  elif ((restart)); then
     echo restart
   elif ((running)); then
     echo running

@@ -87,6 +87,13 @@ class Process:
         return line.decode()
 
 
+def start(count: int, program: Sequence[str], *flags: str, devices: int = 2) -> list[Process]:
+    """Starts so many with the flags that make them one."""
+    join = *flags, f"--coordinator_address={free_address()}", f"--num_processes={count}"
+    own = [f"--process_id={index}" for index in range(count)]
+    return [Process(program, *join, own[index], devices=devices, index=index) for index in range(count)]
+
+
 def start_two(program: Sequence[str], *flags: str, devices: int = 2, of_host_1: tuple[str, ...] = ()) -> list[Process]:
     """Starts the two with the flags that make them one."""
     address = free_address()

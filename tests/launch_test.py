@@ -275,10 +275,11 @@ def test_preemption_makes_a_new_vm_and_starts_with_the_same_workdir(machine, los
     [
         turn("exited 75"),
         turn("exited 134", "exited 75", "running", "running"),
-        turn("exited 1", "exited 75", "exited 1", "exited 1"),
+        turn("exited 137", "exited 75", "exited 75", "exited 75"),
+        turn("exited 137", "exited 134", "exited 134", "exited 134"),
         turn("running", "running", "exited 137", "running"),
     ],
-    ids=["asked", "asked, a peer aborted", "asked, peers raised", "killed"],
+    ids=["asked", "asked, a peer aborted", "killed, peers asked", "killed, peers aborted", "killed"],
 )
 def test_restart_on_the_same_vm(machine, end):
     done = machine.play([FRESH, RUNNING, end, RUNNING, DONE])
@@ -295,9 +296,10 @@ def test_rebooted_host_is_installed_again(machine):
     assert "a host lost its run: restart 1" in done.stderr
 
 
-@pytest.mark.parametrize("code", ["1", "2"])
-def test_failure_ends_the_loop(machine, code):
-    done = machine.play([FRESH, RUNNING, turn("exited 134", f"exited {code}", "exited 134", "running"), RUNNING])
+@pytest.mark.parametrize("code", ["1", "2", "74"])
+@pytest.mark.parametrize("others", ["exited 134", "exited 75"])
+def test_a_host_that_failed_by_itself_ends_the_loop_whatever_it_did_to_the_others(machine, code, others):
+    done = machine.play([FRESH, RUNNING, turn(others, f"exited {code}", others, "running"), RUNNING])
     assert done.returncode == 1
     assert machine.acts == ["create", "stop", "scp", "install", "start", "logs", "delete"]
     assert "the run failed" in done.stderr
@@ -507,7 +509,7 @@ def test_manifest_restarts_all_but_failures(machine):
     assert disrupted == {"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]}
     assert failed["action"] == "FailJob"
     (container,) = job["template"]["spec"]["containers"]
-    assert failed["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [1, 2]}
+    assert failed["onExitCodes"] == {"containerName": container["name"], "operator": "In", "values": [1, 2, 74]}
     assert job["template"]["spec"]["restartPolicy"] == "Never"  # as podFailurePolicy requires
 
 
@@ -590,16 +592,25 @@ def test_start_applies_the_manifest_to_the_named_cluster(machine):
     assert applied == yaml.safe_load(machine.launch("gke.sh", "render", *words).stdout)
 
 
-# As srun: the command for each of two tasks, one after the other, and the code that is asked for. As python and
-# scontrol: a line of what it was given.
+# As srun: the command for each of two tasks, one after the other, and the highest of their codes. As python and
+# scontrol: a line of what it was given, and the code that is asked for of the task.
 TASKS = """#!/bin/bash
 case ${0##*/} in
   srun)
     printf '%s\n' "srun $1 cpus=$SRUN_CPUS_PER_TASK" >>"$CALLS"
-    for SLURM_PROCID in 0 1; do SLURM_NTASKS=2 "${@:2}"; done
-    exit "$SRUN_CODE"
+    highest=0
+    for SLURM_PROCID in 0 1; do
+      code=0
+      SLURM_PROCID=$SLURM_PROCID SLURM_NTASKS=2 "${@:2}" || code=$?
+      ((code <= highest)) || highest=$code
+    done
+    exit "$highest"
     ;;
-  *) printf '%s %s\n' "${0##*/}" "$(printf '<%s>' "$@")" >>"$CALLS" ;;
+  *)
+    printf '%s %s\n' "${0##*/}" "$(printf '<%s>' "$@")" >>"$CALLS"
+    code=CODE_${SLURM_PROCID-0}
+    [[ ${0##*/} != python ]] || exit "${!code-0}"
+    ;;
 esac
 """
 
@@ -617,11 +628,23 @@ def run_job(folder: Path, command: list, **environment: str) -> tuple[int, list[
 
 
 @pytest.mark.parametrize(
-    ("code", "restarts", "is_queued_again"), [(0, "0", False), (1, "0", False), (75, "19", True), (75, "20", False)]
+    ("codes", "restarts", "code", "is_queued_again"),
+    [
+        ((0, 0), "0", 0, False),
+        ((1, 0), "0", 1, False),
+        ((75, 75), "19", 75, True),
+        ((75, 75), "20", 75, False),
+        ((137, 75), "0", 75, True),
+        ((75, 134), "0", 75, True),
+        ((1, 75), "0", 1, False),
+        ((75, 2), "0", 2, False),
+        ((74, 137), "0", 74, False),
+    ],
 )
-def test_slurm_job_trains_in_every_task_and_queues_itself_again(tmp_path, code, restarts, is_queued_again):
+def test_slurm_job_trains_in_every_task_and_queues_itself_again(tmp_path, codes, restarts, code, is_queued_again):
     odd = '--config.x=it\'s "$HOME": {a}'
-    slurm = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": restarts, "SLURM_CPUS_PER_TASK": "3", "SRUN_CODE": str(code)}
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": restarts, "SLURM_CPUS_PER_TASK": "3"}
+    slurm |= {f"CODE_{task}": str(each) for task, each in enumerate(codes)}
     ended, calls = run_job(tmp_path, [LAUNCH / "slurm.sh", *WHAT, odd], **slurm)
     task = f"python <-m><codea1.train><--num_processes=2><{WHAT[0]}><{WHAT[1]}><{odd}>"
     again = ["scontrol <requeue><7>"] if is_queued_again else []
@@ -629,7 +652,8 @@ def test_slurm_job_trains_in_every_task_and_queues_itself_again(tmp_path, code, 
     assert ended == code
 
 
-def test_skypilot_installs_as_the_tpu_vm_does_and_trains(tmp_path):
+@pytest.mark.parametrize(("code", "of_the_job"), [(0, 0), (1, 1), (74, 74), (75, 75), (134, 75), (137, 75)])
+def test_skypilot_installs_as_the_tpu_vm_does_and_trains(tmp_path, code, of_the_job):
     task = yaml.safe_load((LAUNCH / "skypilot.yaml").read_text())
     assert task["resources"]["job_recovery"] == {"recover_on_exit_codes": [75]}
     install = shlex.split(task["setup"])
@@ -639,9 +663,9 @@ def test_skypilot_installs_as_the_tpu_vm_does_and_trains(tmp_path):
     (tmp_path / "codea1-venv" / "bin").symlink_to(tmp_path / "bin")
     environment = {"HOME": str(tmp_path), "CONFIG": WHAT[0][9:], "WORKDIR": WHAT[1][10:], "FLAGS": "--a=1 --b=2"}
     assert set(task["envs"]) | {"HOME"} == set(environment)
-    ended, calls = run_job(tmp_path, ["bash", "-c", task["run"]], **environment)
+    ended, calls = run_job(tmp_path, ["bash", "-c", task["run"]], **environment, CODE_0=str(code))
     assert calls == [f"python <-m><codea1.train><{WHAT[0]}><{WHAT[1]}><--a=1><--b=2>"]
-    assert ended == 0
+    assert ended == of_the_job
 
 
 def test_containers_are_built_by_arguments_and_extras_that_exist(machine):

@@ -15,6 +15,7 @@ from codea1.config import config_of
 from codea1.runs.book_export import open_book, read_export
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
+from codea1.runs.restarts import MOST_RESTARTS
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
 from codea1.training.saved_step import ROUNDING as OF_A_REPLAY
@@ -184,7 +185,9 @@ def test_a_run_goes_from_one_host_to_two_of_which_one_dies_and_back_to_one(confi
 
     main, dying = start_two(*flags, "--at=3", "--what=die")
     assert dying.wait() == -signal.SIGKILL
-    assert outputs([main])[0][0] != 0
+    ((code, _, errors),) = outputs([main])
+    assert code == RESTART_EXIT_CODE
+    assert re.search(r"^error: host 1 is gone, during step 3 > .*; start all hosts again\.$", errors, re.MULTILINE)
     parts = [content(read_export(tmp_path / f"{host}_of_2.jsonl")) for host in range(2)]
     assert all(parts)
     assert not parts[0].keys() & parts[1].keys()  # each question on exactly one host
@@ -201,6 +204,26 @@ def test_a_run_goes_from_one_host_to_two_of_which_one_dies_and_back_to_one(confi
     assert content(read_export(tmp_path / "0_of_1.jsonl")) == saved != book(workdir, 1)
     assert [row["step"] for row in metrics(workdir)] == [0, 1, 2, 3]
     assert metrics(workdir)[3]["book/size"] == sum(len(entries) for _, entries in book(workdir, 3).values())
+
+
+@pytest.mark.long
+def test_a_run_that_is_killed_in_one_step_for_ever_is_given_up_and_one_that_is_told_to_stop_is_not(
+    config_file, tmp_path
+):
+    flags = f"--config={config_file}", f"--workdir={tmp_path / 'run'}", "--at=3"
+    for _ in range(2 * MOST_RESTARTS):
+        ((code, _, errors),) = outputs([start_one(*flags, "--what=term")])
+        assert code == RESTART_EXIT_CODE, errors
+    for _ in range(1 + MOST_RESTARTS):
+        ((code, _, errors),) = outputs([start_one(*flags, "--what=die")])
+        assert code == -signal.SIGKILL, errors
+    done = outputs(start_two(*flags, "--what=die"))
+    assert [code for code, _, _ in done] == [1, 1], done
+    sentences = [line for _, _, errors in done for line in errors.splitlines() if line.startswith("error: ")]
+    assert sentences == [
+        f"error: {tmp_path / 'run'}: 3 restarts brought no step after step 2; see why, then start it again."
+    ]
+    finish(start_one(*flags[:2]))
 
 
 def test_a_sandbox_that_hangs_is_reported_and_ends_the_run(config_file, tmp_path):

@@ -8,6 +8,7 @@ samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
 set_aside/1/                  what `codea1 fsck --quarantine` found damaged, each under its path here
 profile/                      a profiler's trace of a few steps, where the config asks for one
+restarts.json                 how often it was started again since its last new step; see restarts.py
 report.md, report.png         the tables and curves drawn from the above
 report.html                   the same with samples, as one page that opens anywhere
 """

@@ -19,13 +19,16 @@ from ml_collections import ConfigDict, config_flags
 
 from codea1.runtime import hosts
 from codea1.runtime.errors import (
-    BAD_INPUT_EXIT_CODE,
+    FAILED_EXIT_CODE,
     REPORTED,
+    RESTART_EXIT_CODE,
     AgreedBadInput,
     BadInput,
+    GivenUp,
     StorageFailed,
     exit_code,
     print_error,
+    runtime_exit_code,
 )
 from codea1.runtime.fields import leaves, nearest
 
@@ -58,9 +61,9 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
             raise BadInput(f"{rest[-1]!r} is not a flag of this command.")
         _set_up_jax()
         main(*rest)
-    except AgreedBadInput as error:
+    except (AgreedBadInput, GivenUp) as error:
         print_error(error)
-        sys.exit(BAD_INPUT_EXIT_CODE)
+        sys.exit(exit_code(error))
     except StorageFailed as error:
         print_error(error)
         # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
@@ -70,11 +73,24 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         _leave(exit_code(error))
     except KeyboardInterrupt:
         _leave(130)
-    except Exception:
-        if not _has_joined():
-            raise
-        traceback.print_exc()
-        _leave(1)
+    except Exception as error:
+        _end_for(error)
+
+
+def _end_for(error: Exception) -> NoReturn:
+    """Ends the process for an error that nothing expected: an exception, or one of the XLA runtime."""
+    code, during = runtime_exit_code(error), vars(error).get("during", "the start")
+    first_line = str(error).partition("\n")[0]
+    if code == RESTART_EXIT_CODE:
+        hosts.end_for_lost(during)
+        print_error(Exception(f"{first_line} (during {during}); the same command goes on."))
+        _leave_at_once(RESTART_EXIT_CODE)
+    traceback.print_exception(error)
+    if code == FAILED_EXIT_CODE:
+        out_of_memory = "RESOURCE_EXHAUSTED" in first_line
+        remedy = "; lower micro_batch_size of the player, or rollout.slots" if out_of_memory else ""
+        print_error(Exception(f"a restart would fail again during {during}{remedy}."))
+    _leave(FAILED_EXIT_CODE)
 
 
 def _leave(code: int) -> NoReturn:
@@ -93,6 +109,7 @@ def _has_joined() -> bool:
 
 
 def _leave_at_once(code: int) -> NoReturn:
+    hosts.leave(code)
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by whoever started this
         stream.flush()
     os._exit(code)

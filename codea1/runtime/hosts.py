@@ -23,8 +23,10 @@ import numpy as np
 
 from codea1.runtime.errors import RESTART_EXIT_CODE, AgreedBadInput, BadInput, HostsLate, print_error
 from codea1.runtime.phases import doing
+from codea1.runtime.roll_call import RollCall
 
 T = TypeVar("T")
+_roll_call: RollCall | None = None  # where this host has joined others
 
 WAIT_SECONDS = 300  # for all hosts to come
 _SLICE_BYTES = 1 << 18  # of one collective: one shape is compiled once, and devices hold a slice of every host
@@ -134,7 +136,24 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
         ) from None
     finally:
         late.cancel()
-    return Hosts(jax.process_index(), jax.process_count())
+    global _roll_call
+    from jax._src.distributed import global_state
+
+    hosts = Hosts(jax.process_index(), jax.process_count())
+    _roll_call = RollCall(global_state.client, global_state.coordinator_address, hosts.index, hosts.count)
+    return hosts
+
+
+def end_for_lost(during: str) -> None:
+    """Ends this process as one of several hosts, of which one is lost; does nothing on a host alone."""
+    if _roll_call:
+        _roll_call.end(during)
+
+
+def leave(code: int) -> None:
+    """Tells the other hosts, where there are some, the code with which this one ends by itself."""
+    if _roll_call:
+        _roll_call.leave(code)
 
 
 def _end_for_late_hosts() -> NoReturn:

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -36,6 +36,9 @@ def doing(name: str) -> Iterator[None]:
     _activities.append(Activity(name))
     try:
         yield
+    except Exception as error:
+        vars(error).setdefault("during", told())
+        raise
     finally:
         _activities.pop()
         progress()
@@ -52,6 +55,11 @@ def now() -> tuple[Activity, ...]:
     return tuple(_activities)
 
 
+def told() -> str:
+    """Returns what is being done, for people."""
+    return " > ".join(each.name for each in now())
+
+
 class Watchdog:
     """Detects a stalled activity, dumps all stacks, and later exits with the restart code. A context manager.
 
@@ -59,17 +67,18 @@ class Watchdog:
     continues, was not stalled.
     """
 
-    def __init__(self, limits: Mapping[str, float], host: int = 0) -> None:
+    def __init__(self, limits: Mapping[str, float], host: int = 0, end: Callable[[str], None] = lambda _: None) -> None:
         """Prepares to watch.
 
         Args:
           limits: `config.watchdog`: seconds without progress, by the name of the activity; 0: no limit. Its
             "restart_after" is how long after the dump the process exits; 0: never.
           host: index of this host, for the message.
+          end: called with what stalled before this process exits for a collective; may exit itself.
         """
         self._limits = {name: float(limit) for name, limit in limits.items() if limit}
         self._restart_after = self._limits.pop("restart_after", None)
-        self._host = host
+        self._host, self._end = host, end
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="codea1-watchdog", daemon=True)
         self._seen: tuple[Activity, float] | None = None  # the innermost, and its `moved`
@@ -104,11 +113,12 @@ class Watchdog:
             return
         if not self._dumped:
             self._dumped = True
-            what = " > ".join(each.name for each in activities)
-            self._say(f"has made no progress for {self._still:.0f} s in: {what}. All its threads:")
+            self._say(f"has made no progress for {self._still:.0f} s in: {told()}. All its threads:")
             faulthandler.dump_traceback(sys.__stderr__ or 2)
         if self._restart_after and self._still >= limit + self._restart_after:
             self._say(f"ends, to be started again (exit code {RESTART_EXIT_CODE})")
+            if activities[-1].name == "collective":
+                self._end(told())
             os._exit(RESTART_EXIT_CODE)
 
     def _say(self, sentence: str) -> None:

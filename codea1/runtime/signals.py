@@ -6,11 +6,13 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 
 from codea1.runtime.errors import RESTART_EXIT_CODE, say
 from codea1.runtime.hosts import Hosts
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SECONDS_BEFORE_END = 5.0
 _EXCHANGE_EVERY = 4  # safe points: with several hosts, to look is a collective
 
 
@@ -26,7 +28,9 @@ class StopRequest:
     was closed, may come several times, so a later one does nothing; where it is ignored, as under nohup, it stays so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before_end: Callable[[], None] = lambda: None) -> None:
+        """`before_end` is called, for a few seconds at most, where a signal ends the process and no work is lost."""
+        self._before_end = before_end
         self.can_exit_now = True  # to end at this moment loses no work
         self._asked = threading.Event()
         self._passed = 0  # safe points
@@ -79,6 +83,9 @@ class StopRequest:
             if self._asked.is_set():
                 _end(128 + number, f"{name} again: ended at once.")
             if self.can_exit_now:
+                before_end = threading.Thread(target=self._before_end, daemon=True)
+                before_end.start()
+                before_end.join(_SECONDS_BEFORE_END)
                 _end(RESTART_EXIT_CODE, f"{name}: ended; nothing was lost.")
             self.ask()
             say(f"{name}: the last whole step is saved first; a second signal ends the run at once.")

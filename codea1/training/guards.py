@@ -14,9 +14,10 @@ from ml_collections import ConfigDict
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
+from codea1.runs.restarts import count_restart, forget_restarts
 from codea1.runtime.command import COMPILED
-from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
-from codea1.runtime.hosts import Hosts
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, GivenUp, StorageFailed, exit_code
+from codea1.runtime.hosts import Hosts, end_for_lost
 from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
@@ -50,11 +51,12 @@ def guarded(
     Raises:
       BadInput: the config, what it names, this machine's sandbox or the folder cannot be used.
       StorageFailed: the folder cannot be read or written.
+      GivenUp: it was restarted too often without a new step.
     """
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             config = read_config()
-            stack.enter_context(Watchdog(config.watchdog, hosts.index))
+            stack.enter_context(Watchdog(config.watchdog, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
             if workdir:
@@ -88,9 +90,23 @@ def guarded(
 
         if is_remote(folder.path) and os.environ.get("JAX_COMPILATION_CACHE_DIR") == COMPILED:
             keep_compiled_in(folder.compiled)  # the disk of a preempted VM is gone
-        stop = stack.enter_context(StopRequest())  # not before: what drives a TPU may take signals when it starts
+
+        def end_well() -> None:
+            if hosts.is_main:
+                forget_restarts(folder)
+
+        # Not before: what drives a TPU may take signals when it starts.
+        stop = stack.enter_context(StopRequest(end_well))
+        if sentence := hosts.of_main(lambda: count_restart(folder)):
+            raise GivenUp(sentence if hosts.is_main else "")
         try:
             with Trainer(config, parts, sandbox, folder, hosts, stop, allow_previous_step) as trainer:
                 yield trainer
-        except Stopped:
-            sys.exit(RESTART_EXIT_CODE)
+        except Exception as error:
+            if isinstance(error, Stopped) or exit_code(error) != RESTART_EXIT_CODE:
+                with contextlib.suppress(StorageFailed):
+                    end_well()
+            if isinstance(error, Stopped):
+                sys.exit(RESTART_EXIT_CODE)
+            raise
+        end_well()

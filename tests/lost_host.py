@@ -1,0 +1,41 @@
+"""One of the hosts of a run that tell each other things until one of them is lost.
+
+  lost_host.py --lost=INDEX --what=kill|stop|throw|exhaust FLAGS OF jax.distributed
+
+kill: SIGKILL; stop: as by ^Z; throw: an exception of its own; exhaust: XLA's error where memory is used up.
+"""
+
+import os
+import signal
+from functools import partial
+
+import jax
+from absl import flags
+
+from codea1.runtime import command, hosts
+from codea1.runtime.phases import Watchdog, doing
+
+LOST = flags.DEFINE_integer("lost", 1, "index of the host")
+WHAT = flags.DEFINE_enum("what", "kill", ["kill", "stop", "throw", "exhaust"], "what happens to it")
+HEARTBEAT = flags.DEFINE_integer("heartbeat", 100, "seconds without one after which JAX takes a host for dead")
+LIMIT = flags.DEFINE_float("limit", 5.0, "the watchdog's, of a collective")
+HOSTS = command.define_hosts()
+
+
+def main() -> None:
+    jax.distributed.initialize = partial(jax.distributed.initialize, heartbeat_timeout_seconds=HEARTBEAT.value)
+    all_hosts = HOSTS()
+    all_hosts.exchange("here")  # what it compiles takes its time
+    limits = {"collective": LIMIT.value, "restart_after": 1.0}
+    with Watchdog(limits, all_hosts.index, hosts.end_for_lost), doing("step 1"):
+        if all_hosts.index == LOST.value:
+            if WHAT.value == "throw":
+                raise KeyError("its own")
+            if WHAT.value == "exhaust":
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 byte.")
+            os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[WHAT.value])
+        all_hosts.exchange("still here")
+
+
+if __name__ == "__main__":
+    command.run(main)

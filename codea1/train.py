@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are repor
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
-    "allow_previous_step", False, "where the newest checkpoint is damaged: delete it, and continue from an older one"
+    "allow_previous_step", False, "where the newest checkpoint is damaged: move it aside, continue from an older one"
 )
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "compile everything, run one step, examine the sandbox, write nothing")
 CONFIG = command.define_config(validate)

@@ -12,14 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from etils import epath
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bench.micro_run import content
 from codea1.game.mistake_book import NUM_SHARDS, MistakeBook
+from codea1.runs import checkpoints as checkpoints_module
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
+from codea1.storage.objects import remove
 from tests.mistake_books import TRUTH, big, failed, make
 
 SMALL = {"x": jnp.arange(4.0)}
@@ -170,7 +173,7 @@ def test_a_later_score_that_changed_is_seen(tmp_path: Path):
     late = tmp_path / "2" / "late_score.json"
     late.write_text(late.read_text().replace("0.75", "0.25"))
     reader = Checkpoints(tmp_path, keep_last=1, keep_best=1, read_only=True)
-    with pytest.raises(BadInput, match=r"2/late_score.json is damaged. Remove .*/2 to go on without that step"):
+    with pytest.raises(BadInput, match=r"2/late_score.json is damaged. The score of step 2 is not known: codea1 fsck"):
         reader.best_step()
 
 
@@ -229,9 +232,35 @@ def test_partial_folders_are_not_read_and_cleaned_up_by_the_writer_only(tmp_path
 
     writer = Checkpoints(tmp_path, 1, 0)
     assert writer.steps() == [1]
+    assert len(list(tmp_path.iterdir())) == 4
+    assert writer.continue_from(1, moved_nothing) == []
     writer.save(8, SMALL, {}, None)
     writer.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "notes"]
+
+
+def moved_nothing(path: epath.Path) -> epath.Path:
+    raise AssertionError(path)
+
+
+def test_what_supersedes_a_step_is_on_the_disk_before_it_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A save's files before its manifest, and its marker before the step that it supersedes loses its own."""
+    synced, fsync = [], os.fsync
+
+    def record_sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}").replace(".orbax-checkpoint-tmp", ""))
+        fsync(descriptor)
+
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    save_all(checkpoints, [None])
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(checkpoints_module, "remove", lambda path: (synced.append(f"remove {path}"), remove(path)))
+    checkpoints.save(2, SMALL, {"a": 1}, None)
+    checkpoints.close()
+    place = [synced.index(f"{tmp_path}/{name}") for name in ("2/state/metadata", "2/commit_success.txt")]
+    manifest = next(place for place, path in enumerate(synced) if "/2/.manifest.json." in path)
+    assert place[0] < manifest < place[1] < synced.index(f"remove {tmp_path}/1/commit_success.txt")
+    assert synced.index(str(tmp_path), manifest) < synced.index(f"remove {tmp_path}/1/commit_success.txt")
 
 
 def test_a_reader_beside_a_run_deletes_nothing(tmp_path: Path):
@@ -248,6 +277,7 @@ SAVES_FOREVER = """
 import sys, jax.numpy as jnp
 from codea1.runs.checkpoints import Checkpoints
 checkpoints = Checkpoints(sys.argv[1], 2, 1)
+checkpoints.continue_from(checkpoints.latest()[0], print)
 first = (checkpoints.steps() or [0])[-1] + 1
 for step in range(first, 10_000):
     checkpoints.save(step, {"x": jnp.full((64, 64), step), "y": {"z": jnp.full(1000, step)}}, {"step": step}, step % 5)

@@ -68,20 +68,22 @@ def arrays(step: int) -> dict:
 def resume(workdir: Path, allow_previous_step: bool = False) -> int:
     """Takes the run up as training does, to the first row of the next step, and returns the step it goes on from."""
     folder = RunFolder.open(str(workdir), CONFIG)
-    checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
-    step, _ = checkpoints.latest(allow_previous_step)
+    checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=1)
+    step, given_up = checkpoints.latest(allow_previous_step)
     if step is None:
         return -1
-    checkpoints.forget_after(step)
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), ARRAYS)
     restored, state = checkpoints.restore(step, target)
     np.testing.assert_array_equal(restored["code"]["w"], arrays(step)["code"]["w"])
     assert state["book"] == {"q": [step]}
-    with Record(folder, step, step, 4, 1, recorded(state)) as record:
+    with Record(folder, step, step, 4, 1, recorded(state), is_given_up=bool(given_up)) as record:
+        for note in checkpoints.continue_from(step, folder.set_aside):
+            record.progress.print(note)
         record.write_metrics(step + 1, {})
         state = {"book": {"q": [step + 1]}, "record": record.cursor()}
     checkpoints.save(step + 1, arrays(step + 1), state, None)
     checkpoints.close()
+    print(*checkpoints.notes)
     return step
 
 
@@ -212,10 +214,11 @@ def test_a_damaged_run_is_not_taken_up(whole: Path, tmp_path: Path, name: str, d
         resume(workdir)
     assert words in sentence(refusal)
     assert damaged_file in str(refusal.value) or "another config" in str(refusal.value)
+    assert contents(workdir) == before
     if LAST in name:
         assert "Step 2 is undamaged: --allow_previous_step" in str(refusal.value)
-        assert contents(workdir) == before
         assert resume(workdir, allow_previous_step=True) == 2
+        assert not set(before.values()) - set(contents(workdir).values())  # what was given up lies elsewhere
         assert resume(workdir) == 3
 
 
@@ -242,15 +245,21 @@ def test_when_every_step_is_damaged_none_is_taken(whole: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
-def test_a_damaged_score_of_an_older_step_is_told(whole: Path, tmp_path: Path, damage: Damage):
+def test_a_damaged_score_of_an_older_step_is_told_and_stops_nothing(
+    whole: Path, tmp_path: Path, damage: Damage, capsys: pytest.CaptureFixture[str]
+):
     workdir, _ = damaged(whole, tmp_path, "checkpoints/2/score/metadata", damage)
     folder = RunFolder.existing(str(workdir))
     reader = Checkpoints(folder.checkpoints, 1, 0, read_only=True)
     assert reader.named("last") == 4
-    with pytest.raises(BadInput, match=r"2/score/metadata is .* Remove .*/2 to go on") as refusal:
+    with pytest.raises(
+        BadInput, match=r"2/score/metadata is .* The score of step 2 is not known: codea1 fsck"
+    ) as refusal:
         reader.named("best")
     sentence(refusal)
-    assert resume(workdir) == 4  # no best step is kept
+    assert [resume(workdir), resume(workdir)] == [4, 5]
+    assert capsys.readouterr().out.count("2/score/metadata is ") == 2
+    assert Checkpoints.reader(folder.checkpoints).steps() == [2, 4, 5, 6]  # the second may be the best; the fourth is
 
 
 def test_damage_elsewhere_is_nothing_to_a_reader_of_one_part(whole: Path, tmp_path: Path):
@@ -267,9 +276,20 @@ def test_what_orbax_notes_of_the_time_is_not_needed(whole: Path, tmp_path: Path)
         assert resume(workdir) == 4
 
 
-def test_a_step_that_lost_its_marker_was_never_saved(whole: Path, tmp_path: Path):
+def test_a_step_that_lost_its_marker_is_moved_aside(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     workdir, _ = damaged(whole, tmp_path, f"{LAST}/commit_success.txt", Path.unlink)
+    before = contents(workdir / LAST)
     assert resume(workdir) == 2
+    assert "step 4 has lost its commit_success.txt, and is now" in " ".join(capsys.readouterr().out.split())
+    assert {path.name for path in contents(workdir / "set_aside/1" / LAST)} == {path.name for path in before}
+
+
+def test_a_deletion_that_was_cut_off_is_finished(whole: Path, tmp_path: Path):
+    workdir, _ = damaged(whole, tmp_path, f"{LAST}/commit_success.txt", Path.unlink)
+    (workdir / LAST / "manifest.json").unlink()
+    assert resume(workdir) == 2
+    assert not (workdir / LAST).exists()
+    assert not (workdir / "set_aside").exists()
 
 
 def test_lost_metrics_begin_again_and_that_is_said(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -325,7 +325,7 @@ def test_damaged_objects_are_seen_by_their_checksums(folder: RunFolder):
     step, damages = checkpoints.latest(allow_previous=True)
     assert step == 1
     assert len(damages) == 1
-    checkpoints.forget_after(1)
+    assert checkpoints.continue_from(1, folder.set_aside) == [f"step 2 is now {folder.aside}/1/checkpoints/2"]
     checkpoints.close()
     assert restored(folder) == [1]
 

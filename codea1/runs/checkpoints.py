@@ -1,15 +1,16 @@
 """Checkpoints: both players, the Mistake Book and the state of the host, one atomic folder per step.
 
 A step is complete when its folder holds the commit marker, which Orbax writes after everything else, the manifest
-with the checksums of all files included. A step that is to go loses its marker first, so a crash at any moment leaves
-only folders that are complete or known not to be.
+with the checksums of all files included. A step that is to go loses its marker first and then its manifest, so a crash
+at any moment leaves only folders that are complete or known not to be. What has a manifest that is right and no marker
+has lost the marker in another way, and is never deleted.
 """
 
 import contextlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,9 +22,9 @@ from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import ALL_SHARDS
 from codea1.runs.book_files import BookSave, read_shards
 from codea1.runtime.errors import BadInput
-from codea1.storage.checksums import check_manifest, checksum_of, write_manifest
+from codea1.storage.checksums import MANIFEST, check_manifest, checksum_of, write_manifest
 from codea1.storage.faults import translate_storage_errors
-from codea1.storage.objects import exists, names, read, remove, remove_folder, write_atomically
+from codea1.storage.objects import exists, names, read, remove, remove_folder, sync, write_atomically
 
 PyTree = Any
 
@@ -46,7 +47,7 @@ class Checkpoints:
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
           keep_every: steps divisible by it are kept besides; 0 for none.
-          read_only: for a reader beside a live run: nothing is made, cleaned up or saved.
+          read_only: for a reader beside a live run: nothing is made or saved.
         """
         if keep_last < 1 or keep_best < 0:
             raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")
@@ -55,8 +56,6 @@ class Checkpoints:
         self._keep_best = keep_best
         self._keep_every = keep_every
         self._read_only = read_only
-        if not read_only:
-            self._remove_incomplete()
         with translate_storage_errors(f"opening {self._directory}"):
             self._manager = ocp.CheckpointManager(
                 self._directory,
@@ -69,7 +68,9 @@ class Checkpoints:
                 ),
             )
         self.sound = -1  # a step that is kept besides, until another is
+        self.notes: list[str] = []  # on what was damaged and is not needed, for people; whoever tells them empties it
         self._scores: dict[int, float | None] = {}
+        self._unknown: set[int] = set()  # steps whose score is damaged
         self._being_saved = -1
 
     @classmethod
@@ -188,11 +189,33 @@ class Checkpoints:
             raise BadInput(f"{' '.join(damages)} No step is undamaged.")
         return None, []
 
-    def forget_after(self, step: int) -> None:
-        """Deletes every step after `step`, from which the run continues."""
-        for later in list(self._manager.all_steps()):  # not those on disk: another process may have unmarked one
-            if later > step:
-                self._delete(later)
+    def continue_from(self, step: int | None, set_aside: Callable[[epath.Path], epath.Path]) -> list[str]:
+        """Removes what was not saved as a whole, and moves aside what lies after the step that the run continues from.
+
+        All that can refuse to continue comes before: nothing in the folder has been changed until now. Every process
+        calls it. Not for readers.
+
+        Args:
+          step: from `latest`.
+          set_aside: moves a folder and returns where it is.
+
+        Returns:
+          A sentence about each step that was moved aside, on the main host.
+        """
+        notes = []
+        for name in names(self._directory) if jax.process_index() == 0 else ():
+            path, (number, dot, _) = self._directory / name, name.partition(".")
+            if not number.isdecimal():
+                continue
+            if dot or not (exists(path / MARKER) or _is_whole(path)):  # as "7.orbax-checkpoint-tmp" is
+                remove_folder(path)
+            elif not exists(path / MARKER):
+                notes.append(f"step {name} has lost its {MARKER}, and is now {set_aside(path)}")
+            elif step is None or int(number) > step:
+                notes.append(f"step {name} is now {set_aside(path)}")
+        ocp.multihost.sync_global_processes("codea1.checkpoints.continue_from")
+        self._manager.reload()
+        return notes
 
     def restore(self, step: int, abstract_arrays: PyTree) -> tuple[PyTree, dict[str, Any]]:
         """Returns the arrays and the state of one step, bit for bit as saved.
@@ -263,16 +286,32 @@ class Checkpoints:
 
     def _delete_superseded(self) -> None:
         steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already
-        best = self._by_score(steps)[: self._keep_best] if self._keep_best else []
+        unknown = self._without_known_score(steps) if self._keep_best else []
+        best = self._by_score([step for step in steps if step not in unknown])[: self._keep_best]
         pool = [step for step in steps if self._keep_every and step % self._keep_every == 0]
-        kept = {*steps[-self._keep_last :], *best, *pool, self.sound}
+        kept = {*steps[-self._keep_last :], *best, *unknown, *pool, self.sound}
+        superseded = [step for step in steps if step not in kept]
+        if superseded and jax.process_index() == 0:  # what supersedes them would be there after a loss of power
+            for path in (self._directory / str(steps[-1]) / MARKER, self._directory / str(steps[-1]), self._directory):
+                sync(path)
+        for step in superseded:
+            self._delete(step)
+
+    def _without_known_score(self, steps: list[int]) -> list[int]:
+        """Returns the steps whose score is damaged. They are kept, since one of them may be the best, and told once."""
         for step in steps:
-            if step not in kept:
-                self._delete(step)
+            try:
+                if step not in self._unknown:
+                    self._score(step)
+            except BadInput as damage:
+                self.notes.append(str(damage))
+                self._unknown.add(step)
+        return [step for step in steps if step in self._unknown]
 
     def _delete(self, step: int) -> None:
         if jax.process_index() == 0:
             remove(self._directory / str(step) / MARKER)
+            remove(self._directory / str(step) / MANIFEST)
         with translate_storage_errors(f"deleting {self._directory / str(step)}"):
             self._manager.delete(step)
 
@@ -293,7 +332,9 @@ class Checkpoints:
             try:
                 self._scores[step] = self._read_score(folder)
             except BadInput as damage:
-                raise BadInput(f"{damage} Remove {folder} to go on without that step.") from None
+                raise BadInput(
+                    f"{damage} The score of step {step} is not known: codea1 fsck --quarantine moves that step aside."
+                ) from None
         return self._scores[step]
 
     def _read_score(self, folder: epath.Path) -> float | None:
@@ -310,13 +351,14 @@ class Checkpoints:
             restored = self._manager.restore(int(folder.name), args=ocp.args.Composite(score=ocp.args.JsonRestore()))
         return restored.score["score"]
 
-    def _remove_incomplete(self) -> None:
-        if jax.process_index() == 0:
-            for name in names(self._directory):
-                of_a_step = name.partition(".")[0].isdecimal()  # "7", or "7.orbax-checkpoint-tmp"
-                if of_a_step and ("." in name or not exists(self._directory / name / MARKER)):
-                    remove_folder(self._directory / name)
-        ocp.multihost.sync_global_processes("codea1.checkpoints.remove_incomplete")
+
+def _is_whole(folder: epath.Path) -> bool:
+    """Returns whether a step's folder has a manifest that is right."""
+    try:
+        check_manifest(folder)
+    except BadInput:
+        return False
+    return True
 
 
 def _sealed(score: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ metrics.jsonl                 one object per step
 tensorboard/                  the same numbers as TensorBoard events
 samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
-set_aside/1/                  what `codea1 fsck --quarantine` found damaged, each under its path here
+set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it
 profile/                      a profiler's trace of a few steps, where the config asks for one
 restarts.json                 how often it was started again since its last new step; see restarts.py
 report.md, report.png         the tables and curves drawn from the above

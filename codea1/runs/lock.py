@@ -40,7 +40,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
 
     Removes the files that a killed one was writing.
 
-    A filesystem that has no locks guards nothing.
+    On a filesystem that has no locks nothing is guarded, which stderr says.
 
     Raises BadInput: another process works there, or the lock's file cannot be made.
     """
@@ -62,8 +62,12 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput(f"folder {path.parent}: another process works there.") from None
-        except OSError:
-            pass
+        except OSError as error:
+            reason = error.strerror
+            print(
+                f"{path.parent} is on a filesystem without locks ({reason}): no other run may write there",
+                file=sys.stderr,
+            )
         yield
 
 

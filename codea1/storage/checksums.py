@@ -16,7 +16,7 @@ from etils import epath
 from codea1.runtime.errors import BadInput
 from codea1.storage.faults import retried
 from codea1.storage.json_lines import loads
-from codea1.storage.objects import files, filesystem, is_remote, read, write_atomically
+from codea1.storage.objects import files, filesystem, is_remote, read, sync, write_atomically
 
 MANIFEST = "manifest.json"
 # Orbax writes these when all else of a saved step is there: the time of the commit, and the marker of completeness.
@@ -86,7 +86,11 @@ def checksum(path: epath.Path) -> Checksum | None:
 
 
 def write_manifest(folder: epath.Path) -> None:
-    """Writes the manifest of all files that are in `folder` now. Raises StorageFailed."""
+    """Writes the manifest of all files that are in `folder` now, once all are stored (`sync`). Raises StorageFailed."""
+    if not is_remote(folder):
+        with ThreadPoolExecutor(_THREADS) as threads:
+            paths = (epath.Path(root) / name for root, _, held in os.walk(folder) for name in ("", *held))
+            list(threads.map(sync, paths))
     found = checksums(folder, [name for name in files(folder) if name not in _WRITTEN_LATER])
     listed = {name: each._asdict() for name, each in found.items() if each is not None}
     write_atomically(folder / MANIFEST, json.dumps({"files": listed, "crc32c": _crc32c(listed)}, indent=1) + "\n")

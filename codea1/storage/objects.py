@@ -1,5 +1,6 @@
 """Files on disks and objects in gs:// buckets, through one set of functions: a reader sees all of a write or none."""
 
+import errno
 import os
 import re
 import secrets
@@ -116,7 +117,8 @@ def write_atomically(path: epath.Path, content: str | bytes) -> None:
     """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
 
     In a bucket that is one put. On a disk it is written beside `path` and moved there, in place of a link too, and the
-    folder is made where it is missing; `remove_unfinished` removes what a crash leaves.
+    folder is made where it is missing; `remove_unfinished` removes what a crash leaves. When this returns, a loss of
+    power loses nothing.
 
     Raises:
       StorageFailed: it could not be written; see `codea1.storage.faults`.
@@ -139,7 +141,10 @@ def _write_and_rename(path: epath.Path, content: bytes) -> None:
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(descriptor)
         temporary.replace(path)
+        sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -150,6 +155,24 @@ def remove_unfinished(folder: epath.Path) -> None:
     for name in () if is_remote(folder) else names(folder):
         if _UNFINISHED.fullmatch(name):
             remove(folder / name)
+
+
+def sync(path: epath.Path) -> None:
+    """Returns when the content of a file, or the names in a folder, would survive a loss of power.
+
+    In a bucket they do. On a filesystem that cannot be asked nothing is waited for. Raises StorageFailed.
+    """
+    if is_remote(path):
+        return
+    with translate_storage_errors(f"writing {path}"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(descriptor)
 
 
 class GrowingFile:
@@ -180,7 +203,10 @@ class GrowingFile:
             self.flush()
 
     def flush(self) -> None:
-        """Returns when all that was appended is stored. Raises StorageFailed."""
+        """Returns when all that was appended is stored, and would survive a loss of power. Raises StorageFailed."""
+        if self._file is not None:
+            with translate_storage_errors(f"writing {self._path}"):
+                os.fsync(self._file.fileno())
         if len(self._content) > self._stored:
             write_atomically(self._path, bytes(self._content))
             self._stored, self._stored_at = len(self._content), time.monotonic()

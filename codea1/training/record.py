@@ -20,7 +20,7 @@ from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum, checksum, checksums
 from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
-from codea1.storage.objects import read
+from codea1.storage.objects import exists, read, write_atomically
 from codea1.training.progress import Progress
 
 
@@ -39,6 +39,7 @@ class Record(contextlib.ExitStack):
         project: str = "",
         offline: bool = False,
         keep_samples: int = 0,
+        is_given_up: bool = False,
     ) -> None:
         """Opens the record of a run, and removes what it holds of later steps.
 
@@ -53,6 +54,7 @@ class Record(contextlib.ExitStack):
           project: in W&B; "": it is not used.
           offline: see `Tracker`.
           keep_samples: see `Samples`.
+          is_given_up: whether later steps may not come out as they were: what is there of them is moved aside.
 
         Raises:
           BadInput: a file that `cursor` lists is damaged, or the metrics are.
@@ -70,10 +72,15 @@ class Record(contextlib.ExitStack):
                 f"{' '.join(damaged.values())} That is not what step {done} was saved with: put it back, or "
                 f"codea1 fsck {folder.path} --quarantine moves it aside, and the run goes on without it."
             )
+        self._samples = Samples(folder, keep_samples)
+        if is_given_up:
+            for later in (step for step in self._samples.steps() if step > done):
+                folder.set_aside(self._samples.path(later))
+            if exists(folder.metrics):
+                write_atomically(folder.metrics, read(folder.set_aside(folder.metrics)))
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]
-        self._samples = Samples(folder, keep_samples)
         samples = f"{folder.samples.name}/"
         there = {name: each for name, each in cursor.items() if name not in missing}
         self._samples.written = {name: each for name, each in there.items() if name.startswith(samples)}

@@ -99,6 +99,7 @@ class Trainer:
         self._cpu_seconds = 0.0  # of this process, when the step began
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
+        self._gives_up = False  # whether it goes on from an older step than it has
         window = config.profile
         self._profile = ProfilerWindow(folder, window.first_step, window.steps, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
@@ -113,7 +114,7 @@ class Trainer:
     def __enter__(self) -> "Trainer":
         """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
         with doing("storage"):
-            self._resume()
+            self._resume()  # this looks, and changes nothing
             with self._hosts.agreed():
                 self._record = Record(
                     self._folder,
@@ -126,7 +127,10 @@ class Trainer:
                     project=self._config.log.wandb.project,
                     offline=self._config.log.wandb.offline,
                     keep_samples=self._config.log.keep_samples,
+                    is_given_up=self._gives_up,
                 )
+            done = self._position.step if self._position.step >= 0 else None
+            self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
         for player in self._policies.values():
             player.call_between_chunks(self._safe_point)
         return self
@@ -274,6 +278,8 @@ class Trainer:
                 )
                 raise self._diverged(f"{what}, because gradients or new parameters were not finite")
             self._save_if_due(step, row)
+        while self._checkpoints.notes:
+            self._record.progress.print(self._checkpoints.notes.pop(0))
         self._record.progress.update(step, row)
 
     def _validate(self, step: int) -> Metrics:
@@ -355,9 +361,9 @@ class Trainer:
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
+        self._gives_up = bool(damages)
         if step is None:
             return
-        self._checkpoints.forget_after(step)
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)
@@ -391,7 +397,8 @@ class Trainer:
 
     def _announce(self, done: int) -> None:
         parts = self._parts
-        lines = [f"continuing {self._folder.path} after step {done}", *self._notes] if done >= 0 else []
+        lines = [f"continuing {self._folder.path} after step {done}"] if done >= 0 else []
+        lines += self._notes
         if (there := self._folder.made_with) and there != (here := versions()):
             changed = [f"{name} {there.get(name)}, here {here[name]}" for name in here if here[name] != there.get(name)]
             lines.append(f"it was made with {'; '.join(changed)}")

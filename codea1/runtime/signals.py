@@ -1,6 +1,5 @@
 """Requests to stop, as a machine gets one before it is taken away, and the points at which a run acts on them."""
 
-import contextlib
 import os
 import signal
 import socket
@@ -55,9 +54,8 @@ class StopRequest:
         self._wakeup_write.setblocking(False)
         # Python's handlers wait for the main thread; the bytes that it writes for each signal do not.
         is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        numbers = [number for number in SIGNALS if not (number == signal.SIGHUP and is_ignored)]
-        self._old = {number: signal.signal(number, lambda *_: None) for number in numbers}
-        for number in numbers:
+        self._old = {number: signal.signal(number, lambda *_: None) for number in SIGNALS[: -1 if is_ignored else None]}
+        for number in self._old:
             signal.siginterrupt(number, False)
         self._old_wakeup = signal.set_wakeup_fd(self._wakeup_write.fileno(), warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._listen, name="codea1-signals", daemon=True)
@@ -75,11 +73,9 @@ class StopRequest:
     def _listen(self) -> None:
         while byte := self._wakeup_read.recv(1):
             number = byte[0]
-            if number not in SIGNALS:
+            if number not in SIGNALS or (number == signal.SIGHUP and self._asked.is_set()):
                 continue
             name = signal.Signals(number).name
-            if self._asked.is_set() and number == signal.SIGHUP:
-                continue
             if self._asked.is_set():
                 _end(128 + number, f"{name} again: ended at once.")
             if self.can_exit_now:
@@ -92,8 +88,7 @@ class StopRequest:
 
 
 def _end(code: int, sentence: str) -> None:
-    with contextlib.suppress(OSError):
-        if sys.__stdout__ and sys.__stdout__.isatty():
-            print("\x1b[?25h", end="", flush=True)  # shows the cursor, which a live display hides
+    if sys.__stdout__ and sys.__stdout__.isatty():
+        say("\x1b[?25h", sys.__stdout__)  # shows the cursor, which a live display hides
     say(sentence)
     os._exit(code)

@@ -55,8 +55,9 @@ class Position:
     step: int = -1  # the last whole one: the players and the book are as it left them
     batches: int = 0  # of questions, asked until then
     row: Metrics | None = None  # the step's metrics, until they are complete and written
-    skipped: dict[str, list[int]] = dataclasses.field(default_factory=dict)  # latest steps in a row that skipped all
-    sound: int = -1  # the last saved step at which nothing was skipped so
+    # By learner: the steps in a row until now that skipped all of its optimizer steps.
+    skipped: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    sound: int = -1  # the last saved step that was in no such row
 
 
 class Diverged(AgreedBadInput):
@@ -352,7 +353,7 @@ class Trainer:
         sentence = (
             f"{what}: look at its grad_norm, update_norm, param_norm and loss in {self._folder.metrics}, and at its "
             f"learning_rate. The same command goes on {f'after step {saved}' if saved > 0 else 'from the start'}; "
-            + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved before.")
+            + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved.")
         )
         return Diverged(sentence if self._hosts.is_main else "")
 
@@ -419,6 +420,4 @@ def _not_finite(states: Mapping[str, Any]) -> list[str]:
     return [name for name, norm in to_host(_norms(states)).items() if not np.isfinite(norm)]
 
 
-@jax.jit
-def _norms(states: Mapping[str, Any]) -> dict[str, jax.Array]:
-    return {name: float32_norm(state) for name, state in states.items()}
+_norms = jax.jit(lambda states: {name: float32_norm(state) for name, state in states.items()})

@@ -345,7 +345,7 @@ def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path,
     assert "step_000004.jsonl.zst is damaged: it is not as long as it was written. Step 4 is neither" in told
     assert "after.json is not a JSON object." in told
     assert "results.jsonl, line 2: not a JSON object." in told
-    assert "1 files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
+    assert "1 of the files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
 
 
 def test_fsck_without_a_config_reads_and_says_so(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -365,6 +365,15 @@ def test_fsck_reads_beside_a_live_run_and_moves_nothing_there(whole: Path, tmp_p
             fsck(str(workdir), quarantine=True)
 
 
+def test_fsck_moves_nothing_through_a_link(whole: Path, tmp_path: Path):
+    workdir, _ = damaged(whole, tmp_path, "evaluations/before.json", cut)
+    (tmp_path / "mine").mkdir()
+    (workdir / "set_aside").symlink_to(tmp_path / "mine")
+    with pytest.raises(BadInput, match="set_aside is a link that leads out of the run"):
+        fsck(str(workdir), quarantine=True)
+    assert not [*(tmp_path / "mine").iterdir()]
+
+
 def test_a_state_that_lists_files_elsewhere_has_none_of_them_moved():
     state = {"record": {"../mine": [1, "AAAAAA=="], "samples/../../mine": [1, ""], "metrics.jsonl": [0, "AAAAAA=="]}}
     assert list(recorded(state)) == ["metrics.jsonl"]
@@ -377,7 +386,9 @@ def test_samples_that_are_gone_are_said_and_no_more_recorded(
 ):
     workdir, _ = damaged(whole, tmp_path, "samples/step_000002.jsonl.zst", Path.unlink)
     assert resume(workdir) == 4
-    assert "1 files of" in " ".join(capsys.readouterr().out.split())
+    assert "1 of the files that step 4 was saved with are no longer there, such as samples/step_000002" in " ".join(
+        capsys.readouterr().out.split()
+    )
     state = json.loads((workdir / "checkpoints/5/state/metadata").read_text())
     names = [f"samples/step_{step:06d}.jsonl.zst" for step in (1, 3, 4)]
     assert list(recorded(state)) == ["metrics.jsonl", *names, "evaluations/before.json"]

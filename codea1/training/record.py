@@ -99,7 +99,8 @@ class Record(contextlib.ExitStack):
         if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
         if others := [name for name in missing if name != folder.metrics.name]:
-            self.progress.print(f"{len(others)} files of {folder.path} are no longer there, such as {others[-1]}")
+            what = f"{len(others)} of the files that step {done} was saved with are no longer there"
+            self.progress.print(f"{what}, such as {others[-1]}")
 
     def write_metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Writes the metrics of a step, and how many storage operations were retried since the last.

@@ -305,3 +305,22 @@ def test_a_kill_at_any_moment_leaves_the_last_complete_step(tmp_path: Path):
         for kept in reader.steps():
             assert reader.restore(kept, target)[1] == {"step": kept}
         reader.close()
+
+
+def test_a_step_is_on_the_disk_before_its_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    order: list[str] = []
+    fsync = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        order.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    checkpoints = Checkpoints(tmp_path, 1, 0)
+    checkpoints.save(1, SMALL, {}, None)
+    checkpoints.close()
+    monkeypatch.undo()
+    (manifest,) = (at for at, name in enumerate(order) if name.startswith(".manifest.json."))
+    saved = {path.name for part in ("arrays", "state", "score") for path in (tmp_path / "1" / part).rglob("*")}
+    assert len(saved) > 3
+    assert saved <= set(order[:manifest])

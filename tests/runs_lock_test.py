@@ -1,5 +1,8 @@
 """A lock, in a bucket a lease, keeps others out while its holder lives, and a dead holder keeps nobody out for long."""
 
+import errno
+import fcntl
+import os
 import subprocess
 import sys
 import time
@@ -157,3 +160,17 @@ def test_a_second_training_is_refused_until_the_first_has_gone(tmp_path: Path):
     for _ in range(2):
         with locked(folder):
             pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_filesystem_without_locks_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
+):
+    def flock(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(RunFolder.open(str(tmp_path), {})):
+        pass
+    said = capsys.readouterr().err
+    assert f"{tmp_path} is on a filesystem without locks ({os.strerror(code)}): no other run may write there" in said

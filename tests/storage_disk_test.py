@@ -67,6 +67,7 @@ def test_a_step_that_does_not_fit_is_no_step(tmp_path: Path, limit: int):
     assert "Traceback" not in done.stderr
     checkpoints = Checkpoints(tmp_path, 2, 0)
     assert checkpoints.latest() == (1, [])
+    assert checkpoints.continue_from(1, Path) == []
     here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     target = {"x": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=here)}
     assert (checkpoints.restore(1, target)[0]["x"] == 0).all()

@@ -123,6 +123,7 @@ def save(folder: RunFolder, *steps: int) -> None:
 def restored(folder: RunFolder) -> list[int]:
     """The steps of a run that is taken up, each of which is whole."""
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
+    assert checkpoints.continue_from(checkpoints.latest()[0], folder.set_aside) == []
     for step in checkpoints.steps():
         arrays, state = checkpoints.restore(step, TARGET)
         assert (arrays["x"] == SMALL["x"] * step).all()

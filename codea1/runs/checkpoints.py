@@ -30,6 +30,9 @@ PyTree = Any
 
 MARKER = "commit_success.txt"
 _LATE_SCORE = "late_score.json"
+_UNFINISHED = (
+    "orbax-checkpoint-tmp"  # after the step's number and a dot: the name of a folder while it is being written
+)
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
 
@@ -204,10 +207,10 @@ class Checkpoints:
         """
         notes = []
         for name in names(self._directory) if jax.process_index() == 0 else ():
-            path, (number, dot, _) = self._directory / name, name.partition(".")
-            if not number.isdecimal():
+            path, (number, dot, suffix) = self._directory / name, name.partition(".")
+            if not number.isdecimal() or (dot and not suffix.startswith(_UNFINISHED)):
                 continue
-            if dot or not (exists(path / MARKER) or _is_whole(path)):  # as "7.orbax-checkpoint-tmp" is
+            if dot or not (exists(path / MARKER) or _is_whole(path)):
                 remove_folder(path)
             elif not exists(path / MARKER):
                 notes.append(f"step {name} has lost its {MARKER}, and is now {set_aside(path)}")

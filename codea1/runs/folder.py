@@ -119,17 +119,20 @@ class RunFolder:
         found = read_json(self.config_file).get(_MADE_WITH, {})
         return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
-    def set_aside(self, path: epath.Path) -> epath.Path:
+    def set_aside(self, path: epath.Path, copies: bool = False) -> epath.Path:
         """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
 
-        Raises BadInput: a link would lead the move out of the folder.
+        With `copies` the file stays where it is, too. Raises BadInput: a link would lead the move out of the folder.
         """
         for each in () if is_remote(path) else (path.parent, self.aside):
             if not os.path.realpath(each).startswith(os.path.realpath(self.path)):
                 raise BadInput(f"{each} is a link that leads out of the run; nothing is moved through it.")
         number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
         to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")
-        move(path, to)
+        if copies:
+            write_atomically(to, read(path))
+        else:
+            move(path, to)
         return to
 
     def require_visible(self) -> None:

@@ -20,7 +20,7 @@ from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum, checksum, checksums
 from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
-from codea1.storage.objects import exists, read, write_atomically
+from codea1.storage.objects import exists, read
 from codea1.training.progress import Progress
 
 
@@ -77,7 +77,7 @@ class Record(contextlib.ExitStack):
             for later in (step for step in self._samples.steps() if step > done):
                 folder.set_aside(self._samples.path(later))
             if exists(folder.metrics):
-                write_atomically(folder.metrics, read(folder.set_aside(folder.metrics)))
+                folder.set_aside(folder.metrics, copies=True)
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]

@@ -61,3 +61,9 @@ def test_a_warm_start_for_another_world_is_refused(micro_config, model_folder, t
         assemble(micro_config)
     ModelFolder(micro_config.code.model).write_json(MADE_FOR, made_for(micro_config))
     assemble(micro_config)
+
+
+def test_a_player_without_a_model_is_named(micro_config):
+    micro_config.test.model = ""
+    with pytest.raises(BadInput, match=r"config\.test\.model is empty"):
+        assemble(micro_config)

@@ -105,6 +105,8 @@ def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
 
 
 def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"Qwen/Qwen3-0\.6B holds no model: .*: hf download Qwen/Qwen3-0.6B --local-dir"):
+        load_tokenizer("Qwen/Qwen3-0.6B")
     with pytest.raises(BadInput, match="missing holds no model"):
         load_tokenizer(tmp_path / "missing")
     (tmp_path / "config.json").write_text("{}")

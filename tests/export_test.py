@@ -133,6 +133,8 @@ def test_what_cannot_be_exported_is_told(run, tmp_path):
     with pytest.raises(BadInput, match="no test policy"):
         export(golden, "test", "last", tmp_path / "out", "bfloat16", Hosts())
     assert not (tmp_path / "out").exists()
+    with pytest.raises(BadInput, match="--output /proc/out cannot be written: "):
+        export(run, "code", "last", "/proc/out", "bfloat16", Hosts())
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").write_bytes(b"half")
     with pytest.raises(BadInput, match=r"holds model\.safetensors but no model"):

@@ -103,6 +103,15 @@ def test_a_profile_may_be_asked_for_when_a_run_goes_on(tmp_path: Path):
         RunFolder.open(str(tmp_path), {**CONFIG, "seed": 1, "profile": {"first_step": 7, "steps": 2}})
 
 
+def test_a_folder_of_another_kind_and_many_differences_are_one_short_sentence(tmp_path: Path):
+    RunFolder.open(str(tmp_path / "sft"), {"seed": 0, "sft": {"steps": 3}})
+    with pytest.raises(BadInput, match=r"holds a model of codea1\.sft, and this is a training run: it needs a folder"):
+        RunFolder.check(str(tmp_path / "sft"), default_config().to_dict())
+    RunFolder.open(str(tmp_path / "many"), {str(number): 0 for number in range(9)})
+    with pytest.raises(BadInput, match=r"; 4 is 0 there and 1 here; and 4 more\.$"):
+        RunFolder.check(str(tmp_path / "many"), {str(number): 1 for number in range(9)})
+
+
 def test_a_workdir_that_cannot_be_is_refused_and_leaves_nothing(tmp_path: Path):
     (tmp_path / "file").write_text("")
     for workdir in (tmp_path / "file", tmp_path / "file" / "run", "/proc/run/a", "", "gs://bucket", "s3://a/b"):

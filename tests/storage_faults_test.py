@@ -1,6 +1,7 @@
 """What the errors of disks, gcsfs and TensorStore mean, and what is tried again."""
 
 import errno
+import math
 import os
 from collections.abc import Callable
 
@@ -121,3 +122,20 @@ def test_what_is_no_fault_of_the_storage_is_raised_as_it_is(impatient: list[floa
 def test_a_sentence_is_told_once():
     with pytest.raises(StorageFailed, match=r"^writing x failed"), translate_storage_errors("saving y"):
         raise StorageFailed("writing x failed: there is no space left.")
+
+
+def test_an_outage_that_lasts_is_told_once(monkeypatch, capsys):
+    def answer() -> str:
+        if next(tries) < 4:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        return "here"
+
+    monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.0)
+    for told_after, notes in ((0.0, 1), (60.0, 0)):
+        monkeypatch.setattr(faults, "TOLD_SECONDS", told_after)
+        monkeypatch.setattr(faults, "_last_retry", -math.inf)
+        tries = iter(range(9))
+        assert faults.retried("reading gs://bucket/name", answer) == "here"
+        printed = capsys.readouterr().err
+        assert printed.count("note: the storage does not answer") == notes
+        assert ("reading gs://bucket/name failed" in printed) == bool(notes)

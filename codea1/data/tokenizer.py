@@ -34,6 +34,7 @@ _FILES = (
     "merges.txt",
 )
 
+_HUB_ID = re.compile(r"[\w-]+/[\w.-]+")  # OWNER/NAME of the Hugging Face hub, which may be a local path too
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 
 _CHAT_TEMPLATE = (
@@ -129,7 +130,8 @@ def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTo
     folder = ModelFolder(folder)
     names = folder.names()
     if not names:
-        raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded.")
+        on_hub = f": hf download {folder} --local-dir {folder}" if _HUB_ID.fullmatch(folder.url) else ""
+        raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{on_hub}.")
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
     try:

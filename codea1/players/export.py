@@ -16,9 +16,10 @@ from codea1.models.files import ModelFolder
 from codea1.players.functions import model_config
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
+from codea1.storage.faults import reason
 
 
 def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str], dtype: str, hosts: Hosts) -> None:
@@ -62,6 +63,11 @@ def _require_empty(folder: ModelFolder) -> None:
         raise BadInput(f"--output {folder} holds {names[0]} but no model; remove what an export left that was cut off.")
     if names:
         raise BadInput(f"--output {folder} holds a model already.")
+    try:
+        folder.write(".probe", [b""])
+        folder.remove()
+    except StorageFailed as error:
+        raise BadInput(f"--output {folder} cannot be written: {reason(error.__cause__ or error)}.") from None
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from codea1.storage.objects import exists, is_folder, is_remote, location, move,
 
 _ABSENT = object()
 _MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It is no config: others may continue it.
+_SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
@@ -174,6 +175,8 @@ def read_json(path: epath.Path) -> dict[str, Any]:
 
 
 def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+    if _kind(there) != _kind(here):
+        raise BadInput(f"{path} holds {_kind(there)}, and this is {_kind(here)}: it needs a folder of its own.")
     there, here = dict(leaves(there)), dict(leaves(here))
     differences = []
     for key in sorted(there.keys() | here.keys()):
@@ -183,7 +186,13 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
             differences.append(f"{key} is {shown[0]} there and {shown[1]} here")
     if differences:
         hint = " It was made by another version, which can continue it." if there.keys() != here.keys() else ""
+        if (more := len(differences) - _SHOWN) > 0:
+            differences[_SHOWN:] = [f"and {more} more"]
         raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.{hint}")
+
+
+def _kind(config: Mapping[str, Any]) -> str:
+    return "a training run" if "method" in config else "a model of codea1.sft" if "sft" in config else "a run"
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ import contextlib
 import enum
 import errno
 import logging
+import math
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ T = TypeVar("T")
 RETRY_SECONDS = 300.0  # how long one operation is retried
 FIRST_PAUSE_SECONDS = 0.5  # each pause is twice the one before
 LONGEST_PAUSE_SECONDS = 30.0
+TOLD_SECONDS = 3.0  # an outage of so long is told
 
 
 class Fault(enum.Enum):
@@ -91,7 +94,7 @@ def retried(what: str, operation: Callable[[], T]) -> T:
                 raise
             if not isinstance(failure, StorageOutage) or time.monotonic() + pause - started > RETRY_SECONDS:
                 raise failure from error
-        _count_retry()
+        _count_retry(str(failure).rstrip("."))
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -154,20 +157,33 @@ def _classify(error: BaseException) -> Fault | None:
 
 _lock = threading.Lock()
 _own_retries = 0
+_first_retry = _last_retry = -math.inf  # of an outage, by time.monotonic
+_is_told = False
 
 
-def _count_retry() -> None:
-    global _own_retries
+def _count_retry(why: str) -> None:
+    """Counts a retry; where an outage lasts, says so once on stderr: nothing else may be heard for minutes."""
+    global _own_retries, _first_retry, _last_retry, _is_told
     with _lock:
         _own_retries += 1
+        now = time.monotonic()
+        if now - _last_retry > 2 * LONGEST_PAUSE_SECONDS:
+            _first_retry, _is_told = now, False
+        _last_retry = now
+        if now - _first_retry < TOLD_SECONDS or _is_told:
+            return
+        _is_told = True
+    said = "the storage does not answer; each operation is tried again for up to"
+    print(f"note: {said} {RETRY_SECONDS:.0f} s ({why})", file=sys.stderr, flush=True)
 
 
 class _GcsfsRetries(logging.Filter):
     """Counts the retries that gcsfs logs, and keeps the tracebacks of its last tries off the terminal."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if "retrying after exception" in str(record.msg):
-            _count_retry()
+        _, retries, why = str(record.msg).partition("retrying after exception: ")
+        if retries:
+            _count_retry(why)
         return False
 
 

@@ -76,6 +76,11 @@ def assemble(config: ConfigDict) -> Components:
     """
     rules = game_rules(config)
     mesh = device_mesh(config)
+    for name in rules.method.policies:
+        if not config[name].model:
+            raise BadInput(
+                f"config.{name}.model is empty; it must name the folder of the model that {name} starts from."
+            )
     tokenizers = {name: load_tokenizer(config[name].model, config[name].thinking) for name in rules.method.policies}
     for name in rules.method.policies:
         require_made_for(config, ModelFolder(config[name].model))

@@ -139,6 +139,7 @@ def join(coordinator_address: str | None, num_processes: int | None, process_id:
     global _roll_call
     from jax._src.distributed import global_state
 
+    assert global_state.coordinator_address is not None
     hosts = Hosts(jax.process_index(), jax.process_count())
     _roll_call = RollCall(global_state.client, global_state.coordinator_address, hosts.index, hosts.count)
     return hosts

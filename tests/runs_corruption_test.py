@@ -304,6 +304,7 @@ EXAMINED = [  # which file, how it is damaged, what is moved aside, and the step
     *[(f"{LAST}/{name}", flip, LAST, 2) for name in ("state/metadata", "manifest.json")],
     (f"{LAST}/commit_success.txt", Path.unlink, LAST, 2),
     ("checkpoints/2/arrays/[data]", flip, "checkpoints/2", 4),
+    ("checkpoints/2/late_score.json", lambda path: path.write_text('{"score": 1.0}'), "checkpoints/2", 4),
     *[("samples/step_000003.jsonl.zst", damage, "samples/step_000003.jsonl.zst", 4) for damage in (cut, empty, flip)],
     *[("evaluations/before.json", damage, "evaluations/before.json", 4) for damage in (cut, swap("0.25", "0.35"))],
     *[("metrics.jsonl", damage, "metrics.jsonl", 4) for damage in (cut, swap("0.1428", "0.1429"), twice)],

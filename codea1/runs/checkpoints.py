@@ -342,14 +342,9 @@ class Checkpoints:
 
     def _read_score(self, folder: epath.Path) -> float | None:
         try:
-            late = json.loads(read(folder / _LATE_SCORE))
-            if late != _sealed(late["score"]):
-                raise ValueError
-            return late["score"]
+            return late_score(folder)
         except FileNotFoundError:
             check_manifest(folder, "score/")
-        except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{folder / _LATE_SCORE} is damaged.") from None
         with translate_storage_errors(f"reading {folder}"):
             restored = self._manager.restore(int(folder.name), args=ocp.args.Composite(score=ocp.args.JsonRestore()))
         return restored.score["score"]
@@ -362,6 +357,17 @@ def _is_whole(folder: epath.Path) -> bool:
     except BadInput:
         return False
     return True
+
+
+def late_score(folder: epath.Path) -> float:
+    """Returns the score that a step got after it was saved. Raises FileNotFoundError: it got none; BadInput."""
+    try:
+        late = json.loads(read(folder / _LATE_SCORE))
+        if late != _sealed(late["score"]):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise BadInput(f"{folder / _LATE_SCORE} is damaged.") from None
+    return late["score"]
 
 
 def _sealed(score: float) -> dict[str, Any]:

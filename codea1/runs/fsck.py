@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from codea1.runs.book_files import read_shards
-from codea1.runs.checkpoints import MARKER
+from codea1.runs.checkpoints import MARKER, late_score
 from codea1.runs.folder import RunFolder, read_json
 from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
@@ -98,7 +98,7 @@ def _examine(folder: RunFolder) -> tuple[dict[epath.Path, str], list[str], int |
         was_saved = exists(path / MARKER)
         damage = _damage_of(partial(_check_step, path))
         if damage and (not was_saved or exists(path / MARKER)):  # else a live run has deleted it meanwhile
-            damages[path] = f"{damage} {_STOPS if sound is None else 'It cannot be read from.'}"
+            damages[path] = f"{damage} {_STOPS if was_saved and sound is None else 'The run does not go on from it.'}"
         elif not damage and sound is None:
             sound, record = step, recorded(json_lines.loads(read(path / "state" / "metadata")))
             damaged, missing = compare(folder, record)
@@ -128,6 +128,8 @@ def _check_step(path: epath.Path) -> None:
     if not exists(path / MARKER):
         raise BadInput(f"{path} has no {MARKER}: it was not saved as a whole, is being saved now, or lost that file.")
     check_manifest(path)
+    with contextlib.suppress(FileNotFoundError):
+        late_score(path)
     if read_manifest(path, "book/"):
         read_shards(path / "book")
 

@@ -443,8 +443,11 @@ def _value(config: ConfigDict, key: str) -> Any:
     return config
 
 
-def validate(config: ConfigDict) -> None:
+def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
     """Checks all that can be checked without loading anything.
+
+    Args:
+      file: the config before --config.FIELD changed it: what it sets may have lost what reads it by that.
 
     Raises:
       BadInput: names the first field that cannot be or would decide nothing, its value and what it may be.
@@ -457,8 +460,9 @@ def validate(config: ConfigDict) -> None:
     default = default_config()
     for names, (where, decides) in READ_WHERE.items():
         for key in _keys(names):
-            value, usual = _value(config, key), _value(default, key)
-            if value != usual and not decides(config, config[key.partition(".")[0]]):
+            value, section = _value(config, key), key.partition(".")[0]
+            is_files = file is not None and value == _value(file, key) and decides(file, file[section])
+            if value != (usual := _value(default, key)) and not is_files and not decides(config, config[section]):
                 raise BadInput(f"config.{key} is {value!r}; it must be {usual!r}: it is read only where {where}.")
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
@@ -295,10 +294,13 @@ def test_shipped_configs_set_nothing_that_decides_nothing():
         validate(importlib.import_module(f"configs.{file}").get_config(f"{arg},method={method}{suites}"))
     for file, method in itertools.product(("colab", "gpu"), METHODS.keys() - {"static_tests"}):
         validate(importlib.import_module(f"configs.{file}").get_config(f"method={method}"))
-    for arm in tomllib.loads((ROOT / "studies/adversary.toml").read_text())["arms"].values():
-        config = tiny.get_config(f"world=blind,method={arm.get('method', 'code_a1')}")
-        config.update_from_flattened_dict(arm.get("fields", {}))
-        validate(config)
+
+
+def test_a_flag_may_take_from_what_the_file_sets_what_reads_it():
+    flags = ["--config=tiny", "--config.game.reward=utrl"]
+    assert read_config(validate, flags).game.alpha == tiny.get_config().game.alpha
+    with pytest.raises(BadInput, match=r"alpha is 0.4; it must be 0.5: it is read only where"):
+        read_config(validate, [*flags, "--config.game.alpha=0.4"])
 
 
 @pytest.mark.parametrize(

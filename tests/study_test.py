@@ -14,12 +14,12 @@ from scipy import stats
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.runs.folder import RunFolder
+from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 from codea1.study import worlds
 from codea1.study.declaration import Run, Study, read_study
 from codea1.study.report import detectable, write
 from codea1.study.results import Results
-from configs import tiny
 from tests.conftest import ROOT
 
 DECLARED = """
@@ -173,10 +173,8 @@ def test_every_arm_of_the_declared_study_is_a_config():
     for stage in declared.stages:
         for run in declared.runs(stage, stage.arms, stage.seeds[:1]):
             arm = declared.arms[run.arm]
-            given = f"world={run.world},steps={arm.steps or declared.steps},method={arm.method}"
-            config = tiny.get_config(given)
-            config.update_from_flattened_dict(dict(arm.fields))
-            validate(config)
+            given = f"--config=tiny:world={run.world},steps={arm.steps or declared.steps},method={arm.method}"
+            config = read_config(validate, [given, *(f"--config.{name}={value}" for name, value in arm.fields.items())])
             assert (config.method, config.data.train.source) == (arm.method, f"procedural/{run.world}")
 
 

@@ -210,7 +210,11 @@ def _with_config_files(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], ConfigDict]:
+# Takes the config and, where flags changed it, what it was before.
+Validate = Callable[[ConfigDict, ConfigDict | None], None]
+
+
+def define_config(validate: Validate) -> Callable[[], ConfigDict]:
     """Defines --config; the returned function gives the config once flags are parsed and `validate` has checked it.
 
     Raises (the returned function):
@@ -219,7 +223,7 @@ def define_config(validate: Callable[[ConfigDict], None]) -> Callable[[], Config
     return _define_config(validate, flags.FLAGS, None)
 
 
-def read_config(validate: Callable[[ConfigDict], None], arguments: Sequence[str]) -> ConfigDict:
+def read_config(validate: Validate, arguments: Sequence[str]) -> ConfigDict:
     """Returns the config of a command that is given these arguments, --config and --config.FIELD.
 
     Raises:
@@ -231,9 +235,7 @@ def read_config(validate: Callable[[ConfigDict], None], arguments: Sequence[str]
     return read()
 
 
-def _define_config(
-    validate: Callable[[ConfigDict], None], values: flags.FlagValues, words: list[str] | None
-) -> Callable[[], ConfigDict]:
+def _define_config(validate: Validate, values: flags.FlagValues, words: list[str] | None) -> Callable[[], ConfigDict]:
     """Defines --config as `define_config` does, for a command line of these words; of this process where it is None."""
     help = "config file, or the name of a shipped one, with its argument after a colon"
     # Fields that are none are taken here, for `validate` to refuse them as it does those that the file sets.
@@ -252,7 +254,10 @@ def _define_config(
         if not isinstance(config, ConfigDict):
             wrong = getattr(config, "_error", None) or f"get_config(arg) must return the config, not {config!r}"
             raise BadInput(f"config file {path}: {wrong}.")
-        validate(config)
+        file = None
+        if config_flags.get_override_values(given):
+            file = read_config(lambda *_: None, [f"--config={config_flags.get_config_filename(given)}"])
+        validate(config, file)
         return config.lock()
 
     return read

@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+import zstandard
 from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,3 +56,13 @@ def test_a_damaged_last_line_is_left_out_but_not_one_before_it(tmp_path: epath.P
 
 def test_a_missing_file_has_no_lines(tmp_path: epath.Path):
     assert list(json_lines.whole_lines(epath.Path(tmp_path) / "none.jsonl")) == []
+
+
+def test_a_line_that_would_fill_the_memory_of_its_reader_is_refused(
+    tmp_path: epath.Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(json_lines, "_LONGEST_LINE", 1 << 24)
+    path = tmp_path / "rows.jsonl.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b" " * (1 << 28)))
+    with pytest.raises(BadInput, match=r"rows.jsonl.zst has a line of more than 16 MiB"):
+        list(json_lines.whole_lines(path))

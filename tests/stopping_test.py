@@ -1,5 +1,6 @@
 """What signals do to a process that is asked to stop."""
 
+import os
 import re
 import signal
 import subprocess
@@ -39,6 +40,21 @@ def test_the_second_signal_ends_whatever_the_main_thread_does(number, code):
     process.send_signal(number)
     assert process.wait(20) == code
     process.communicate()
+
+
+def test_a_terminal_gets_its_cursor_back():
+    ours, theirs = os.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_UP, "nothing"], cwd=ROOT, stdout=theirs, stderr=theirs
+    ) as process:
+        shown = b""
+        while b"ready" not in shown:
+            shown += os.read(ours, 100)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == RESTART_EXIT_CODE
+        assert b"\x1b[?25hSIGTERM: ended; nothing was lost." in os.read(ours, 1000)
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_closed_terminal_asks_to_stop_once_however_often_it_says_so():

@@ -174,6 +174,7 @@ def varied(model_folder, data_folder, tmp_path_factory) -> Played:
     """A run of two different models under other rules: of the reward, the book, too long responses."""
     config = make_micro_config(model_folder, data_folder)
     config.test.model = str(make_model_folder(tmp_path_factory.mktemp("other_model"), vocab_size=400, num_layers=1))
+    config.test.max_prompt_length = 80  # of more tokens each than with the Code LLM's tokenizer
     config.game.reward = "strict"
     config.game.hidden_reward = True
     config.game.num_tests = 3

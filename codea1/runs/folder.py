@@ -126,7 +126,7 @@ class RunFolder:
         With `copies` the file stays where it is, too. Raises BadInput: a link would lead the move out of the folder.
         """
         for each in () if is_remote(path) else (path.parent, self.aside):
-            if not os.path.realpath(each).startswith(os.path.realpath(self.path)):
+            if not epath.Path(os.path.realpath(each)).is_relative_to(os.path.realpath(self.path)):
                 raise BadInput(f"{each} is a link that leads out of the run; nothing is moved through it.")
         number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
         to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")

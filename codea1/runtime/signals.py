@@ -1,5 +1,6 @@
 """Requests to stop, as a machine gets one before it is taken away, and the points at which a run acts on them."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -88,7 +89,8 @@ class StopRequest:
 
 
 def _end(code: int, sentence: str) -> None:
-    if sys.__stdout__ and sys.__stdout__.isatty():
-        say("\x1b[?25h", sys.__stdout__)  # shows the cursor, which a live display hides
+    with contextlib.suppress(OSError):
+        if sys.__stdout__ and sys.__stdout__.isatty():
+            print("\x1b[?25h", end="", file=sys.__stdout__, flush=True)  # shows the cursor, which a live display hides
     say(sentence)
     os._exit(code)

@@ -16,7 +16,8 @@ from etils import epath
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import read
 
-_CHUNK_BYTES = 1 << 16  # compressed, decompressed at a time
+_CHUNK_BYTES = 1 << 12  # compressed, decompressed at a time, to at most 128 MiB
+_LONGEST_LINE = 1 << 28  # bytes; a file that somebody made to fill the memory of its reader has a longer one
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
@@ -99,6 +100,8 @@ def _decompressed_lines(path: epath.Path, content: bytes) -> Iterator[bytes]:
         for start in range(0, len(content), _CHUNK_BYTES):
             *lines, rest = (rest + decompressor.decompress(content[start : start + _CHUNK_BYTES])).split(b"\n")
             yield from lines
+            if len(rest) > _LONGEST_LINE:
+                raise BadInput(f"{path} has a line of more than {_LONGEST_LINE >> 20} MiB.")
     except zstandard.ZstdError:
         raise BadInput(f"{path} is damaged: its content is not what was written.") from None
     if not decompressor.eof or decompressor.unused_data or rest:

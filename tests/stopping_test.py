@@ -26,7 +26,9 @@ with StopRequest() as stop:
 
 def held_up(lost: str, *under: str) -> subprocess.Popen:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*under, sys.executable, "-c", HELD_UP, lost], cwd=ROOT, **pipes)
+    # libtpu, which other tests load, ignores SIGHUP, and what is ignored is inherited.
+    command = ["env", "--default-signal=HUP", *under, sys.executable, "-c", HELD_UP, lost]
+    process = subprocess.Popen(command, cwd=ROOT, **pipes)
     assert process.stdout.readline() == "ready\n"
     return process
 

@@ -87,8 +87,8 @@ def assemble(config: ConfigDict) -> Components:
     sets = {name: questions_of(config, name) for name in ("train", "validation", "test")}
     fit = {name: _fitting(config, rules, tokenizers, name, questions) for name, questions in sets.items()}
     everything = sets.pop("train")
-    train = [question for question in everything if question.id in fit["train"]]
-    dropped = [question for question in everything if question.id not in fit["train"]]
+    train = [question for question, fits in zip(everything, fit["train"], strict=True) if fits]
+    dropped = [question for question, fits in zip(everything, fit["train"], strict=True) if not fits]
     untested: list[Question] = []
     if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
         train, untested = with_static_tests(config.data.static_tests, train)
@@ -121,8 +121,8 @@ def _fitting(
     tokenizers: Mapping[str, ChatTokenizer],
     name: str,
     questions: Sequence[Question],
-) -> set[str]:
-    """Returns the ids of a set's questions whose code prompt fits.
+) -> list[bool]:
+    """Returns, for each question of a set, whether its code prompt fits.
 
     Raises BadInput: a larger share than config.data.max_dropped has a prompt that is too long, of the code player or of
     the test player, who is shown the ground truth here where it is shown solutions.
@@ -136,14 +136,14 @@ def _fitting(
 
     fit = {}
     for role, policy in rules.method.roles.items():
-        lengths = {each.id: len(tokenizers[policy].encode_chat(chat(role, each))) for each in questions}
+        lengths = [len(tokenizers[policy].encode_chat(chat(role, each))) for each in questions]
         longest, allowed = config[policy].max_prompt_length, config.data.max_dropped
-        fit[role] = {question for question, length in lengths.items() if length <= longest}
-        lost = len(questions) - len(fit[role])
+        fit[role] = [length <= longest for length in lengths]
+        lost = fit[role].count(False)
         if lost > allowed * len(questions):
             raise BadInput(
                 f"config.data.{name}: {lost} of {len(questions)} questions have a {role} prompt longer than "
-                f"config.{policy}.max_prompt_length, {longest} tokens (the longest has {max(lengths.values())}), and "
+                f"config.{policy}.max_prompt_length, {longest} tokens (the longest has {max(lengths)}), and "
                 f"config.data.max_dropped allows a share of {allowed}."
             )
     return fit["code"]

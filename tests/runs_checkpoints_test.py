@@ -173,6 +173,9 @@ def test_a_later_score_that_changed_is_seen(tmp_path: Path):
     late = tmp_path / "2" / "late_score.json"
     late.write_text(late.read_text().replace("0.75", "0.25"))
     reader = Checkpoints(tmp_path, keep_last=1, keep_best=1, read_only=True)
+    with pytest.raises(BadInput, match=r"2/late_score.json is damaged."):
+        reader.best_step()
+    late.write_text("[" * 100_000)
     with pytest.raises(BadInput, match=r"2/late_score.json is damaged. The score of step 2 is not known: codea1 fsck"):
         reader.best_step()
 

@@ -1,7 +1,6 @@
 """Evaluations as files: what was measured of one moment of a run or of a model, per question, by name."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
-from codea1.storage.objects import is_remote, read, write_atomically
+from codea1.storage.objects import read, write_atomically
 
 _FORM = {"step": int, "split": str, "questions": int, "question_ids": [str], "metrics": dict}
 _SHARE = (float, None)
@@ -44,11 +43,9 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
         that question. A metric that is a product of means over questions has the list of its factors in place of each
         float.
 
-    Raises BadInput: the folder is a link that leads out of the run, which somebody may have sent.
+    Raises BadInput: see `RunFolder.require_inside`.
     """
-    inside = os.path.join(os.path.realpath(folder.path), folder.evaluations.name)
-    if not is_remote(folder.path) and os.path.realpath(folder.evaluations) != inside:
-        raise BadInput(f"{folder.evaluations} is a link that leads out of the run; nothing is written through it.")
+    folder.require_inside(folder.evaluations)
     path = folder.evaluations / f"{name}.json"
     write_atomically(path, json.dumps(json_lines.plain(evaluation), indent=1) + "\n")
     return path

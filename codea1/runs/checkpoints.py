@@ -24,15 +24,14 @@ from codea1.runs.book_files import BookSave, read_shards
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import MANIFEST, check_manifest, checksum_of, write_manifest
 from codea1.storage.faults import translate_storage_errors
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, names, read, remove, remove_folder, sync, write_atomically
 
 PyTree = Any
 
 MARKER = "commit_success.txt"
 _LATE_SCORE = "late_score.json"
-_UNFINISHED = (
-    "orbax-checkpoint-tmp"  # after the step's number and a dot: the name of a folder while it is being written
-)
+_UNFINISHED = "orbax-checkpoint-tmp"  # what follows a step's number and a dot while its folder is being written
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
 
@@ -362,7 +361,7 @@ def _is_whole(folder: epath.Path) -> bool:
 def late_score(folder: epath.Path) -> float:
     """Returns the score that a step got after it was saved. Raises FileNotFoundError: it got none; BadInput."""
     try:
-        late = json.loads(read(folder / _LATE_SCORE))
+        late = loads(read(folder / _LATE_SCORE))
         if late != _sealed(late["score"]):
             raise ValueError
     except (ValueError, KeyError, TypeError):

@@ -123,11 +123,10 @@ class RunFolder:
     def set_aside(self, path: epath.Path, copies: bool = False) -> epath.Path:
         """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
 
-        With `copies` the file stays where it is, too. Raises BadInput: a link would lead the move out of the folder.
+        With `copies` the file stays where it is, too. Raises BadInput: `require_inside`.
         """
-        for each in () if is_remote(path) else (path.parent, self.aside):
-            if not epath.Path(os.path.realpath(each)).is_relative_to(os.path.realpath(self.path)):
-                raise BadInput(f"{each} is a link that leads out of the run; nothing is moved through it.")
+        self.require_inside(path.parent)
+        self.require_inside(self.aside)
         number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
         to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")
         if copies:
@@ -135,6 +134,12 @@ class RunFolder:
         else:
             move(path, to)
         return to
+
+    def require_inside(self, folder: epath.Path) -> None:
+        """Raises BadInput: a folder of the run is a link that leads out of it, which somebody may have sent."""
+        inside = os.path.realpath(self.path)
+        if not is_remote(folder) and not epath.Path(os.path.realpath(folder)).is_relative_to(inside):
+            raise BadInput(f"{folder} is a link that leads out of the run; nothing is written through it.")
 
     def require_visible(self) -> None:
         """Raises BadInput where another host opened the run and this one does not see it."""

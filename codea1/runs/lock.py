@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from etils import epath
 
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed
+from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed, say
 from codea1.storage.objects import (
     ABSENT,
     ReplacedError,
@@ -63,11 +63,10 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except BlockingIOError:
             raise BadInput(f"folder {path.parent}: another process works there.") from None
         except OSError as error:
-            reason = error.strerror
-            print(
-                f"{path.parent} is on a filesystem without locks ({reason}): no other run may write there",
-                file=sys.stderr,
+            unguarded = (
+                f"{path.parent} is on a filesystem without locks ({error.strerror}): no other run may write there"
             )
+            say(f"{unguarded}: no other run may write there", sys.stderr)
         yield
 
 

@@ -15,7 +15,7 @@ from tensorboardX.record_writer import masked_crc32c
 
 from codea1.runs.folder import RunFolder
 from codea1.runs.forms import NAME, fits
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, say
 from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, checksum, checksum_of
 from codea1.storage.objects import GrowingFile
@@ -71,7 +71,7 @@ class MetricsWriter:
             self._events.flush()
         content = bytes(self._content)
         if checksum(self._path) != (written := checksum_of(content)):
-            print(f"{self._path} is not what this run wrote to it; it is written again", file=sys.stderr)
+            say(f"{self._path} is not what this run wrote to it; it is written again", sys.stderr)
             self._file.close()
             self._file = GrowingFile(self._path, content)
         return written

@@ -9,6 +9,7 @@ import json
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
+from codea1.storage.json_lines import loads
 from codea1.storage.objects import read, remove, write_atomically
 
 MOST_RESTARTS = 3
@@ -27,7 +28,7 @@ def count_restart(folder: RunFolder) -> str:
     rows = read_metrics(folder.metrics)
     step, restarts = rows[-1]["step"] if rows else -1, 0
     try:
-        before = json.loads(read(path))
+        before = loads(read(path))
         restarts = 1 if step > before["step"] else before["restarts"] + 1
         step = max(step, before["step"])
     except FileNotFoundError:

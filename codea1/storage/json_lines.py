@@ -16,7 +16,7 @@ from etils import epath
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import read
 
-_CHUNK_BYTES = 1 << 12  # compressed, decompressed at a time, to at most 128 MiB
+_CHUNK_BYTES = 1 << 14  # compressed, decompressed at a time, to at most 512 MiB
 _LONGEST_LINE = 1 << 28  # bytes; a file that somebody made to fill the memory of its reader has a longer one
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -149,6 +150,43 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
                     os.kill(pid, signal.SIGKILL)
             killed |= fresh
         assert kinds(future.result(30)) == [outcome]
+
+
+def test_gradings_are_lost_only_alone():
+    """Two losses beside others say nothing: a third attempt, alone, does."""
+    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+        futures = [
+            pool.run_calls("import time\ndef f(x):\n  time.sleep(1)\n  return x", [call(x)], reply=Reply.EXACT)
+            for x in range(2)
+        ]
+        killed: set[int] = set()
+        for _ in range(2):
+            wait_until(lambda known=frozenset(killed): len(grading_processes(pool) - known) == 2)
+            killed |= grading_processes(pool)
+            kill_zygotes(pool)
+        assert [values(future.result(30)) for future in futures] == [[0], [1]]
+        assert pool.counters()["infra"] == 0
+
+
+def test_a_grading_that_waited_for_cores_is_judged_again_alone(monkeypatch):
+    """It ran out of time, not of CPU time, beside others: without this they would decide its verdict."""
+    waits = iter([0.5])  # seconds for which its first child found no core, and then none
+
+    def see_waiting(child):
+        child.waited = max(child.waited, next(waits, 0.0))
+        return False
+
+    monkeypatch.setattr("codea1.sandbox.host.zygote.Child.see_waiting", see_waiting)
+    limits = replace(LIMITS, cpu_seconds_per_test=0.1)  # 2.4 s of time
+    with SandboxPool(2, limits, isolation="auto") as pool:
+        sleeps = pool.run_calls("import time\ndef f():\n  time.sleep(60)", [call()], reply=Reply.EXACT)
+        assert kinds(sleeps.result(30)) == ["timeout"]
+        assert pool.counters()["starved"] == 1
+        began = time.monotonic()
+        again = pool.run_calls("import time\ndef f():\n  time.sleep(61)", [call()], reply=Reply.EXACT)
+        assert kinds(again.result(30)) == ["timeout"]  # it slept: judged once
+        assert time.monotonic() - began < 4
+        assert pool.counters()["starved"] == 1
 
 
 def test_a_bug_in_the_dispatcher_costs_no_verdict(monkeypatch, capfd):

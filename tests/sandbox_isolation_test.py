@@ -258,6 +258,8 @@ def test_temporary_files_in_full_isolation(full):
         "os.makedirs('/'.join(['d' * 200] * 15))",
         "deep(300)",
         "os.mkdir('closed', 0)",
+        "os.chmod('.', 0)",
+        "(open('kept', 'w').close(), os.chmod('.', 0o500))",
         "(os.umask(0o777), os.mkdir('closed'), os.mkdir('closed2', 0o777))",
         "[open(f'{i}' * 40, 'w').close() for i in range(200)]",
         "[os.mkdir(str(i)) for i in range(200)]",

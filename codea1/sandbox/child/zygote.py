@@ -262,6 +262,7 @@ class _Zygote:
                 signal(SIGCHLD, SIG_DFL)
                 for number, fd in enumerate(fds, start=_FIRST_SOCKET):
                     os.dup2(fd, number)
+                os.setsid()  # cores are shared by gradings, not by threads: sched(7), autogroup
                 self.child_limits.confine(self.file_access_of(slot), cpu_seconds, memory_bytes)
                 os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
                 self.notes[slot] = _CONFINED

@@ -21,7 +21,7 @@ from codea1.sandbox import frames
 from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES, TEST_CLASS
 from codea1.sandbox.host import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Task, Waiting
+from codea1.sandbox.host.dispatcher import Starved, Task, Waiting
 from codea1.sandbox.host.zygote import Child, Profile
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict
@@ -79,7 +79,7 @@ class JudgedRun:
                 verdict, detail = Verdict.TIMEOUT, f"more than {limit:g} CPU seconds, or asleep"
             except Closed:
                 verdict, detail = Verdict.ERROR, ENDED
-            except OSError:  # the machine's: tried again later
+            except (OSError, Starved):  # the machine's: tried again later
                 raise
             except Exception as error:  # whatever is wrong with a claim, or with what reads it, costs no other grading
                 if not isinstance(error, frames.ProtocolViolation | ValueError):

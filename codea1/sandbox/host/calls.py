@@ -91,8 +91,10 @@ class CallRun:
             max_payload=left,
             is_last_request=True,
         )
+        asked = task.now
         with closing(conversation):
             yield from conversation.started()
+            self.asleep_at += task.now - asked  # that was its zygote's time
             stop = yield from self._take_answers(task, conversation)
             yield from conversation.end()
         ended = conversation.child.ended

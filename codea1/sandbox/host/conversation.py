@@ -21,6 +21,7 @@ _WATCH_SECONDS = 0.01
 # Most children that close their socket are exiting, and their zygote reports how; one that lives on is killed after
 # this.
 _CLOSED_SECONDS = 0.1
+_LOOK_SECONDS = 0.05  # between looks whether children that could run, beyond a limit of time, still could
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 _IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
@@ -120,6 +121,7 @@ class Conversation:
           ProtocolViolation: what the child says is not what an honest one would.
           Closed: the child says no more.
           OutOfTime: the children have reached a limit.
+          Starved: they would not have reached it alone.
         """
         while not self._is_closed:
             quiet = self._watch_at - self._task.now
@@ -135,6 +137,14 @@ class Conversation:
                 return chain((first,), frames)
             if self._is_closed or self.child.ended:
                 break
+            if left <= 0:
+                can_run = self._task.see_waiting()
+                left = seconds_left(self.clock)
+                if left <= 0 and seconds_left(0.0) <= 0:  # had they used no CPU time at all: they should be asleep
+                    if can_run:
+                        left = _LOOK_SECONDS
+                    else:
+                        self._task.require_cores()
             if left <= 0:
                 raise OutOfTime
             if not self._is_watched:

@@ -19,14 +19,15 @@ from codea1.sandbox.isolation import Isolation
 T = TypeVar("T")
 Waiting = Generator[float, None, T]  # yields the seconds for which it can wait, and returns a T
 
-EVENTS = ("gradings", "timeouts", "deaths", "violations", "zygotes_lost", "restarts", "infra")
+EVENTS = ("gradings", "timeouts", "deaths", "violations", "starved", "zygotes_lost", "restarts", "infra")
 # Summed over gradings: waiting for a slot, holding one. Of the clock: with at least one grading under way.
 SECONDS = ("queue_seconds", "run_seconds", "busy_seconds")
 MAX_QUEUED = 1 << 14  # gradings; `submit` waits beyond them
 _MAX_RESTARTS = 3  # of the loop without a grading finished between them
 _CHILDREN_PER_GRADING = 2  # at most: a check script's has two
-_MAX_ATTEMPTS = 2  # of one grading, when a zygote is lost or a child killed under it
-_MAX_KILLS = 2  # of one grading's children: then its program is what gets them killed
+_MAX_ATTEMPTS = 2  # of one grading beside others, when a zygote is lost or a child killed under it; then one alone
+_MAX_KILLS = 2  # of one grading's children: then, if it was alone, its program is what gets them killed
+_STARVED = 0.1  # share of a grading's time without a free core, from which on a time limit is not the program's doing
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 _STANDSTILL = 1.0  # seconds that a turn of the loop may be late; beyond them it has stood still
 _MIN_BACKOFF, _MAX_BACKOFF = 0.01, 1.0  # seconds between attempts to start processes where there was no room for one
@@ -35,6 +36,10 @@ _MAX_SHORTAGE = 60.0  # seconds without any room, after which a grading has fail
 
 class KilledByOthers(Exception):
     """Another process killed a child of a grading, which begins again."""
+
+
+class Starved(Exception):
+    """A grading ran out of time, not of CPU time, beside others that kept it waiting: it begins again, alone."""
 
 
 class ZygoteStuck(Exception):
@@ -59,26 +64,43 @@ class Task:
         self.future: Future = Future()
         self.steps: Waiting[Any]  # of the attempt under way, from the first on
         self.attempts = 0
+        self.is_alone = dispatcher.slots == 1  # judged beside no other grading
         self.kills = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead
+        self.waited = 0.0  # seconds for which this attempt's children found no free core, as last seen
+        self.waited_before = 0.0  # of them, those of children that are dead
         self.queued = self.began = 0.0  # monotonic times
         self.short_since = 0.0  # monotonic time since which the machine has had no room for it; 0 where it has
         self.due = 0.0  # time of the dispatcher's clock at which its steps go on at the latest
 
     @property
     def now(self) -> float:
-        """Seconds of a clock that stands still while the dispatcher does."""
-        return self.dispatcher.now
+        """Seconds of a clock that stands still while the dispatcher does, and while its children wait for a core.
+
+        The latter as far as was seen: see `see_waiting`.
+        """
+        return self.dispatcher.now - self.waited
+
+    def see_waiting(self) -> bool:
+        """Looks how long its children have waited for a core; returns whether one of them could run right now."""
+        can_run = [child.see_waiting() for child in self.children]
+        self.waited = self.waited_before + sum(child.waited for child in self.children)
+        return any(can_run)
+
+    def require_cores(self) -> None:
+        """Raises Starved where its children did not get the cores that they would have had alone."""
+        if not self.is_alone and self.waited >= _STARVED * (self.dispatcher.now - self.began):
+            raise Starved
 
     def count(self, event: str) -> None:
         """Counts one of EVENTS."""
         self.dispatcher.counters[event] += 1
 
     def accept_end(self, ended: Ended) -> None:
-        """Takes a child's early end for its own doing. Raises KilledByOthers where, the first time, it is not."""
+        """Takes a child's early end for its own doing. Raises KilledByOthers where it may be that of others."""
         if ended.was_killed:
             self.kills += 1
-            if self.kills < _MAX_KILLS:
+            if not self.is_alone or self.kills < _MAX_KILLS:
                 raise KilledByOthers
 
 
@@ -89,7 +111,7 @@ class Dispatcher:
         """Runs `slots` gradings at once; the zygotes of `profiles` start right away, others when first needed."""
         self.counters: dict[str, float] = dict.fromkeys(EVENTS + SECONDS, 0)
         self.failure = ""  # why a zygote last failed to work at all
-        self._slots = slots
+        self.slots = slots
         self._isolation = isolation
         self._queue: deque[Task] = deque()
         self._active: set[Task] = set()
@@ -205,14 +227,16 @@ class Dispatcher:
 
     def _admit(self) -> None:
         """Begins gradings that wait, as far as there are slots."""
-        while self._queue and len(self._active) < self._slots and self._resume_at <= time.monotonic():
+        while self._queue and len(self._active) < self.slots and self._resume_at <= time.monotonic():
+            if self._active and (self._queue[0].is_alone or any(task.is_alone for task in self._active)):
+                break  # until the pool is empty
             with self._room:
                 task = self._queue.popleft()
                 self._room.notify()
             if task.attempts or task.short_since or task.future.set_running_or_notify_cancel():
                 task.attempts += 1
-                task.began = time.monotonic()
-                self.counters["queue_seconds"] += task.began - task.queued
+                task.began = self.now
+                self.counters["queue_seconds"] += time.monotonic() - task.queued
                 self._active.add(task)
                 task.steps = task.run.steps(task)
                 self.advance(task)
@@ -235,10 +259,13 @@ class Dispatcher:
             self._active.discard(task)
             self._restarts = 0
             self.counters["gradings"] += 1
-            self.counters["run_seconds"] += time.monotonic() - task.began
+            self.counters["run_seconds"] += self.now - task.began
             task.future.set_result(stop.value)
         except KilledByOthers:
             self._begin_again(task, "its process was killed")
+        except Starved:
+            self.counters["starved"] += 1
+            self._begin_again(task, "it got no core", alone=True)
         except ZygoteStuck:
             for child in list(task.children):
                 self._lose(child.zygote)
@@ -259,7 +286,7 @@ class Dispatcher:
         self._ticked = ticked
 
     def _start_zygote(self, profile: Profile) -> Zygote:
-        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_GRADING * self._slots)
+        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_GRADING * self.slots)
         self._zygotes[profile] = zygote
         self.watch(zygote.control, lambda: self._receive(zygote), for_room=False)
         return zygote
@@ -280,6 +307,7 @@ class Dispatcher:
         if child.ended:
             del self._owners[child]
             task.children.discard(child)
+            task.waited_before += child.waited
             if child.ended.failure:
                 self.failure = child.ended.failure
                 self._begin_again(task, child.ended.failure)
@@ -301,20 +329,25 @@ class Dispatcher:
             task.attempts -= 1
         self._begin_again(task, why)
 
-    def _begin_again(self, task: Task, why: str) -> None:
-        """Takes a grading that lost a child for no fault of its own back to the queue, or gives it up."""
+    def _begin_again(self, task: Task, why: str, *, alone: bool = False) -> None:
+        """Takes a grading back to the queue for no fault of its own, to be judged `alone` or, soon, in any case.
+
+        Gives it up where it was lost again, and alone: among others nobody knows whose doing that was.
+        """
         task.steps.close()
         for child in task.children:
             del self._owners[child]
             child.zygote.end(child)
         task.children.clear()
+        task.waited = task.waited_before = 0.0
         self._active.discard(task)
-        if task.attempts < _MAX_ATTEMPTS:
-            task.queued = time.monotonic()
-            self._queue.appendleft(task)
-        else:
+        if task.is_alone and task.attempts >= _MAX_ATTEMPTS:
             self.counters["infra"] += 1
             task.future.set_result(task.run.lost(why))
+        else:
+            task.is_alone |= alone or task.attempts >= _MAX_ATTEMPTS
+            task.queued = time.monotonic()
+            self._queue.appendleft(task)
 
     def _lose(self, zygote: Zygote) -> None:
         """Gives a zygote up and with it all its children; gradings that had one begin again."""

@@ -78,6 +78,7 @@ class Child:
         self.pid = 0  # 0 until the zygote has reported it, -1 where it could not fork
         self.ended: Ended | None = None
         self.is_ending = False  # it was killed, or there never was one
+        self.waited = 0.0  # seconds for which it could have run and no core was free, as last seen
         self._seen = 0.0
 
     def cpu_seconds(self) -> float:
@@ -86,6 +87,20 @@ class Child:
             with contextlib.suppress(OSError):  # already dead: what was last seen stands until the zygote reports
                 self._seen = max(self._seen, time.clock_gettime((~self.pid << 3) | _SCHEDULER_CLOCK))
         return self._seen
+
+    def see_waiting(self) -> bool:
+        """Notes in `waited` how long the child has waited for a core; returns whether it could run right now.
+
+        Of its threads the one that waited longest counts, for they wait at the same time; a wait is counted when it is
+        over. Sees nothing where the child is dead or the kernel does not count. The files are described in proc(5) and
+        in the kernel's Documentation/scheduler/sched-stats.rst.
+        """
+        can_run = False
+        with contextlib.suppress(OSError, IndexError):
+            for thread in Path(f"/proc/{self.pid}/task").iterdir() if self.pid > 0 else ():
+                self.waited = max(self.waited, int((thread / "schedstat").read_text().split()[1]) / 1e9)
+                can_run |= (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
+        return can_run
 
 
 class Zygote:

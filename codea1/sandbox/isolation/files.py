@@ -31,6 +31,7 @@ _BIND_AND_CONNECT = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _UNAVAILABLE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # not built in, not enabled, kept away by a container
 
+SCRATCH_MODE = 0o700
 LIBRARIES = ("site-packages", "dist-packages")  # how the paths of Python's libraries end
 _SYSTEM_PATHS = (
     "/lib /lib64 /usr/lib /usr/lib64 /usr/share/zoneinfo /etc/localtime /etc/ld.so.cache "
@@ -84,9 +85,10 @@ class FileAccess:
             check(libc.syscall(_RESTRICT_SELF, self._rules, 0), "landlock_restrict_self")
 
     def clear(self) -> None:
-        """Empties the scratch, whose child is dead."""
+        """Empties the scratch, whose child is dead, and gives it back the mode it had."""
         if self._scratch is None:
             return
+        os.chmod(self._scratch, SCRATCH_MODE)  # which programs can change
         while names := os.listdir(self._scratch):
             for name in names:
                 path = os.path.join(self._scratch, name)

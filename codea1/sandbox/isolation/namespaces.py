@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Sequence
 
+from codea1.sandbox.isolation import files
 from codea1.sandbox.isolation.kernel import check, libc
 
 _NEW_MOUNTS, _NEW_CGROUPS, _NEW_HOSTNAME, _NEW_IPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
@@ -76,7 +77,7 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
     folders = [f"/scratch/{os.urandom(8).hex()}" for _ in range(scratches)]
     for folder in folders:
         os.makedirs(_STAGE + folder)
-        options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode=700"
+        options = f"size={SCRATCH_BYTES},nr_inodes={SCRATCH_FILES},mode={files.SCRATCH_MODE:o}"
         _mount_tmpfs(_STAGE + folder, _NO_SETUID_NO_DEVICES | _NO_PROGRAMS, options)
     os.chdir(_STAGE)
     check(libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."), "pivot_root")

@@ -132,7 +132,7 @@ WITH_CONDITIONS = _table(
 OF_THE_ZYGOTE = _table(
     """
     fork 57 -, vfork 58 -, kill 62 129, tgkill 234 131, setns 308 268, unshare 272 97, capset 126 91,
-    seccomp 317 277, sendmsg 46 211, recvmsg 47 212, landlock_restrict_self 446 446
+    seccomp 317 277, sendmsg 46 211, recvmsg 47 212, landlock_restrict_self 446 446, setsid 112 157
     """
 )
 

@@ -3,11 +3,13 @@
 import json
 import re
 import unicodedata
+from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer, make_tokenizer
@@ -33,7 +35,7 @@ def test_any_text_survives(text):
 @given(ANY_TEXT, ANY_TEXT)
 def test_a_message_has_the_same_tokens_alone_and_in_a_chat(question, answer):
     user, assistant = ({"role": "user", "content": question}, {"role": "assistant", "content": answer})
-    start = TOKENIZER.encode("<|im_start|>")
+    start = TOKENIZER._tokenizer.encode("<|im_start|>")
     end = [TOKENIZER.end_id, *TOKENIZER.encode("\n")]
     head = [*start, *TOKENIZER.encode("assistant\n")]
     asked = [*start, *TOKENIZER.encode("user\n"), *TOKENIZER.encode(question), *end]
@@ -42,8 +44,7 @@ def test_a_message_has_the_same_tokens_alone_and_in_a_chat(question, answer):
     assert TOKENIZER.encode_chat([user, assistant, user]) == asked + answered + asked + head
     ids, mask = TOKENIZER.encode_transcript([user, assistant])
     assert ids == asked + answered
-    if not re.search("<.im_start|<.im_end", question + answer):
-        assert mask == [0] * len(asked + head) + [1] * (len(answered) - len(head) - 1) + [0]
+    assert mask == [0] * len(asked + head) + [1] * (len(answered) - len(head) - 1) + [0]
 
 
 def test_programs_and_suites_are_cut_at_clauses():
@@ -77,7 +78,7 @@ def test_vocabulary_is_bounded():
 
 
 def test_special_tokens():
-    assert TOKENIZER.stop_ids == (TOKENIZER.end_id,) == tuple(TOKENIZER.encode("<|im_end|>"))
+    assert TOKENIZER.stop_ids == (TOKENIZER.end_id,) == tuple(TOKENIZER._tokenizer.encode("<|im_end|>"))
     assert TOKENIZER.pad_id not in TOKENIZER.stop_ids
     assert TOKENIZER.decode([*TOKENIZER.encode("x + "), TOKENIZER.end_id, TOKENIZER.pad_id]) == "x + "
 
@@ -152,3 +153,84 @@ def test_a_template_is_told_whether_to_think(template, thinking, opening, decode
     tokenizer = load_tokenizer(tmp_path, thinking)
     assert tokenizer.transcript(tokenizer.encode_chat([{"role": "user", "content": "?"}])) == f"<|im_start|>{opening}"
     assert tokenizer.decode(tokenizer.encode("x")) == decoded
+
+
+def of_a_family(family: str, folder: Path) -> ChatTokenizer:
+    """A chat tokenizer made as that family's are: bytes, the family's way to split, its added tokens and template."""
+    added = {
+        "qwen3": (
+            "<|endoftext|> <|im_start|> <|im_end|> <|object_ref_start|> <|vision_pad|>",
+            "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|repo_name|> <|file_sep|> <think> </think>",
+        ),
+        "llama3": (
+            "<|begin_of_text|> <|end_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> <|im_end|>",
+            "<tool_call>",
+        ),
+    }[family]
+    special, plain = (names.split() for names in added)
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE({byte: i for i, byte in enumerate(tokenizers.pre_tokenizers.ByteLevel.alphabet())}, [])
+    )
+    split = tokenizers.Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+        [
+            tokenizers.pre_tokenizers.Split(split, "isolated"),
+            tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.add_special_tokens([tokenizers.AddedToken(name, normalized=False) for name in special])
+    tokenizer.add_tokens([tokenizers.AddedToken(name, normalized=False) for name in plain])
+    template = {
+        "qwen3": "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+        "llama3": "<|begin_of_text|>{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' "
+        "+ m.content | trim + '<|eot_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+    }[family]
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=special[-1], pad_token=special[0], chat_template=template
+    ).save_pretrained(folder)
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="module", params=["small", "qwen3", "llama3"])
+def chat_tokenizer(request, tmp_path_factory) -> ChatTokenizer:
+    folder = tmp_path_factory.mktemp(request.param)
+    return TOKENIZER if request.param == "small" else of_a_family(request.param, folder)
+
+
+def controls(tokenizer: ChatTokenizer) -> dict[int, str]:
+    added = tokenizer._tokenizer.added_tokens_decoder.items()
+    return {
+        index: token.content for index, token in added if token.content.startswith("<") and token.content[-1] == ">"
+    }
+
+
+@given(st.data())
+def test_no_text_becomes_a_control_token(chat_tokenizer, data):
+    """Programs, questions, suites and what users write: the model sees the same characters, and no other turns."""
+    names = controls(chat_tokenizer)
+    parts = st.sampled_from([*names.values(), "<", "|>", "<|", "\ue000", "\ue000\ue000", "x = 1\n", " ", "\n"])
+    text = data.draw(st.lists(parts, min_size=1, max_size=8).map("".join))
+
+    def chat(contents):
+        roles = ["system", "user", "assistant", "user"]
+        return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+
+    said, plain = chat([f"a{text}z"] * 4), chat(["plain"] * 4)
+    for encode in (chat_tokenizer.encode_chat, lambda messages: chat_tokenizer.encode_transcript(messages)[0]):
+        ids = encode(said)
+        assert [i for i in ids if i in names] == [i for i in encode(plain) if i in names]
+        assert chat_tokenizer.transcript(ids) == chat_tokenizer.transcript(encode(plain)).replace("plain", f"a{text}z")
+    assert not names.keys() & set(chat_tokenizer.encode(text))
+    assert chat_tokenizer.transcript(chat_tokenizer.encode(text)) == text
+
+
+def test_a_text_without_control_tokens_is_encoded_as_ever(chat_tokenizer):
+    theirs = chat_tokenizer._tokenizer
+    for text in [*TEXTS[:100], "a < b | c > d", "<x> </y>", "<|", "\ue000"]:
+        chat = [{"role": "user", "content": text}]
+        expected = theirs.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+        assert chat_tokenizer.encode_chat(chat) == expected
+        assert chat_tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False)

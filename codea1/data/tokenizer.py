@@ -61,34 +61,46 @@ _CLAUSE = re.compile(
 )
 
 
+# Added tokens that are no words of a vocabulary: many folders do not mark <tool_call> or <|fim_middle|> as special.
+_MARK = "\ue000"  # for private use
+_MARKUP = re.compile(r"<[^<>\s]+>")
+
+
 class ChatTokenizer:
-    """Text to tokens and back, as chat models read and write it."""
+    """Text to tokens and back, as chat models read and write it.
+
+    Control tokens come from the chat template alone. A message's text that spells one is read as those characters.
+    """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = ""):
         """Takes `thinking` as `load_tokenizer` does."""
         self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
+        added = tokenizer.added_tokens_decoder.values()
+        controls = sorted({token.content for token in added if token.special or _MARKUP.fullmatch(token.content)})
+        # The first character of each, where the rest follows.
+        self._control = re.compile("|".join(f"{re.escape(c[0])}(?={re.escape(c[1:])})" for c in controls) or r"(?!)")
         self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
-        self._head = tuple(self.encode(f"{START}assistant\n"))
+        self._head = tuple(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
         asked = self.encode_chat([{"role": "user", "content": "?"}])
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
         self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a piece of text, with nothing added."""
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        """Returns the tokens of a piece of text, with nothing added; none is a control token."""
+        cut, (spelled,) = self._spelled([text])
+        return self._encode_pieces(spelled.split(cut)) if cut else self._encode_pieces([text])
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a chat up to and including the head of the assistant's next message."""
-        chat = list(messages)
-        return self._tokenizer.apply_chat_template(chat, add_generation_prompt=True, **self._options)["input_ids"]
+        return self._encode_messages(messages, add_generation_prompt=True, **self._options)
 
     def encode_transcript(self, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """Returns a finished chat's tokens, and for each 1 where the assistant speaks, <|im_end|> included, else 0."""
-        ids = self._tokenizer.apply_chat_template(list(messages))["input_ids"]
+        ids = self._encode_messages(messages)
         mask, speaking = [], 0
         for position, token in enumerate(ids):
             mask.append(speaking)
@@ -97,6 +109,29 @@ class ChatTokenizer:
             elif token == self._head[-1] and tuple(ids[: position + 1][-len(self._head) :]) == self._head:
                 speaking = 1
         return ids, mask
+
+    def _encode_messages(self, messages: Sequence[Message], **options: Any) -> list[int]:
+        """Returns the tokens of what the template makes of a chat."""
+        cut, contents = self._spelled([message["content"] for message in messages])
+        if not cut:
+            return self._tokenizer.apply_chat_template(list(messages), **options)["input_ids"]
+        chat = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
+        written = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)
+        return self._encode_pieces(written.split(cut))
+
+    def _spelled(self, texts: Sequence[str]) -> tuple[str, list[str]]:
+        """Returns a mark that is in none of the texts, and these with it inside of whatever spells a control token.
+
+        The mark is empty where nothing does. The pieces that it leaves are encoded one by one.
+        """
+        if not any(map(self._control.search, texts)):
+            return "", list(texts)
+        runs = [run for text in texts for run in re.findall(f"{_MARK}+", text)]
+        cut = _MARK * (1 + max(map(len, runs), default=0))
+        return cut, [self._control.sub(lambda found: found[0] + cut, text) for text in texts]
+
+    def _encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        return [token for piece in pieces for token in self._tokenizer.encode(piece, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
@@ -145,7 +180,10 @@ def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTo
         raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
-    return ChatTokenizer(tokenizer, thinking)
+    loaded = ChatTokenizer(tokenizer, thinking)
+    if loaded.transcript(loaded.encode(f"x{END}")) != f"x{END}":
+        raise BadInput(f"the tokenizer in {folder} cannot spell {END} in ordinary tokens.")
+    return loaded
 
 
 def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:

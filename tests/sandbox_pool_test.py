@@ -279,3 +279,8 @@ def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
     assert (kinds(result), result.outcomes[0].payload) == (["error"], b"the process closed its socket and went on")
     assert time.monotonic() - start < 3  # where its limit asleep is 4 s
     assert pool.counters()["gradings"] == gradings + 1
+
+
+def test_each_child_has_a_session_of_its_own_which_the_kernel_groups_by(pool):
+    program = "import os\ndef f(): return os.getsid(0) == os.getpid() == os.getpgrp()"
+    assert values(run(pool, program, [call()])) == [True]

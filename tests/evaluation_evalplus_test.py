@@ -379,6 +379,16 @@ def test_an_empty_object_in_the_place_of_a_list_means_no_inputs(tmp_path):
     assert (problem.base, problem.plus) == ([[[1, 2]]], [])
 
 
+def test_inputs_of_a_check_script_may_name_floats():
+    """So those of the official Mbpp/404 do."""
+    script = "from math import inf\ndef check(f):\n    inputs = [[-3, -inf], [1, inf]]\n    assertion(f(1), 1, 1e-06)"
+    asked = Question("Mbpp/404", None, "", "", "def f(a, b): return min(a, b)", "f", check_script=script)
+    assert evalplus._of_script(asked, "x.parquet").base == [[-3, -math.inf], [1, math.inf]]
+    named = dataclasses.replace(asked, check_script=script.replace("-inf", "other"))
+    with pytest.raises(BadInput, match=r"x.parquet, question Mbpp/404: no inputs can be read"):
+        evalplus._of_script(named, "x.parquet")
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [

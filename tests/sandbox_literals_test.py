@@ -2,6 +2,7 @@
 """Operands are read, never run: the value of every literal, and a quick refusal of everything else."""
 
 import ast
+import contextlib
 import math
 from collections import deque
 from decimal import Decimal
@@ -11,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codea1.values import encode_exact
-from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
+from codea1.values import TooLarge, encode_canonical, encode_exact
+from codea1.values.literals import (
+    MAX_SOURCE_BYTES,
+    MAX_SUITE_WEIGHT,
+    Budget,
+    NotLiteral,
+    call_arguments,
+    literal_value,
+    parse_source,
+)
 
 
 def read(source: str) -> object:
@@ -75,7 +84,8 @@ def test_everything_else_is_refused(source):
         "list(range(10 ** 12))", "set(range(10 ** 9))", "range(10 ** 30)", "[*range(10 ** 10)]", "{**{}, 1: 'x' * 10 ** 9}",
         "((((((0,) * 99) * 99,) * 99) * 99,) * 99)", "{" + "(" * 40 + "0" + ",) * 2" * 40 + "}", "-" * 3000 + "1",
         "*".join(["10 ** 3000"] * 100), "int('1' * 1000000, 2)", "set(range(0, 10 ** 5 * (2 ** 61 - 1), 2 ** 61 - 1))",
-        "+".join(["'x' * 1000000"] * 3), "[" * 300 + "]" * 300, "Decimal('1e999999') ** 9",
+        "+".join(["'x' * 1000000"] * 3), "[" * 300 + "]" * 300, "[Decimal('1E-16000')] * 2500", "[1e308] * 100000",
+        "Decimal('1e999999') ** 9",
         "Fraction(1, 3 ** 5000) * Fraction(1, 7 ** 5000)", "'x' * 16000000 * 0",
     ],
 )  # fmt: skip
@@ -104,6 +114,38 @@ def test_what_is_written_out_in_a_source_can_be_read(item):
 def test_what_is_slow_to_encode_is_charged_for_it(item):
     with pytest.raises(NotLiteral, match="too large"):
         read(f"[{item}] * 20000")
+
+
+_SIZES = st.one_of(st.integers(0, 40), st.integers(0, 20_000))
+_PARTS = st.one_of(
+    _SIZES.map(lambda n: f"Decimal('1E{n}')"),
+    _SIZES.map(lambda n: f"Decimal('1E-{n}')"),
+    _SIZES.map(lambda n: f"Decimal('{'7' * min(n, 4000)}')"),
+    _SIZES.map(lambda n: f"Fraction(1, 1 << {n})"),
+    st.floats().map(lambda x: repr(x) if math.isfinite(x) else "math.inf"),
+    st.integers(0, 308).map(lambda n: f"1e{n}"),
+    st.integers(0, 308).map(lambda n: f"complex(1, 1e{n})"),
+    _SIZES.map(lambda n: f"1 << {n}"),
+    _SIZES.map(lambda n: f"'\U0001f600' * {n}"),
+    _SIZES.map(lambda n: f"b'x' * {n}"),
+    _SIZES.map(lambda n: f"range({n})"),
+    st.sampled_from(
+        ["None", "True", "0", "deque([1])", "{1: 2}", "{3, 4}", "frozenset([5])", "(6,)", "bytearray([7])"]
+    ),
+)
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=4), _SIZES)
+def test_no_form_takes_more_than_it_is_charged(parts, count):
+    """[Decimal('1E-16000')] * 2500 weighed as much as 2,500 small ones, and took two seconds to compare."""
+    budget = Budget()
+    try:
+        value = literal_value(parse_source(f"[{', '.join(parts)}] * {count}").body[0].value, budget)
+    except NotLiteral:
+        return
+    with contextlib.suppress(TooLarge):
+        written = len(encode_exact(value)) + len(encode_canonical(value))
+        assert written <= 16 * (MAX_SUITE_WEIGHT - budget.left)
 
 
 def test_a_suite_has_one_budget():

@@ -277,4 +277,13 @@ def _weight(value: object) -> int:
         return _CONTAINER_WEIGHT + sum(map(_weight, value))
     if isinstance(value, deque):
         return _RECORD_WEIGHT + sum(map(_weight, value))
-    return _WEIGHT if value is None or isinstance(value, float) else _RECORD_WEIGHT
+    if isinstance(value, float):  # one that is a whole number is written as that
+        return _WEIGHT + max(0, math.frexp(value)[1]) // 4
+    if isinstance(value, complex):
+        return _RECORD_WEIGHT + _weight(value.real) + _weight(value.imag)
+    if isinstance(value, Fraction):
+        return _RECORD_WEIGHT + _weight(value.numerator) + _weight(value.denominator)
+    if isinstance(value, Decimal):  # it is written as the ratio of two ints with so many digits
+        _, digits, exponent = value.as_tuple()
+        return _RECORD_WEIGHT + len(digits) + (abs(exponent) if isinstance(exponent, int) else 0)
+    return _WEIGHT if value is None else _RECORD_WEIGHT

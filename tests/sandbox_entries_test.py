@@ -8,6 +8,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
 from codea1.sandbox.child.entries import level_order, linked, tree, unlinked
 from codea1.sandbox.host import Limits
+from codea1.sandbox.host.conversation import profile_of
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact
@@ -124,7 +125,7 @@ def test_a_program_may_bring_nodes_of_its_own_and_a_future_import(grader):
         ("class Solution:\n    def __init__(self):\n        raise ValueError", "error"),
         (REVERSE.replace("return before", "before.next = before; return before"), "error"),  # a circle
         (REVERSE.replace("return before", "return 7"), "error"),
-        (REVERSE.replace("return before", "return [3, 2, 1]"), "pass"),
+        (REVERSE.replace("return before", "return [3, 2, 1]"), "error"),  # no linked list
         (REVERSE.replace("return before", "return head"), "fail"),
     ],
 )
@@ -166,7 +167,7 @@ def test_programs_that_read_and_print_in_the_ways_people_do(grader, program):
         ("print(", "error"),
         ("print(7); raise ValueError", "error"),
         ("print(7); import sys; sys.exit(3)", "error"),
-        ("print(7); import os; os._exit(0)", "error"),
+        ("print(7); import os; os._exit(0)", "fail"),
         ("print(8)", "fail"),
         ("while True: pass", "timeout"),
         ("while True: print('7')", "timeout"),
@@ -203,6 +204,57 @@ def test_a_program_that_attacks_its_own_harness_does_not_pass(grader, program):
     assert "pass" not in graded(grader, method, question(ADD, "Solution().add"), "Solution().add([1]) == [2]")
     right = graded(grader, SUM, asked, *tests)
     assert right == ["pass", "pass"]  # the next grading is as if nothing had run before it
+
+
+PRINTS = "print(sum(map(int, open(0).read().split()[1:]))"  # and how
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sys\nassert 'r' in sys.stdin.mode and 'w' in sys.stdout.mode\n" + SUM,
+        "import atexit\n@atexit.register\ndef last(): " + PRINTS + ")",
+        "import atexit, io, sys\nreal, sys.stdout = sys.stdout, io.StringIO()\n"
+        "atexit.register(lambda: real.write(sys.stdout.getvalue()))\n" + SUM,
+        "out = open(1, 'w', closefd=False)\n" + PRINTS + ", file=out)",
+        "import os\nout = os.fdopen(1, 'w')\n" + PRINTS + ", file=out)",
+        "import sys\n" + PRINTS + ", file=sys.__stdout__)",
+        "import sys\n" + SUM + "\nsys.stdout.close()",
+        "import os, sys\n" + SUM + "\nsys.stdout.flush()\nos._exit(0)",
+        "import atexit, os\natexit.register(print, 'no')\n" + SUM + "\nprint(end='', flush=True)\nos._exit(0)",
+        "import threading, time\ndef turn():\n  while True: time.sleep(.01)\n"
+        "threading.Thread(target=turn, daemon=True).start()\n" + SUM,
+        "import threading\nthreading.Thread(target=lambda: " + PRINTS + ")).start()",
+        "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(2).submit(lambda: " + PRINTS + "))",
+        "import pickle\nclass A: pass\nassert type(pickle.loads(pickle.dumps(A()))) is A\n" + SUM,
+        "import __main__\nkept = 1\nassert __main__.kept == 1 and __name__ == '__main__' and __file__\n" + SUM,
+        "from __future__ import annotations\nimport argparse, fileinput, pathlib\n" + SUM,
+        "import numpy as np\nprint(int(np.array(open(0).read().split()[1:], int).sum()))",
+    ],
+)
+def test_a_program_ends_as_a_process_does(grader, program):
+    asked = question(SUM, "stdout")
+    tests = ['stdout("2\\n3\\n4\\n") == "7"', 'stdout("1\\n5") == "5"', 'stdout("1\\n6") == "6"']
+    assert graded(grader, program, asked, *tests) == ["pass"] * 3
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        SUM + "\nimport os\nos._exit(3)",
+        "import os\nos._exit(0)\n" + SUM,
+        "import threading\nthreading.Thread(target=lambda: " + PRINTS + "), daemon=True)",
+    ],
+)
+def test_what_a_process_would_not_have_printed_is_no_answer(grader, program):
+    assert graded(grader, program, question(SUM, "stdout"), 'stdout("2\\n3\\n4\\n") == "7"') != ["pass"]
+
+
+def test_numpy_is_where_it_is_cheap_in_every_kind_of_question():
+    program = "import numpy as np\nprint(np.sum([1]))"
+    assert profile_of(question(program, "stdout").module(program)).with_numpy
+    assert profile_of(question(program, "stdout").module("if 1:\n\tfrom numpy import *\n")).with_numpy
+    assert not profile_of(question(program, "stdout").module("print('numpy')")).with_numpy
 
 
 def test_runs_of_one_program_do_not_share_names(grader):

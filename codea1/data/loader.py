@@ -13,6 +13,7 @@ from typing import Any
 from codea1.data import procedural
 from codea1.data.rows import Row, dataset_rows, file_rows
 from codea1.data.worlds import NAME, world_of
+from codea1.game.prompts import ROLES
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
@@ -116,7 +117,7 @@ def _check_fields(row: Row, where: str) -> None:
     prompt = row["prompt"]
     is_chat = isinstance(prompt, list) and len(prompt) > 0 and all(map(_is_message, prompt))
     if not is_chat:
-        raise BadInput(f"{where}: the prompt is not a list of messages with role and content.")
+        raise BadInput(f"{where}: the prompt is not a list of messages with a role ({', '.join(ROLES)}) and content.")
     for name in ("problem", "test", "data_source", "preamble", *_DESCRIPTIONS):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise BadInput(f"{where}: {name} is not text.")
@@ -127,7 +128,7 @@ def _check_fields(row: Row, where: str) -> None:
 
 
 def _is_message(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(value.get(field), str) for field in ("role", "content"))
+    return isinstance(value, Mapping) and value.get("role") in ROLES and isinstance(value.get("content"), str)
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -7,14 +7,17 @@ a function of one text to another.
 Standard library only: this runs inside the sandbox. The program can change all of it, and so no more than its answers.
 """
 
+import atexit
+import contextlib
 import io
 import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, TREE, tidied
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, tidied
 
 _FILE = "<solution>"
 _PIPE_BYTES = 1 << 16  # that a pipe holds
@@ -67,8 +70,8 @@ def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:
 
 
 def _written(value: Any, kind: str) -> Any:
-    """Returns an answer as tests state it: lists in the place of nodes."""
-    if not kind or isinstance(value, list) is (kind in (LINKED, TREE)):
+    """Returns an answer as tests state it: lists in the place of nodes. Raises AttributeError for lists themselves."""
+    if not kind:
         return value
     write = unlinked if kind in (LINKED, MANY_LINKED) else level_order
     return [write(each) for each in value] if kind in (MANY_LINKED, MANY_TREES) else write(value)
@@ -129,29 +132,57 @@ def level_order(root: Any) -> list:
 def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> None:
     """Defines `stdout(text)`: what a program prints that gets `text` as its standard input, as `tidied` leaves it.
 
-    Each call runs the whole program, its main guard open, in a namespace of its own; the process and what it imports
-    are shared. Exit code 0 ends a run like its last line; any other is raised.
+    Each call runs the whole program as a module `__main__` of its own; the process and what it imports are shared. It
+    ends as a process does: threads are awaited, those that are daemons are not, then come functions for `atexit` and
+    what open files have not written. Exit code 0 ends a run like its last line; any other is raised. After `os._exit`
+    nothing more of the program runs.
     """
     before = compile(preamble, "<preamble>", "exec", dont_inherit=True)
     code = compile(program, _FILE, "exec", dont_inherit=True)
 
     def stdout(text: str) -> str:
-        main = {"__name__": "__main__", "exit": sys.exit, "quit": sys.exit}
-        with _Standard(text.encode()) as standard:
+        module = ModuleType("__main__")
+        main = module.__dict__
+        main.update(__file__="solution.py", exit=sys.exit, quit=sys.exit)
+        with _Standard(text.encode(), module) as standard:
+            exit_code, is_abrupt = None, False
             try:
                 exec(before, main)
                 exec(code, main)
             except SystemExit as ended:
-                if ended.code not in (None, 0):
-                    raise RuntimeError(f"exited with {ended.code!r}") from None
-            if threading := sys.modules.get("threading"):  # imported by few programs
-                for thread in threading.enumerate():
-                    if thread is not threading.current_thread():
-                        thread.join()
-            sys.stdout.flush()
+                exit_code = ended.code
+            except _AbruptExit as ended:
+                (exit_code,), is_abrupt = ended.args, True
+            if exit_code not in (None, 0):
+                raise RuntimeError(f"exited with {exit_code!r}")
+            if not is_abrupt:
+                _await_threads()
+                atexit._run_exitfuncs()
+                for output in (sys.stdout, standard.stdout):
+                    with contextlib.suppress(ValueError):  # it is closed
+                        output.flush()
+            main.clear()  # with it files that are still open, which write what they have not
         return tidied(standard.printed.decode())
 
     namespace[STDOUT] = stdout
+
+
+class _AbruptExit(BaseException):
+    """The program called os._exit; the code is the argument."""
+
+
+def _exit_abruptly(status: int) -> None:
+    raise _AbruptExit(status)
+
+
+def _await_threads() -> None:
+    if pools := sys.modules.get("concurrent.futures.thread"):  # imported by few programs
+        pools._python_exit()  # lets the workers of executors that were not shut down finish
+        vars(pools)["_shutdown"] = False  # for the next call
+    if threading := sys.modules.get("threading"):
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
 
 
 class _Printed(io.BytesIO):
@@ -159,6 +190,13 @@ class _Printed(io.BytesIO):
 
     def fileno(self) -> int:
         return 1
+
+    def close(self) -> None:
+        """Keeps what was written."""
+
+
+class _Text(io.TextIOWrapper):
+    mode = "w"  # which fast readers and writers of standard input and output look at
 
 
 class _Standard:
@@ -168,14 +206,16 @@ class _Standard:
     have, and its answer.
     """
 
-    def __init__(self, given: bytes) -> None:
+    def __init__(self, given: bytes, module: ModuleType) -> None:
+        """Raises ValueError for too large an input; `module` is `__main__` meanwhile."""
         if len(given) > _PIPE_BYTES:
             raise ValueError(f"the input is larger than {_PIPE_BYTES} bytes")
-        self._given = given
+        self._given, self._module = given, module
         self.printed = b""  # all of it, at the end
 
     def __enter__(self) -> "_Standard":
-        self._objects = sys.stdin, sys.stdout
+        self._objects = {name: vars(sys)[name] for name in ("stdin", "stdout", "__stdin__", "__stdout__")}
+        self._main, self._exit = sys.modules["__main__"], os._exit
         self._kept = os.dup(0), os.dup(1)
         reads, writes = os.pipe()
         os.write(writes, self._given)
@@ -186,12 +226,16 @@ class _Standard:
         os.dup2(writes, 1)
         os.close(writes)
         self._buffer = _Printed()
-        self._stdout = io.TextIOWrapper(self._buffer, encoding="utf-8", write_through=True)
-        sys.stdin, sys.stdout = open(0, encoding="utf-8", closefd=False), self._stdout
+        self.stdout = _Text(self._buffer, encoding="utf-8")
+        given = open(0, encoding="utf-8", closefd=False)
+        vars(sys).update(stdin=given, __stdin__=given, stdout=self.stdout, __stdout__=self.stdout)
+        sys.modules["__main__"], vars(os)["_exit"] = self._module, _exit_abruptly
+        atexit._clear()  # of what was imported before: nothing of this process runs at its own end
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.stdin, sys.stdout = self._objects
+        vars(sys).update(self._objects)
+        sys.modules["__main__"], vars(os)["_exit"] = self._main, self._exit
         for descriptor, kept in enumerate(self._kept):
             os.dup2(kept, descriptor)
             os.close(kept)

@@ -44,10 +44,12 @@ _PRELOAD = (
     "operator random re string time types typing codea1.sandbox.child.entries"
 )
 _PRELOAD_WHERE_FILES_ARE_CLOSED = (
-    "ast asyncio base64 binascii calendar cmath codecs colorsys concurrent.futures.thread csv ctypes dataclasses "
-    "difflib hashlib hmac html inspect io json keyword linecache locale logging numbers os pickle platform pprint "
-    "queue reprlib secrets shlex shutil socket statistics sys tempfile textwrap threading timeit token tokenize "
-    "traceback unicodedata urllib.parse uuid warnings weakref zlib zoneinfo"
+    "__future__ argparse ast asyncio base64 binascii calendar cmath cmd codecs colorsys concurrent.futures.thread "
+    "configparser csv ctypes dataclasses difflib doctest email fileinput getpass gettext glob graphlib gzip hashlib "
+    "hmac html http inspect io json keyword linecache locale logging mimetypes multiprocessing numbers os pathlib "
+    "pickle pkgutil platform pprint profile queue reprlib sched secrets shelve shlex shutil socket sqlite3 statistics "
+    "stringprep sys tempfile textwrap threading timeit token tokenize traceback unicodedata unittest urllib.parse "
+    "urllib.request uuid warnings weakref xml.etree.ElementTree zipfile zlib zoneinfo"
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
@@ -91,10 +93,9 @@ def start() -> None:
             _continue_in_a_child(control)
         _preload(_PRELOAD)
         if not isolation.hides_files:
-            _preload(_PRELOAD_WHERE_FILES_ARE_CLOSED)
+            _preload_what_exists(_PRELOAD_WHERE_FILES_ARE_CLOSED)
         for package in packages.split():
-            with contextlib.suppress(ImportError):  # then programs that import it fail to
-                _preload(PACKAGES[package])
+            _preload_what_exists(PACKAGES[package])
         # Leaves to programs an ordinary environment, without the way this package was found.
         root = os.environ.pop("PYTHONPATH").split(os.pathsep)
         sys.path[:] = [path for path in sys.path if path not in root or path.endswith(files.LIBRARIES)]
@@ -128,6 +129,13 @@ def _continue_in_a_child(control: socket) -> None:
 def _preload(names: str) -> None:
     for name in names.split():
         importlib.import_module(name)
+
+
+def _preload_what_exists(names: str) -> None:
+    """Some Pythons are built without sqlite3; programs that import what is missing fail to."""
+    for name in names.split():
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _warm_up() -> None:

@@ -23,7 +23,8 @@ _WATCH_SECONDS = 0.01
 _CLOSED_SECONDS = 0.1
 _LOOK_SECONDS = 0.05  # between looks whether children that could run, beyond a limit of time, still could
 _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
-_IMPORTS_NUMPY = re.compile(r"^[ \t]*(?:import|from)[ \t][^#\n]*\bnumpy\b", re.MULTILINE)
+# Also inside of a literal, as programs stand in what `Question.module` makes of them.
+_IMPORTS_NUMPY = re.compile(r"(?:^|['\"]|\\n)(?:[ \t]|\\t)*(?:import|from)[ \t][^#\n\\]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
 
 

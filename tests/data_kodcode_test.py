@@ -112,6 +112,7 @@ def test_a_training_set_comes_out(tmp_path, kind):
     files = [
         write(tmp_path / f"one.{kind}", [row(1), row(2, gpt_pass_percentage=0.9), row(3, solution=random)]),
         write(tmp_path / f"two.{kind}", [row(4, question=row(1)["question"].upper()), row(5, question=HOTEL)]),
+        write(tmp_path / f"three.{kind}", [row(1, question="Another task by the first one's name.")]),
     ]
     evaluations = write(
         tmp_path / "evaluation.jsonl",
@@ -137,9 +138,12 @@ def test_a_training_set_comes_out(tmp_path, kind):
     assert question.problem in question.prompt[-1]["content"]
     assert question.description == row()["question"]
     printed = " ".join(done.stdout.split())
-    assert "rows read 5" in printed
+    assert "rows read 6" in printed
     left_out = [json.loads(line) for line in output.with_suffix(".left_out.jsonl").read_text().splitlines()]
-    assert {each["question_id"]: each["reason"] for each in left_out} == {
+    assert [(each["question_id"], each["reason"]) for each in left_out if "three" in each["row"]] == [
+        ("Prefill_1_I", "its id is an earlier row's")
+    ]
+    assert {each["question_id"]: each["reason"] for each in left_out if "three" not in each["row"]} == {
         "Prefill_2_I": "not hard: too many trials passed",
         "Prefill_3_I": "its solution passes none of its tests, twice",
         "Prefill_4_I": "asks what an earlier row asks",
@@ -161,7 +165,6 @@ def test_a_file_without_a_column_is_refused(tmp_path, name):
     [
         (lambda folder: [str(folder / "no.parquet")], "no.parquet does not exist"),
         (lambda folder: [write(folder / "a.parquet", [{"question": "?"}])], "has no column 'question_id'"),
-        (lambda folder: [write(folder / "a.jsonl", [row(), row()])], "line 2: question Prefill_1_I comes twice"),
         (lambda folder: [write(folder / "a.jsonl", [row(test_info=["f"])])], "test_info is not a list of records"),
         (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage="0")])], "is not a number"),
         (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage=1.0)])], "no question is left"),

@@ -36,6 +36,7 @@ from codea1.storage.objects import exists, location, write_atomically
 from codea1.values import answers_equal, decode_exact
 from codea1.values.verdict import Verdict
 
+SAME_ID = "its id is an earlier row's"
 REPEATED = "asks what an earlier row asks"
 NEAR_DUPLICATE = "nearly a question of an evaluation set"
 NOT_PASSED = "its solution passes none of its tests, twice"
@@ -98,7 +99,7 @@ def converted(
       seen: called after each row.
 
     Raises:
-      BadInput: a row is not of the format, or a question id comes twice.
+      BadInput: a row is not of the format.
     """
     result = Converted()
     running: deque[tuple[str, Question, Future[_Ran]]] = deque()
@@ -113,7 +114,8 @@ def converted(
             result.left_out.append(LeftOut(where, id, read))
             continue
         if read.id in ids:
-            raise BadInput(f"{where}: question {read.id} comes twice.")
+            result.left_out.append(LeftOut(where, read.id, SAME_ID))
+            continue
         ids.add(read.id)
         words = " ".join(read.problem.lower().split())
         is_near = evaluations.of(read.description, read.ground_truth) is not None

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codea1.data.conversion import make_training_set
+from codea1.data.conversion import converted, make_training_set
 from codea1.data.formats import FORMATS, NO_FUNCTION, NO_SOLUTION, NO_TESTS, UNPARSED, quixbugs_rows
 from codea1.data.loader import load_questions
+from codea1.data.near_duplicates import NearDuplicates
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
@@ -192,6 +193,13 @@ def test_all_formats_come_out_and_are_loaded_again(tmp_path):
     assert found["quixbugs"].golden_tests == ("assert halves(3) == (1, 2)", "assert halves(4) == (2, 2)")
     assert "Complete" not in found["stdin"].prompt[-1]["content"]
     assert "complete Python program" in found["stdin"].prompt[-1]["content"]
+
+
+@pytest.mark.parametrize("name", ["text", "test_setup_code"])
+def test_a_row_that_no_file_takes_is_left_out_before_it_is_run(name):
+    rows = [("here", {**MBPP, name: "# \ud800"})]
+    result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None)
+    assert [each.reason for each in result.left_out] == ["its texts have a lone surrogate, which no file takes"]
 
 
 def test_a_mutant_that_no_test_exposes_is_left_out(tmp_path):

@@ -11,7 +11,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow
@@ -37,6 +37,7 @@ from codea1.values import answers_equal, decode_exact
 from codea1.values.verdict import Verdict
 
 SAME_ID = "its id is an earlier row's"
+NO_UNICODE = "its texts have a lone surrogate, which no file takes"
 REPEATED = "asks what an earlier row asks"
 NEAR_DUPLICATE = "nearly a question of an evaluation set"
 NOT_PASSED = "its solution passes none of its tests, twice"
@@ -113,8 +114,9 @@ def converted(
             id = next((str(row[name]) for name in _IDS if row.get(name) is not None), "")
             result.left_out.append(LeftOut(where, id, read))
             continue
-        if read.id in ids:
-            result.left_out.append(LeftOut(where, read.id, SAME_ID))
+        unusable = SAME_ID if read.id in ids else "" if _is_unicode(read) else NO_UNICODE
+        if unusable:
+            result.left_out.append(LeftOut(where, read.id, unusable))
             continue
         ids.add(read.id)
         words = " ".join(read.problem.lower().split())
@@ -130,6 +132,14 @@ def converted(
     while running:
         _take(result, format, *running.popleft())
     return result
+
+
+def _is_unicode(question: Question) -> bool:
+    try:
+        json.dumps(asdict(question), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

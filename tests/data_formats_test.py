@@ -231,9 +231,16 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
         (["mbpp", "a.jsonl"], "--output is missing"),
         (["mbpp", "a.jsonl", "--output=a.jsonl"], "does not end in .parquet"),
         (["mbpp", "a.jsonl", "--output=a.parquet"], "a.jsonl does not exist"),
+        (["mbpp", "folder", "--output=a.parquet"], "data file folder is a folder"),
+        (["mbpp", "folder.parquet", "--output=a.parquet"], "data file folder.parquet is a folder"),
+        (["mbpp", "a.jsonl", "--output=file/below/a.parquet"], "file is no folder"),
+        (["mbpp", "a.jsonl", "--output=folder.parquet"], "folder.parquet is there already"),
     ],
 )
 def test_a_command_that_cannot_work_says_so(tmp_path, arguments, told):
+    for folder in ("folder", "folder.parquet"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "file").touch()
     done = subprocess.run(
         [sys.executable, "-m", "codea1.tools.convert", *arguments],
         cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,

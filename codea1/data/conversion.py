@@ -32,7 +32,7 @@ from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
-from codea1.storage.objects import exists, location, write_atomically
+from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
 from codea1.values import answers_equal, decode_exact
 from codea1.values.verdict import Verdict
 
@@ -228,6 +228,9 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
         raise BadInput(f"output {path} does not end in .parquet.")
     if exists(path):
         raise BadInput(f"output {path} is there already.")
+    above = next((each for each in path.parents if not is_remote(path) and exists(each)), None)
+    if above and not is_folder(above):
+        raise BadInput(f"output {path} cannot be written: {above} is no folder.")
     for file in files:  # one that cannot be read is reported before the first is worked on
         next(iter(format.rows(file)), None)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))

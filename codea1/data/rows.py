@@ -49,6 +49,8 @@ def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | Non
       BadInput: there is no such file, or it is not of that form, or lacks a column.
     """
     local = staged_file(path, folder)
+    if os.path.isdir(local):
+        raise BadInput(f"data file {path} is a folder.")
     yield from _parquet_rows(path, local, columns) if path.endswith(".parquet") else _json_rows(path, local)
 
 
@@ -97,7 +99,7 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
                 if not isinstance(row, dict):
                     raise BadInput(f"{where}: not a JSON object.")
                 yield where, row
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
         raise MissingFile(f"data file {path} does not exist.") from None
     except UnicodeDecodeError:
         what = "is a Parquet file, and is not called so" if begins == _PARQUET else "is not UTF-8"

@@ -86,6 +86,11 @@ def test_a_row_of_mbpp():
     assert "    assert add_up([1], 2) == limit" in question.check_script
 
 
+def test_a_row_of_mbpp_may_have_no_challenge_tests():
+    question = read("mbpp", MBPP, challenge_test_list=None)
+    assert question.golden_tests == ("assert add_up([1, 2]) == 4", "assert add_up([]) == 5")
+
+
 def test_a_row_of_humanevalpack_brings_its_mutant():
     question = read("humanevalpack", PACK)
     assert (question.id, question.entry_point, question.golden_tests) == ("Python/3", "more", ("assert more(1) == 2",))
@@ -126,6 +131,9 @@ def test_a_row_of_pairs_of_texts():
         ("mbpp", MBPP, {"code": "def add_up(:"}, UNPARSED),
         ("mbpp", MBPP, {"code": "def other(): pass"}, NO_FUNCTION),
         ("mbpp", MBPP, {"test_list": [], "challenge_test_list": []}, NO_TESTS),
+        ("mbpp", MBPP, {"test_list": [None]}, "its test_list is not a list of texts"),
+        ("mbpp", MBPP, {"challenge_test_list": ["assert True", 1]}, "its challenge_test_list is not a list of texts"),
+        ("mbpp", MBPP, {"challenge_test_list": 3}, "its challenge_test_list is not a list of texts"),
         ("humanevalpack", PACK, {"canonical_solution": "    return ("}, UNPARSED),
         ("humanevalpack", PACK, {"entry_point": "less", "test": "def check(less): pass"}, NO_FUNCTION),
         ("leetcode", LEETCODE, {"completion": "class Solution"}, UNPARSED),

@@ -5,9 +5,11 @@ import copy
 import json
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
+from typing import TypeGuard
 
 from codea1.data.conversion import Format, Row, Rows, declared
 from codea1.data.loader import entry_point, parsed
@@ -24,6 +26,7 @@ NO_FUNCTION = "its solution does not define the function under test"
 UNPARSED = "its solution does not parse as Python"
 NO_SOLUTION = "it has no solution"
 NO_TESTS = "it has no tests"
+NOT_TEXTS = "its {} is not a list of texts"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
 
 
@@ -34,6 +37,10 @@ def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
             raise BadInput(f"{where}: the field {name!r} is missing.")
         if not isinstance(row[name], kind):
             raise BadInput(f"{where}: {name} is {type(row[name]).__name__}.")
+
+
+def _are_texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def _script(asserts: Sequence[str], set_up: str = "") -> str:
@@ -58,7 +65,10 @@ def _declaration(program: str, name: str) -> str:
 def read_mbpp(row: Row, where: str) -> Question | str:
     """Returns a row of mbpp.jsonl (Austin et al., 2021): a task in words, a solution, and three asserts."""
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)
-    program, asserts = row["code"].replace("\r\n", "\n"), [*row["test_list"], *row.get("challenge_test_list", ())]
+    lists = {"test_list": row["test_list"], "challenge_test_list": row.get("challenge_test_list") or []}
+    if bad := next((key for key, tests in lists.items() if not _are_texts(tests)), None):
+        return NOT_TEXTS.format(bad)
+    program, asserts = row["code"].replace("\r\n", "\n"), [*chain(*lists.values())]
     module = parsed(program)
     if module is None:
         return UNPARSED
@@ -176,7 +186,7 @@ def read_stdin(row: Row, where: str) -> Question | str:
     name = "question" if "question" in row else "description"
     _require(row, where, **{name: str}, solutions=(str, list), input_output=(str, dict))
     solutions, pairs = (_unpacked(row[each], f"{where}: {each}") for each in ("solutions", "input_output"))
-    if not isinstance(solutions, list) or not all(isinstance(each, str) for each in solutions):
+    if not _are_texts(solutions):
         raise BadInput(f"{where}: solutions is not a list of texts.")
     if not solutions:
         return NO_SOLUTION

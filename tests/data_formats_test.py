@@ -67,6 +67,8 @@ STDIN = {
     "input_output": json.dumps({"inputs": ["1 2\n", ["3 4"]], "outputs": ["3\n", ["7"]]}),
 }
 
+NO_LIST = "is not a list of texts"
+
 
 def read(form: str, row: dict, **changes) -> Question | str:
     return FORMATS[form].read({**row, **changes}, "here")
@@ -131,9 +133,9 @@ def test_a_row_of_pairs_of_texts():
         ("mbpp", MBPP, {"code": "def add_up(:"}, UNPARSED),
         ("mbpp", MBPP, {"code": "def other(): pass"}, NO_FUNCTION),
         ("mbpp", MBPP, {"test_list": [], "challenge_test_list": []}, NO_TESTS),
-        ("mbpp", MBPP, {"test_list": [None]}, "its test_list is not a list of texts"),
-        ("mbpp", MBPP, {"challenge_test_list": ["assert True", 1]}, "its challenge_test_list is not a list of texts"),
-        ("mbpp", MBPP, {"challenge_test_list": 3}, "its challenge_test_list is not a list of texts"),
+        ("mbpp", MBPP, {"test_list": [None]}, f"its test_list {NO_LIST}"),
+        ("mbpp", MBPP, {"challenge_test_list": ["assert True", 1]}, f"its challenge_test_list {NO_LIST}"),
+        ("mbpp", MBPP, {"challenge_test_list": 3}, f"its challenge_test_list {NO_LIST}"),
         ("humanevalpack", PACK, {"canonical_solution": "    return ("}, UNPARSED),
         ("humanevalpack", PACK, {"entry_point": "less", "test": "def check(less): pass"}, NO_FUNCTION),
         ("leetcode", LEETCODE, {"completion": "class Solution"}, UNPARSED),
@@ -142,6 +144,12 @@ def test_a_row_of_pairs_of_texts():
         ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
         ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
         ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
+        *(
+            ("stdin", STDIN, {"input_output": {"inputs": ["1"], "outputs": ["1"], key: value}}, f"its {key} {NO_LIST}")
+            for key in ("inputs", "outputs")
+            for value in (3, "1", [3], [["1", 3]], [None])
+        ),
+        ("stdin", STDIN, {"input_output": {"inputs": ["1"]}}, f"its outputs {NO_LIST}"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, reason):

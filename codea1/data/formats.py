@@ -197,7 +197,11 @@ def read_stdin(row: Row, where: str) -> Question | str:
     program = next((each for each in solutions if parsed(each) is not None), None)  # some are Python 2
     if program is None:
         return UNPARSED
-    texts = [*map(_as_text, pairs["inputs"])], [*map(_as_text, pairs.get("outputs", ()))]
+    for key in ("inputs", "outputs"):
+        value = pairs.get(key)
+        if not isinstance(value, list) or not all(isinstance(each, str) or _are_texts(each) for each in value):
+            return NOT_TEXTS.format(key)
+    texts = [*map(_as_text, pairs["inputs"])], [*map(_as_text, pairs["outputs"])]
     if len(texts[0]) != len(texts[1]):
         raise BadInput(f"{where}: input_output has {len(texts[0])} inputs and {len(texts[1])} outputs.")
     asserts = [f"assert {STDOUT}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True)]
@@ -215,9 +219,9 @@ def _unpacked(value: str | list | dict, where: str) -> object:
         raise BadInput(f"{where} is not JSON: {error}.") from None
 
 
-def _as_text(value: object) -> str:
+def _as_text(value: str | list[str]) -> str:
     """Returns an input or output that may be a list of lines."""
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+    return value if isinstance(value, str) else "\n".join(value)
 
 
 def quixbugs_rows(folder: str) -> Rows:

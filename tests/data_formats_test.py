@@ -186,6 +186,12 @@ def quixbugs(folder: Path, tests: str) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("case", ["[[3]]", "[[3], [1, 2], 0]", "3", '{"3": 1, "4": 2}'])
+def test_a_program_of_quixbugs_with_a_case_that_is_no_pair_is_left_out(tmp_path, case):
+    ((where, row),) = quixbugs_rows(str(quixbugs(tmp_path, f"[[3], [1, 2]]\n{case}\n")))
+    assert FORMATS["quixbugs"].read(row, where) == "one of its tests is no pair of arguments and answer"
+
+
 def test_all_formats_come_out_and_are_loaded_again(tmp_path):
     sources = {"mbpp": MBPP, "humanevalpack": PACK, "leetcode": LEETCODE, "stdin": STDIN}
     files = {form: tmp_path / f"{form}.jsonl" for form in sources}

@@ -26,6 +26,7 @@ NO_FUNCTION = "its solution does not define the function under test"
 UNPARSED = "its solution does not parse as Python"
 NO_SOLUTION = "it has no solution"
 NO_TESTS = "it has no tests"
+NO_PAIR = "one of its tests is no pair of arguments and answer"
 NOT_TEXTS = "its {} is not a list of texts"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
 
@@ -258,6 +259,8 @@ def read_quixbugs(row: Row, where: str) -> Question | str:
         entry_point(row["right"], None, None, name)
     except ValueError:
         return NO_FUNCTION
+    if not all(isinstance(test, list) and len(test) == 2 for test in row["tests"]):
+        return NO_PAIR
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
     calls = ((f"{name}({', '.join(map(source_of, _arguments(given)))})", value) for given, value in row["tests"])
     tests = tuple(f"assert {call} == {source_of(value)}" for call, value in calls)

@@ -67,6 +67,7 @@ STDIN = {
     "input_output": json.dumps({"inputs": ["1 2\n", ["3 4"]], "outputs": ["3\n", ["7"]]}),
 }
 
+DEEP = "[" * 200_000 + "]" * 200_000
 NO_LIST = "is not a list of texts"
 
 
@@ -166,12 +167,21 @@ def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, 
         ("stdin", MBPP, {}, "the field 'description' is missing"),
         ("stdin", STDIN, {"solutions": "[1]"}, "solutions is not a list of texts"),
         ("stdin", STDIN, {"input_output": "{"}, "input_output is not JSON"),
+        ("stdin", STDIN, {"input_output": DEEP}, "input_output is JSON nested too deeply"),
         ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, "1 inputs and 0 outputs"),
     ],
 )
 def test_a_row_of_another_format_is_refused(form, row, changes, told):
     with pytest.raises(BadInput, match=rf"here: .*{re.escape(told)}"):
         read(form, row, **changes)
+
+
+@pytest.mark.parametrize("text", [DEEP, f'{{"task_id": {DEEP}}}'], ids=["rows", "row"])
+def test_a_file_of_json_nested_too_deeply_is_refused(tmp_path, text):
+    file = tmp_path / "deep.jsonl"
+    file.write_text(text)
+    with pytest.raises(BadInput, match="JSON nested too deeply"):
+        list(FORMATS["mbpp"].rows(str(file)))
 
 
 def quixbugs(folder: Path, tests: str) -> Path:
@@ -238,6 +248,7 @@ def test_a_mutant_that_no_test_exposes_is_left_out(tmp_path):
         (lambda folder: folder / "none", "does not exist"),
         (lambda folder: folder, "is no clone of QuixBugs"),
         (lambda folder: quixbugs(folder, "[[3], [1, 2]"), "Expecting ',' delimiter"),
+        (lambda folder: quixbugs(folder, DEEP), "maximum recursion depth exceeded"),
     ],
 )
 def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):

@@ -218,6 +218,8 @@ def _unpacked(value: str | list | dict, where: str) -> object:
         return json.loads(value) if isinstance(value, str) and value else value or []
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}.") from None
+    except RecursionError:
+        raise BadInput(f"{where} is JSON nested too deeply.") from None
 
 
 def _as_text(value: str | list[str]) -> str:
@@ -241,7 +243,7 @@ def quixbugs_rows(folder: str) -> Rows:
         try:
             right, wrong = (part.read_text() for part in parts)
             tests = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise BadInput(f"{folder}: {error}.") from None
         yield os.fspath(path), {"name": path.stem, "right": right, "wrong": wrong, "tests": tests}
 

@@ -121,11 +121,13 @@ def _lines(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json(text: str, where: str) -> Any:
-    """Parses JSON. Raises BadInput where the text is not JSON."""
+    """Parses JSON. Raises BadInput where the text is not JSON, or nested too deeply."""
     try:
         return json.loads(text)
     except ValueError as error:
         raise BadInput(f"{where}: not JSON: {error}.") from None
+    except RecursionError:
+        raise BadInput(f"{where}: JSON nested too deeply.") from None
 
 
 def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator[tuple[str, Row]]:

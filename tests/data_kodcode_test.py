@@ -62,6 +62,8 @@ def write(path: Path, rows: list[dict]) -> str:
         ({"solution": None}, Dropped.INCOMPLETE),
         ({"test_info": row()["test_info"] * 2}, Dropped.NOT_ONE_FUNCTION),
         ({"test_info": []}, Dropped.NOT_ONE_FUNCTION),
+        ({"gpt_pass_percentage": float("nan")}, Dropped.NO_SHARE),
+        ({"gpt_pass_percentage": 10**400}, Dropped.NOT_HARD),
         ({"gpt_pass_percentage": 1 / 3}, Dropped.NOT_HARD),
         ({"gpt_pass_percentage": 0.333}, Dropped.NOT_HARD),  # a third as the files round it, which they label medium
         ({"solution": "def triple(n): return 3 * n"}, Dropped.NO_FUNCTION),

@@ -7,6 +7,7 @@ a third itself, 0.333 there, is labelled medium.
 """
 
 import ast
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
@@ -31,6 +32,7 @@ class Dropped(StrEnum):
 
     INCOMPLETE = "a field is empty"
     NOT_ONE_FUNCTION = "its tests are not of one function"
+    NO_SHARE = "its share of trials that passed is NaN"
     NOT_HARD = "not hard: too many trials passed"
     NO_FUNCTION = "its solution does not define the function"
     NO_ASSERT = "no plain assert on a call with plain data"
@@ -52,7 +54,10 @@ def read_row(row: Row, where: str, max_pass_rate: float) -> Question | Dropped:
         return Dropped.INCOMPLETE
     if not row["test_info"]:  # of a class, it is None
         return Dropped.NOT_ONE_FUNCTION
-    if row["gpt_pass_percentage"] >= max_pass_rate - _ROUNDING:
+    share = row["gpt_pass_percentage"]
+    if isinstance(share, float) and math.isnan(share):
+        return Dropped.NO_SHARE
+    if share >= max_pass_rate - _ROUNDING:
         return Dropped.NOT_HARD
     tested = [(info, asserts_of(row["test"], str(info.get("function_name")))) for info in row["test_info"]]
     if len(tested) > 1:  # the function asked for and others, which the tests may leave out

@@ -63,7 +63,7 @@ _CLAUSE = re.compile(
 
 # Added tokens that are no words of a vocabulary: many folders do not mark <tool_call> or <|fim_middle|> as special.
 _MARK = "\ue000"  # for private use
-_MARKUP = re.compile(r"<[^<>\s]+>")
+_MARKUP = re.compile(r"<+[^<>\s]+>+|\[/?[A-Z_]+\]")
 
 
 class ChatTokenizer:
@@ -77,8 +77,10 @@ class ChatTokenizer:
         self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
         added = tokenizer.added_tokens_decoder.values()
         controls = sorted({token.content for token in added if token.special or _MARKUP.fullmatch(token.content)})
+        firsts = {first: [re.escape(c[1:]) for c in controls if c[0] == first] for first in {c[0] for c in controls}}
         # The first character of each, where the rest follows.
-        self._control = re.compile("|".join(f"{re.escape(c[0])}(?={re.escape(c[1:])})" for c in controls) or r"(?!)")
+        starts = [f"{re.escape(first)}(?={'|'.join(rest)})" for first, rest in sorted(firsts.items())]
+        self._control = re.compile("|".join(starts) or r"(?!)")
         self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
         self.pad_id: int = tokenizer.pad_token_id

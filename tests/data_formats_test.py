@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codea1.data.conversion import converted, make_training_set
-from codea1.data.formats import FORMATS, NO_FUNCTION, NO_SOLUTION, NO_TESTS, UNPARSED, quixbugs_rows
+from codea1.data.formats import FORMATS, NO_FUNCTION, NO_SOLUTION, NO_TESTS, UNPARSED, UNPARSED_TESTS, quixbugs_rows
 from codea1.data.loader import load_questions
 from codea1.data.near_duplicates import NearDuplicates
 from codea1.game.question import Question
@@ -142,6 +142,9 @@ def test_a_row_of_pairs_of_texts():
         ("leetcode", LEETCODE, {"completion": "class Solution"}, UNPARSED),
         ("leetcode", LEETCODE, {"entry_point": "LRUCache"}, NO_FUNCTION),
         ("leetcode", LEETCODE, {"test": "assert True"}, NO_TESTS),
+        ("mbpp", MBPP, {"test_list": ["assert ("], "challenge_test_list": []}, UNPARSED_TESTS),
+        ("humanevalpack", PACK, {"test": "def check("}, UNPARSED_TESTS),
+        ("leetcode", LEETCODE, {"test": "def check("}, UNPARSED_TESTS),
         ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
         ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
         ("stdin", STDIN, {"input_output": ""}, NO_TESTS),

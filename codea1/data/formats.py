@@ -24,6 +24,7 @@ from codea1.values.literals import Budget, NotLiteral, literal_value
 
 NO_FUNCTION = "its solution does not define the function under test"
 UNPARSED = "its solution does not parse as Python"
+UNPARSED_TESTS = "its tests do not parse as Python"
 NO_SOLUTION = "it has no solution"
 NO_TESTS = "it has no tests"
 NO_PAIR = "one of its tests is no pair of arguments and answer"
@@ -75,6 +76,8 @@ def read_mbpp(row: Row, where: str) -> Question | str:
         return UNPARSED
     if not asserts:
         return NO_TESTS
+    if all(parsed(source) is None for source in asserts):
+        return UNPARSED_TESTS
     stated = [node for source in asserts for node in (parsed(source) or ast.Module([], [])).body]
     defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
     called = [node.func for each in stated for node in ast.walk(each) if isinstance(node, ast.Call)]
@@ -95,6 +98,8 @@ def read_humanevalpack(row: Row, where: str) -> Question | str:
     program, mutant = problem + row["canonical_solution"], problem + row["buggy_solution"]
     if parsed(program) is None:
         return UNPARSED
+    if parsed(script) is None:
+        return UNPARSED_TESTS
     try:
         name = entry_point(program, name, script, name)
     except ValueError:
@@ -157,6 +162,8 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     program, name = row["completion"], row["entry_point"]
     if parsed(program) is None:
         return UNPARSED
+    if parsed(row["test"]) is None:
+        return UNPARSED_TESTS
     method = class_and_method(name)
     if method is None:
         return NO_FUNCTION

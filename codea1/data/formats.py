@@ -28,6 +28,7 @@ UNPARSED_TESTS = "its tests do not parse as Python"
 NO_SOLUTION = "it has no solution"
 NO_TESTS = "it has no tests"
 NO_PAIR = "one of its tests is no pair of arguments and answer"
+UNPAIRED = "it has more inputs than outputs, or fewer"
 NOT_TEXTS = "its {} is not a list of texts"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
 
@@ -211,7 +212,7 @@ def read_stdin(row: Row, where: str) -> Question | str:
             return NOT_TEXTS.format(key)
     texts = [*map(_as_text, pairs["inputs"])], [*map(_as_text, pairs["outputs"])]
     if len(texts[0]) != len(texts[1]):
-        raise BadInput(f"{where}: input_output has {len(texts[0])} inputs and {len(texts[1])} outputs.")
+        return UNPAIRED
     asserts = [f"assert {STDOUT}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True)]
     tests = _stated([node for source in asserts for node in ast.parse(source).body], STDOUT)
     id = str(next((row[each] for each in ("problem_id", "task_id", "id", "url") if row.get(each) is not None), where))

@@ -379,14 +379,24 @@ def test_an_empty_object_in_the_place_of_a_list_means_no_inputs(tmp_path):
     assert (problem.base, problem.plus) == ([[[1, 2]]], [])
 
 
-def test_inputs_of_a_check_script_may_name_floats():
-    """So those of the official Mbpp/404 do."""
+def test_inputs_of_a_check_script_may_name_floats(pool, monkeypatch):
+    """So those of the official Mbpp/404 do. What cannot be read costs its own question alone."""
     script = "from math import inf\ndef check(f):\n    inputs = [[-3, -inf], [1, inf]]\n    assertion(f(1), 1, 1e-06)"
-    asked = Question("Mbpp/404", None, "", "", "def f(a, b): return min(a, b)", "f", check_script=script)
-    assert evalplus._of_script(asked, "x.parquet").base == [[-3, -math.inf], [1, math.inf]]
-    named = dataclasses.replace(asked, check_script=script.replace("-inf", "other"))
-    with pytest.raises(BadInput, match=r"x.parquet, question Mbpp/404: no inputs can be read"):
-        evalplus._of_script(named, "x.parquet")
+    good = Question("Mbpp/404", None, "", "", "def f(a, b): return min(a, b)", "f", check_script=script)
+    good = dataclasses.replace(good, data_source="mbppplus")
+    bad = dataclasses.replace(good, id="Mbpp/405", check_script=script.replace("-inf", "other"))
+    monkeypatch.setattr(evalplus, "load_questions", lambda path: [good, bad])
+    problems = load_problems("mbppplus", "x.parquet")
+    assert problems[0].base == [[-3, -math.inf], [1, math.inf]]
+    benchmark = EvalPlus("mbppplus", problems, pool)
+    runs = [benchmark.judge(each.question, good.ground_truth).result(60) for each in problems]
+    assert [(run.verdict, run.detail) for run in runs] == [
+        (Verdict.PASS, ""),
+        (Verdict.ERROR, "no inputs can be read out of its check script"),
+    ]
+    monkeypatch.setattr(evalplus, "load_questions", lambda path: [bad])
+    with pytest.raises(BadInput, match=r"x.parquet, question Mbpp/405: no inputs can be read"):
+        load_problems("mbppplus", "x.parquet")
 
 
 @pytest.mark.parametrize(

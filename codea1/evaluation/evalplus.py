@@ -48,6 +48,7 @@ class Problem:
     base: Sequence[Sequence]
     plus: Sequence[Sequence]
     atol: float
+    unreadable: str = ""  # why no program can be judged
 
 
 class EvalPlus(CodeBenchmark):
@@ -64,6 +65,8 @@ class EvalPlus(CodeBenchmark):
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         def steps() -> Awaiting[ScriptRun]:
+            if unreadable := self._problems[question.id].unreadable:
+                return ScriptRun(Verdict.ERROR, unreadable, 0.0)
             ran = yield from self._on_list(question, program, "base")
             if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
                 ran = yield from self._on_list(question, program, "plus")
@@ -148,7 +151,9 @@ def load_problems(name: str, path: str) -> list[Problem]:
     """
     if path.endswith(".parquet"):
         questions = [each for each in load_questions(path) if each.data_source == name]
-        problems = [_of_script(question, path) for question in questions]
+        problems = [_of_script(question) for question in questions]
+        if problems and all(problem.unreadable for problem in problems):
+            raise BadInput(f"{path}, question {problems[0].question.id}: {problems[0].unreadable}.")
     else:
         problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, CODE_BENCHMARKS[name])]
     require_unique([problem.question.id for problem in problems], path)
@@ -194,16 +199,16 @@ class _NamedFloats(ast.NodeTransformer):
         return ast.Constant(float(node.id)) if node.id in ("inf", "nan") else node
 
 
-def _of_script(question: Question, path: str) -> Problem:
+def _of_script(question: Question) -> Problem:
     """Returns the inputs and the tolerance that are written in a check script; it does not tell base from plus."""
     script = question.check_script or ""
     inputs, atol = _INPUTS.search(script), _ASSERTION.search(script) or _ROOT.search(script)
     try:
         rows = ast.literal_eval(_NamedFloats().visit(ast.parse(inputs[1], mode="eval"))) if inputs else None
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError):
         rows = None
     if rows is None:
-        raise BadInput(f"{path}, question {question.id}: no inputs can be read out of its check script.")
+        return Problem(question, [], [], 0.0, "no inputs can be read out of its check script")
     # Three scripts have an assertion without a tolerance, and check that something is returned.
     return Problem(question, rows, [], float(atol[1]) if atol else 0.0)
 

@@ -43,6 +43,29 @@ def test_many_slots(level):
             assert {script.result(60).verdict for script in scripts} == {"pass"}
 
 
+@pytest.mark.parametrize(
+    ("limit", "level"), [("STACK, [4 << 20]", "full"), ("CPU, [5]", "full"), ("FSIZE, [0]", "only no_landlock")]
+)
+def test_the_least_of_hard_limits_holds(limit, level):
+    """A level whose programs could write nothing is refused, by name."""
+    require(Isolation.FULL)
+    done = run(
+        sys.executable,
+        f"""
+        import resource
+        from codea1.sandbox.host.pool import SandboxPool
+        from tests.sandbox_calls import call, run, values
+        from codea1.sandbox.frames import Reply
+        resource.setrlimit(resource.RLIMIT_{limit} * 2)
+        with SandboxPool(1, isolation="auto") as pool:
+            print(pool.isolation_note, values(run(pool, "def f(x): return x", [call(3)])))
+        """,
+    )
+    assert f"Sandbox isolation: {level}" in done.stdout, done
+    assert ("0 bytes on this machine (ulimit -Hf)" in done.stdout) == ("FSIZE" in limit)
+    assert done.stdout.endswith("[3]\n")
+
+
 def test_too_many_slots_for_the_limit_on_descriptors():
     require(Isolation.FULL)
     done = run(

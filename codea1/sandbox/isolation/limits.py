@@ -29,8 +29,12 @@ _MAX_FILE_BYTES = 1 << 20
 
 def prefer_as_victim() -> None:
     """Has the kernel kill this process and not the trainer where memory runs out. Done before anything else."""
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError as error:
+        if error.errno != errno.EROFS:  # some containers' /proc is read-only: then the kernel chooses
+            raise
 
 
 def require_descriptors(count: int) -> None:
@@ -41,6 +45,13 @@ def require_descriptors(count: int) -> None:
         raise OSError(errno.EMFILE, message)
     if soft != resource.RLIM_INFINITY and soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def lower(kind: int, most: int) -> None:
+    """Sets a limit of this process for good, to `most` or what it may have at all."""
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))  # soft and hard: a soft limit's signal could be ignored
 
 
 def die_with_parent() -> None:
@@ -65,6 +76,9 @@ def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
     # Not dumpable: no process of the same user can open this one's memory, or its children's, under /proc.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     die_with_parent()
+    _, most_written = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if isolation.has_scratch and most_written != resource.RLIM_INFINITY and most_written < _MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, f"files may have {most_written} bytes on this machine (ulimit -Hf)")
     limits = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: min(_MAX_FILE_BYTES, namespaces.SCRATCH_BYTES) if isolation.has_scratch else 0,
@@ -74,8 +88,8 @@ def confine_zygote(isolation: Isolation, max_fds: int) -> int | None:
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: 64,
     }
-    for kind, value in limits.items():
-        resource.setrlimit(kind, (value, value))
+    for kind, most in limits.items():
+        lower(kind, most)
     os.chdir("/")
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     listener = seccomp.Filter(seccomp.zygote_filter(isolation, asks=True)).install_with_listener()
@@ -108,9 +122,12 @@ class ChildLimits:
         if os.getppid() != self._zygote:
             os._exit(1)
         address_space = self._mapped + memory_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))  # soft == hard: SIGXCPU could be ignored
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_FDS, _MAX_FDS))
+        for kind, most in (
+            (resource.RLIMIT_AS, address_space),
+            (resource.RLIMIT_CPU, cpu_seconds),
+            (resource.RLIMIT_NOFILE, _MAX_FDS),
+        ):
+            lower(kind, most)
         file_access.confine()
         if self._drops_capabilities:
             kernel.keep_only()

@@ -1,6 +1,7 @@
 """The pool: calls answered in order, hangs and deaths that cost one call only, limits, and a queue with an end."""
 
 import math
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -208,6 +209,19 @@ def test_who_submits_too_much_waits(monkeypatch):
         assert counters["gradings"] == 8 + 3  # those that show that the pool works
         assert counters["run_seconds"] > 8 * 0.2
         assert counters["queue_seconds"] > 8 * 0.2
+
+
+def test_a_callback_that_takes_long_holds_up_no_grading():
+    """What awaits verdicts parses what policies wrote: no clock of a program may stand still meanwhile."""
+    parsed = threading.Event()
+    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+        before = pool.counters()["gradings"]
+        first = pool.run_calls("import time\ntime.sleep(0.2)", [], reply=Reply.EXACT)
+        first.add_done_callback(lambda _: parsed.wait(30))
+        second = pool.run_calls("", [], reply=Reply.EXACT)
+        wait_until(lambda: pool.counters()["gradings"] == before + 2)
+        parsed.set()
+        assert second.result(30).loaded
 
 
 def test_closing_wakes_who_waits_to_submit(monkeypatch):

@@ -1,7 +1,11 @@
-"""The one thread that carries all gradings: it starts their children, watches their sockets and their clocks."""
+"""The one thread that carries all gradings: it starts their children, watches their sockets and their clocks.
+
+Another one completes their futures, whose callbacks take as long as they please: the clocks of other gradings run.
+"""
 
 import contextlib
 import math
+import queue
 import selectors
 import socket
 import threading
@@ -105,7 +109,10 @@ class Task:
 
 
 class Dispatcher:
-    """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads."""
+    """An event loop in a thread of its own; only `submit`, `close`, `counters` and `failure` are for other threads.
+
+    Callbacks of futures run in a second thread of its own.
+    """
 
     def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile]) -> None:
         """Runs `slots` gradings at once; the zygotes of `profiles` start right away, others when first needed."""
@@ -130,18 +137,17 @@ class Dispatcher:
         self._busy_since: float | None = None
         self._lock = threading.Lock()  # guards the queue against the loop's end
         self._room = threading.Condition(self._lock)
+        self._finished: queue.SimpleQueue[tuple[Future, Any] | None] = queue.SimpleQueue()  # None after the last
+        self._completing = threading.Thread(target=self._complete, name="codea1-verdicts", daemon=True)
+        self._completing.start()
         self._thread = threading.Thread(target=self._main, args=(profiles,), name="codea1-sandbox", daemon=True)
         self._thread.start()
 
     def submit(self, run: Run) -> Future:
-        """Queues a grading, when there is room for it. Raises RuntimeError when the dispatcher is closed or broke down.
-
-        A future's callback, which runs in the dispatcher's own thread, does not wait for room.
-        """
+        """Queues a grading, when there is room for it. Raises RuntimeError: the dispatcher is closed or broke down."""
         task = Task(run, self)
         with self._room:
-            if threading.current_thread() is not self._thread:
-                self._room.wait_for(lambda: self._closing or len(self._queue) < MAX_QUEUED)
+            self._room.wait_for(lambda: self._closing or len(self._queue) < MAX_QUEUED)
             if self._closing:
                 raise RuntimeError("the sandbox is closed") from self._error
             task.queued = time.monotonic()
@@ -156,6 +162,8 @@ class Dispatcher:
             self._room.notify_all()
         self._wake_up()
         self._thread.join()
+        if threading.current_thread() is not self._completing:
+            self._completing.join()
 
     def _wake_up(self) -> None:
         with contextlib.suppress(OSError):  # full: it will wake up anyway; closed: it is past waking
@@ -260,7 +268,7 @@ class Dispatcher:
             self._restarts = 0
             self.counters["gradings"] += 1
             self.counters["run_seconds"] += self.now - task.began
-            task.future.set_result(stop.value)
+            self._finished.put((task.future, stop.value))
         except KilledByOthers:
             self._begin_again(task, "its process was killed")
         except Starved:
@@ -275,6 +283,14 @@ class Dispatcher:
             traceback.print_exc()
             self.counters["restarts"] += 1
             self._begin_again(task, f"the sandbox has a bug: {error!r}")
+
+    def _complete(self) -> None:
+        """Completes futures, in a thread of its own, until the dispatcher has closed."""
+        for future, result in iter(self._finished.get, None):
+            if not isinstance(result, RuntimeError):
+                future.set_result(result)
+            elif not future.cancel():
+                future.set_exception(result)
 
     def _tick(self, waited: float) -> None:
         """Moves the clock of `now` on by what has passed, but by no more than a second beyond what was to be waited.
@@ -343,7 +359,7 @@ class Dispatcher:
         self._active.discard(task)
         if task.is_alone and task.attempts >= _MAX_ATTEMPTS:
             self.counters["infra"] += 1
-            task.future.set_result(task.run.lost(why))
+            self._finished.put((task.future, task.run.lost(why)))
         else:
             task.is_alone |= alone or task.attempts >= _MAX_ATTEMPTS
             task.queued = time.monotonic()
@@ -383,8 +399,8 @@ class Dispatcher:
         for zygote in self._zygotes.values():
             zygote.stop()
         for task in unfinished:
-            if not task.future.cancel():
-                task.future.set_exception(RuntimeError("the sandbox was closed"))
+            self._finished.put((task.future, RuntimeError("the sandbox was closed")))
+        self._finished.put(None)
         self._selector.close()
         self._wakeup_write.close()
         self._wakeup_read.close()

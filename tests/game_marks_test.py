@@ -46,7 +46,7 @@ TABLE = [
     ("assert f(3) == 5", Mark.WRONG_ANSWER, Mark.WRONG_ANSWER),
     ("assert f(1) == 2", Mark.DUPLICATE, Mark.DUPLICATE),
     ("assert f(3) == 4", Mark.DUPLICATE, Mark.DUPLICATE),
-    ("assert f(1.0) == 2", Mark.RIGHT, Mark.RIGHT),
+    ("assert f(1.0) == 2", Mark.RIGHT, Mark.DUPLICATE),
     ("assert f(-1) == 0", Mark.UNUSABLE, Mark.UNUSABLE),
     ("assert f(99) == 100", Mark.INFRA, Mark.INFRA),
     ("assert f(98) == [0] * 20_000", Mark.UNUSABLE, Mark.REJECTED),

@@ -10,8 +10,11 @@ from codea1.game.asserts import parse_assert
 from codea1.game.calls import Call, source_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, OfficialReward
-from codea1.game.signature import AS_WRITTEN, node_kinds, read_signature
-from codea1.values import encode_exact
+from codea1.game.signature import AS_WRITTEN, UNKNOWN, node_kinds, read_signature
+from codea1.values import encode_exact, encode_input
+from codea1.values.entry_points import STDOUT
+
+ZERO = encode_exact(0)
 
 
 def call(source: str) -> Call:
@@ -20,7 +23,7 @@ def call(source: str) -> Call:
 
 def same(program: str, *sources: str) -> bool:
     signature = read_signature(program, "f")
-    return len({signature.key(call(source)) for source in sources}) == 1
+    return len({signature.key(call(source), ZERO) for source in sources}) == 1
 
 
 @pytest.mark.parametrize(
@@ -45,8 +48,12 @@ def test_spellings_of_one_input(parameters, sources):
     ("parameters", "one", "other"),
     [
         ("n, k=2", "f(1)", "f(1, 3)"),
-        ("n, k=2", "f(1)", "f(1, 2.0)"),
-        ("n, k=2", "f(1)", "f(True)"),
+        ("n, k=2", "f(1)", "f('1')"),
+        ("n", "f([1, 2])", "f([2, 1])"),
+        ("n", "f([1, 2])", "f({1, 2})"),
+        ("n", "f('ab')", "f(['a', 'b'])"),
+        ("n", "f([])", "f('')"),
+        ("n", "f([[], 1])", "f([[1]])"),
         ("a, b", "f(1, 2)", "f(2, 1)"),
         ("*a", "f(1)", "f((1,))"),
         ("*a, **k", "f(1)", "f(a=1)"),
@@ -105,7 +112,8 @@ def test_the_last_definition_is_the_one_that_counts(program):
         "x = " + "(" * 5_000,
     ],
 )
-def test_without_one_plain_definition_calls_are_compared_as_written(program):
+def test_without_one_plain_definition_no_name_is_known(program):
+    assert same(program, "f([1])", "f((1.0,))")
     assert not same(program, "f(1)", "f(n=1)")
     assert same(program, "f(1, k=2, j=3)", "f(1, j=3, k=2)")
 
@@ -129,10 +137,10 @@ def test_calls_of_a_method_are_bound_without_self():
         parse_assert(f"assert Solution().f({given}) == 0", "Solution().f").call
         for given in ("1", "n=1", "1, 2", "k=2, n=1")
     ]
-    assert len({signature.key(each) for each in calls}) == 1
-    assert read_signature(METHODS, "Solution().g") is AS_WRITTEN  # a static method has no self
-    assert read_signature(METHODS + "Solution = wrapped(Solution)", "Solution().f") is AS_WRITTEN
-    assert read_signature("@wrapped\n" + METHODS.lstrip(), "Solution().f") is AS_WRITTEN
+    assert len({signature.key(each, ZERO) for each in calls}) == 1
+    assert read_signature(METHODS, "Solution().g") is UNKNOWN  # a static method has no self
+    assert read_signature(METHODS + "Solution = wrapped(Solution)", "Solution().f") is UNKNOWN
+    assert read_signature("@wrapped\n" + METHODS.lstrip(), "Solution().f") is UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,41 @@ def test_a_large_default_is_no_literals_equal():
 
 
 def test_as_written_a_call_is_known_by_its_arguments():
-    assert AS_WRITTEN.key(call("f(1)")) == call("f(1)").arguments
+    assert AS_WRITTEN.key(call("f(1)"), ZERO) == call("f(1)").arguments
+
+
+IN_EIGHT_TYPES = [
+    "[2, 1]",
+    "[2.0, 1]",
+    "(2, 1)",
+    "[2, True]",
+    "(2, Fraction(1))",
+    "deque([2, Decimal(1)])",
+    "b'\\2\\1'",
+    "range(2, 0, -1)",
+]
+
+
+@pytest.mark.parametrize("wrapped", ["{}", "[{}]", "{{'k': {}}}", "k={}"])
+def test_one_input_in_other_types_is_one_where_the_ground_truth_answers_alike(wrapped):
+    signature = read_signature("def f(n=0, k=([2, 1], 3)): ...", "f")
+    calls = [call(f"f({wrapped.format(each)})") for each in IN_EIGHT_TYPES]
+    answers = [encode_exact(each) for each in ([1, 2], (1, 2.0), [True, 2])]
+    assert len({signature.key(each, answer) for each in calls for answer in answers}) == 1
+    assert signature.key(calls[0], ZERO) != signature.key(calls[0], encode_exact("0"))  # it may be about types
+
+
+def test_a_default_is_one_input_with_its_equals():
+    assert same("def f(n, k=(2, 1.0)): ...", "f(1)", "f(1, [2, True])", "f(1.0, k=(2, 1))")
+
+
+def test_a_standard_input_is_its_words():
+    signature = read_signature("print(input())", STDOUT)
+    spellings = ['"2 1"', '"2 1\\n"', 'text="2 1"', '" 2\\t1 \\n\\n"', '"2\\n1"']
+    calls = [parse_assert(f'assert stdout({each}) == "1"', STDOUT).call for each in spellings]
+    assert len({signature.key(each, ZERO) for each in calls}) == 1
+    other = parse_assert('assert stdout("21") == "1"', STDOUT).call
+    assert signature.key(other, ZERO) != signature.key(calls[0], ZERO)
 
 
 def test_the_official_policy_alone_compares_calls_as_written():
@@ -202,17 +244,15 @@ def test_two_spellings_have_one_key_exactly_when_python_binds_them_alike(paramet
     def written(spelling: tuple[list, dict]) -> Call:
         return Call("f", encode_exact((tuple(spelling[0]), dict(sorted(spelling[1].items())))))
 
-    def bound(spelling: tuple[list, dict]) -> bytes | None:
+    def bound(spelling: tuple[list, dict]) -> bytes:
         try:
             arguments = namespace["f"](*spelling[0], **dict(sorted(spelling[1].items())))
         except TypeError:
-            return None
-        return encode_exact(dict(sorted(arguments.items())))
+            return encode_input((tuple(spelling[0]), dict(sorted(spelling[1].items()))))
+        return encode_input(dict(sorted(arguments.items())))
 
-    for spelling in (one, other):
-        assert (signature.key(written(spelling)) == written(spelling).arguments) == (bound(spelling) is None)
-    if bound(one) is not None and bound(other) is not None:
-        assert (signature.key(written(one)) == signature.key(written(other))) == (bound(one) == bound(other))
+    keys = signature.key(written(one), ZERO), signature.key(written(other), ZERO)
+    assert (keys[0] == keys[1]) == (bound(one) == bound(other))
 
 
 @given(signatures(), CALLS, st.data())
@@ -239,4 +279,4 @@ def test_an_input_has_one_key_however_it_is_spelled(parameters, spelling, data):
             named[name] = positional.pop()
     key = read_signature(f"def f({parameters}):\n    pass", "f").key
     calls = [Call("f", encode_exact((tuple(p), dict(sorted(n.items()))))) for p, n in (spelling, (positional, named))]
-    assert len({key(each) for each in calls}) == 1
+    assert len({key(each, ZERO) for each in calls}) == 1

@@ -111,7 +111,7 @@ def _mark_call(
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:
         return MarkedAssert(item, Mark.UNUSABLE, "too large")
-    key = signature.key(item.call)
+    key = signature.key(item.call, answer.value)
     if key in seen:
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
     seen.add(key)

@@ -29,7 +29,7 @@ def noisy_answer(question: Question, key: bytes, answer: bytes, share: float, se
     An answer that all golden tests of the question share stays as it is.
 
     Args:
-      key: of the call, by the question's signature.
+      key: of the input, by the question's signature.
       answer: exact encoding; so is what is returned.
     """
     draw = random.Random(f"wrong answer/{seed}/{question.id}/{key.hex()}")

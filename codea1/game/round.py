@@ -198,7 +198,7 @@ class QuestionRecord:
         spellings: dict[bytes, CallTest] = {}
 
         def spelled(test: CallTest) -> CallTest:
-            oldest = spellings.setdefault(self.signature.key(test.call), test)
+            oldest = spellings.setdefault(self.signature.key(test.call, test.expected), test)
             return test if test.identity == oldest.identity else oldest
 
         for test in book.tests(self.question.id):

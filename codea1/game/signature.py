@@ -1,6 +1,7 @@
 """Which calls of a function are one input: what its parameters are bound to, however the call is spelled."""
 
 import ast
+import contextlib
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,8 +9,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call
-from codea1.values import NotPlainData, decode_exact, encode_exact
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, TREE, class_and_method
+from codea1.values import NotPlainData, decode_exact, encode_exact, encode_input
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, TREE, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
 Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)
@@ -21,40 +22,53 @@ _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache
 class Signature:
     """The parameters of the function under test."""
 
-    bind: Callable[..., dict] | None  # see `_binder`; None: calls are compared as they are written
+    bind: Callable[..., dict] | None  # see `_binder`; None: which argument belongs to which is not known
+    as_written: bool = False  # two calls are one input where their arguments are written alike, and only there
 
-    def key(self, call: Call) -> bytes:
-        """Returns bytes that two calls share exactly when they give all parameters the same values.
+    def key(self, call: Call, answer: bytes) -> bytes:
+        """Returns bytes that two calls share exactly when they test one input.
 
-        A call that Python would refuse to bind, and every call without a signature, has its arguments as written.
+        They do when they give all parameters values that `encode_input` does not tell apart, of standard inputs the
+        same words, and the ground truth does not tell them apart either: `answer` is the exact encoding of what it
+        returns. So `f([2, 1])` and `f((2.0, True))` are not paid twice unless the function is about types. A call that
+        Python would refuse to bind is known by its arguments.
         """
-        if self.bind is None:
+        if self.as_written:
             return call.arguments
+        encode = _encode_words if call.entry_point == STDOUT else encode_input
         positional, named = decode_exact(call.arguments)
-        values = [*map(encode_exact, positional)]
-        try:
-            bound = self.bind(*values, **{name: encode_exact(value) for name, value in named.items()})
-        except TypeError:
-            return call.arguments
-        return encode_exact(bound)  # a dict, which no call's arguments as written are
+        given: object
+        given = values, options = [*map(encode, positional)], {name: encode(value) for name, value in named.items()}
+        if self.bind is not None:
+            with contextlib.suppress(TypeError):
+                given = self.bind(*values, **options)
+        return encode_exact((given, encode_input(decode_exact(answer))))
 
 
-AS_WRITTEN = Signature(None)
+def _encode_words(text: object) -> bytes:
+    return encode_input(text.split() if isinstance(text, str) else text)
+
+
+AS_WRITTEN = Signature(None, as_written=True)
+UNKNOWN = Signature(None)
+OF_STDOUT = Signature(lambda text: {"text": text})
 
 
 @lru_cache(maxsize=4096)
 def read_signature(program: str, entry_point: str) -> Signature:
     """Reads the signature of a program's entry point from its source; nothing is executed.
 
-    The last definition at top level counts, of a method in the last definition of its class. Returns AS_WRITTEN where
+    The last definition at top level counts, of a method in the last definition of its class. Returns UNKNOWN where
     that is not a plain `def`: a name that is assigned, imported, a class, or bound in a branch, a decorator that may
     change the signature, a source that cannot be parsed.
     """
+    if entry_point == STDOUT:
+        return OF_STDOUT
     try:
         definition = _definition(program, entry_point)
-        return AS_WRITTEN if definition is None else Signature(_binder(definition))
+        return UNKNOWN if definition is None else Signature(_binder(definition))
     except (NotLiteral, SyntaxError, RecursionError):  # SyntaxError: a parameter's name is repeated
-        return AS_WRITTEN
+        return UNKNOWN
 
 
 @lru_cache(maxsize=4096)
@@ -164,6 +178,8 @@ def _binder(definition: ast.FunctionDef) -> Callable[..., dict]:
 def _encoded(node: ast.expr) -> bytes | None:
     """Returns the encoding of a default; None where it is no literal, or one that no test could state."""
     try:
-        return encode_exact(literal_value(node, Budget()), MAX_VALUE_BYTES)
+        value = literal_value(node, Budget())
+        encode_exact(value, MAX_VALUE_BYTES)
+        return encode_input(value)
     except (NotLiteral, NotPlainData):
         return None

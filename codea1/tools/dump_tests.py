@@ -104,7 +104,7 @@ def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[C
 def _right_tests(record: QuestionRecord) -> list[CallTest]:
     """Returns what the file has of a question, in the order of solutions and as they are written in their suites."""
     tests = (test for solution in record.solutions for suite in solution.suites for test in suite.tests)
-    return writable({record.signature.key(test.call): test for test in tests}.values())
+    return writable({record.signature.key(test.call, test.expected): test for test in tests}.values())
 
 
 if __name__ == "__main__":

@@ -347,11 +347,13 @@ def _grade_suites(
     calls = list(dict.fromkeys(call for suite in parsed for call in reward.calls(suite)))
     answers = yield grader.ground_truth(question.module(question.ground_truth), calls)
     if rules.wrong_answers:
-        keys = [record.signature.key(call) for call in calls]
+        key_of = record.signature.key
         noise = rules.wrong_answers, rules.seed
         answers = [
-            replace(answer, value=noisy_answer(question, key, answer.value, *noise)) if answer.usable else answer
-            for key, answer in zip(keys, answers, strict=True)
+            replace(each, value=noisy_answer(question, key_of(call, each.value), each.value, *noise))
+            if each.usable
+            else each
+            for call, each in zip(calls, answers, strict=True)
         ]
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection
 from decimal import Decimal
 from fractions import Fraction
 
+from codea1.values.encoding import MAX_RANGE
+
 MAX_SOURCE_BYTES = 16 << 10
 MAX_WEIGHT = 1 << 20  # of all values made while reading one operand; a unit takes about 0.1 microseconds
 MAX_SUITE_WEIGHT = 1 << 23  # of all operands of one suite
@@ -286,4 +288,6 @@ def _weight(value: object) -> int:
     if isinstance(value, Decimal):  # it is written as the ratio of two ints with so many digits
         _, digits, exponent = value.as_tuple()
         return _RECORD_WEIGHT + len(digits) + (abs(exponent) if isinstance(exponent, int) else 0)
+    if isinstance(value, range):  # up to that length `encode_input` writes its elements
+        return _RECORD_WEIGHT + (0 if value[MAX_RANGE:] else 2 * _WEIGHT * len(value))
     return _WEIGHT if value is None else _RECORD_WEIGHT

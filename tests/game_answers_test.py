@@ -72,11 +72,11 @@ def test_thoughts_are_no_part_of_an_answer(thought, answered):
         ("```text\nhello\n```\n```python\nx = 1\n```", "x = 1", True),
         ("```\nx = 1\n```\n```python\ny = 2", "x = 1", True),
         ("x = 1\n", "x = 1", False),
-        ("```python\nx = 1", "```python\nx = 1", False),
+        ("```python\nx = 1", "x = 1", False),
         ("", "", False),
     ],
 )
-def test_the_program_is_the_first_closed_block(answer, source, is_fenced):
+def test_without_an_entry_point_the_program_is_the_first_closed_block(answer, source, is_fenced):
     program = extract_program(answer)
     assert (program.source, program.fenced) == (source, is_fenced)
 
@@ -97,10 +97,10 @@ REFERENCE_PROGRAMS = [  # answer, and what the reference, executed, makes of it:
 
 @pytest.mark.parametrize(("answer", "source", "is_fenced"), REFERENCE_PROGRAMS)
 def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
-    read = {name: policy(0.5, 8).read_program(answer) for name, policy in REWARDS.items()}
+    read = {name: policy(0.5, 8).read_program(answer, "x") for name, policy in REWARDS.items()}
     assert (read["official"].source, read["official"].fenced) == (source, is_fenced)
     for name in ("strict", "strict_tests", "simple"):
-        assert read[name] == extract_program(answer)
+        assert read[name] == extract_program(answer, "x")
 
 
 def test_all_python_blocks_of_a_suite_are_joined():
@@ -290,7 +290,8 @@ PIECES = [
 @example("```python\nassert f(1) == 1\n```")
 def test_any_text_can_be_read(text):
     extract_program(text)
-    assert extract_python_block(text).source in (extract_program(text).source, text.strip("\n"))
+    extract_program(text, "f")
+    extract_python_block(text)
     for item in parse_suite(text, "f").asserts:
         assert (item.test is None) == bool(item.rejection)
 
@@ -331,7 +332,8 @@ def test_an_answer_is_no_larger_than_the_book_keeps(answer, reason):
     ("answer", "source"),
     [
         ("```x = 1\ny = 2\n```", "x = 1\ny = 2"),  # a first line that is no language is part of the program
-        ("```python3\nx = 1\n```", "3\nx = 1"),  # the fence is ```python, whatever follows it
+        ("```python3\nx = 1\n```", "x = 1"),
+        ('```python title="a.py"\nx = 1\n```', "x = 1"),
     ],
 )
 def test_what_follows_a_fence_is_a_language_or_the_program(answer: str, source: str):

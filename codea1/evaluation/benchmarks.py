@@ -103,7 +103,7 @@ class CodeBenchmark(ABC):
 
     def program(self, question: Question, answer: str) -> str:
         """Returns the program in a model's answer after `prefill`."""
-        return extract_program(answer).source
+        return extract_program(answer, question.entry_point).source
 
     def continued(self, question: Question, completion: str) -> str:
         """Returns the program that a completion of the question's code makes."""

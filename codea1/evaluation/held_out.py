@@ -149,7 +149,9 @@ def _programs(held_out: HeldOut, player: Player, samples: int, temperature: floa
         if player.fits(prompt_ids):
             requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
     for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
-        program = extract_program(player.tokenizer.decode(sample.token_ids)).source
+        program = extract_program(
+            player.tokenizer.decode(sample.token_ids), held_out.questions[row_of[sample.question_id]].entry_point
+        ).source
         yield (row_of[sample.question_id], sample.index), program
 
 

@@ -226,11 +226,12 @@ def sampled(
             own = [index for _, index in run]
             requests.append(Request(question.id, prompt_ids, own[0], len(own)))
     for sample in policy.generate(requests, **sampling.options(f"code/{benchmark.name}")):
+        question = by_id[sample.question_id]
         answer = without_thoughts(policy.tokenizer.decode(sample.token_ids))
         if policy.thinks and benchmark.prefill:
-            answer = extract_program(answer).source
+            answer = extract_program(answer, question.entry_point).source
         answer = answer[: min((end for end in map(answer.find, benchmark.stops) if end >= 0), default=len(answer))]
-        program = benchmark.program(by_id[sample.question_id], answer) if answer.strip() else ""
+        program = benchmark.program(question, answer) if answer.strip() else ""
         yield Attempt(sample.question_id, sample.index, program)
 
 

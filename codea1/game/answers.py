@@ -6,13 +6,17 @@ nothing and never raises.
 
 import ast
 import contextlib
+import re
 import string
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from codea1.game.asserts import Inlined, ParsedAssert, Rejected, read_fixed_tests, read_statement, split_statements
 from codea1.game.calls import CallTest
-from codea1.values.literals import Budget, NotLiteral, parse_source
+from codea1.values.entry_points import STDOUT, class_and_method
+from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
 MAX_ASSERTS = 128  # of one suite that are read
@@ -21,6 +25,7 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
+_STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
 _PRINTABLE = frozenset(string.printable)
 
 
@@ -49,19 +54,102 @@ def without_thoughts(text: str) -> str:
     return text.partition(THOUGHT_ENDS)[2] if text.lstrip().startswith(THOUGHT_BEGINS) else text
 
 
-def extract_program(answer: str) -> ExtractedProgram:
-    """Takes the first closed ```python block, else the first closed block of any kind, else the whole answer.
+def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
+    """Takes the last code block that defines the entry point, of several the last one that is Python.
 
-    Thoughts are no part of it.
+    A block may be indented, in a list say, and the last one may not be closed. Where no block defines the entry point,
+    or none is given, it is the first closed one, and without any the whole answer, from the first statement on where
+    prose stands before it. Blocks in other languages count only where there is none in Python or in no language.
+    Thoughts are no part of the answer.
     """
-    answer = without_thoughts(answer)
-    for fence in (_PYTHON_FENCE, _FENCE):
-        _, opened, rest = answer.partition(fence)
-        block, closed, _ = rest.partition(_FENCE)
-        if opened and closed:
-            source = block if fence == _PYTHON_FENCE else _without_language(block)
-            return ExtractedProgram(source.strip("\n"), True)
-    return ExtractedProgram(answer.strip("\n"), False)
+    answer = without_thoughts(answer).removeprefix("\ufeff")
+    blocks = list(_code_blocks(answer))
+    blocks = [block for block in blocks if block.is_python] or blocks
+    closed = [block for block in blocks if block.is_closed]
+    defining = [block for block in blocks if entry_point and _definition_of(entry_point).search(block.source)]
+    if len(defining) > 1:
+        defining = [block for block in defining if _is_python(block.source)] or defining
+    if chosen := defining[-1:] or closed[:1] or blocks[:1]:
+        return ExtractedProgram(chosen[0].source, chosen[0].is_closed)
+    source = _dedented(answer.strip("\n"))
+    if (begins := _STATEMENT.search(source)) and not _is_python(source) and _is_python(source[begins.start() :]):
+        source = source[begins.start() :]
+    return ExtractedProgram(source, False)
+
+
+@dataclass(frozen=True)
+class _Block:
+    language: str  # as it is written, "" for none
+    source: str  # not indented, without empty lines around it
+    is_closed: bool
+
+    @property
+    def is_python(self) -> bool:
+        return not self.language or self.language.lower().lstrip("{.").startswith("py")
+
+
+def _code_blocks(text: str) -> Iterator[_Block]:
+    """Yields the fenced blocks of a text as Markdown has them, and as models do not close them.
+
+    A fence is a line that ends in three backticks or more, or tildes, and perhaps a language. One that is indented by
+    four more than the block's own is a part of the block, such as in the docstring of a function; one with a language
+    begins a new block. The last line of code may end in the fence.
+    """
+    fence, language, indent = "", "", 0  # of the open block, if any
+    lines: list[str] = []
+    for line in text.split("\n"):
+        before, marks, info = _split_fence(line)
+        column = len(before) - len(before.lstrip())
+        is_own = marks.startswith(fence) and (not info if before.strip() else column < indent + 4)
+        if not marks or (fence and not is_own):
+            lines.append(line)
+            continue
+        if fence:
+            yield _Block(language, _dedented("\n".join([*lines, before]).strip("\n")), not info)
+        is_code = " " in info and not info.lower().startswith(("py", "{"))  # no language
+        language, lines = ("", [info]) if is_code else (info, [])
+        fence, indent = marks if info or not fence else "", column
+    if fence:
+        yield _Block(language, _dedented("\n".join(lines).strip("\n")), False)
+
+
+def _split_fence(line: str) -> tuple[str, str, str]:
+    """Returns what stands before a fence, the fence, and the language after it; no fence where there is none."""
+    line = line.rstrip()
+    start = line.find(_FENCE)
+    if start < 0 and line.lstrip().startswith("~~~"):
+        start = line.find("~~~")
+    if start < 0:
+        return line, "", ""
+    info = line[start:].lstrip(line[start])
+    return (line, "", "") if line[start] in info else (line[:start], line[start : len(line) - len(info)], info.strip())
+
+
+def _dedented(source: str) -> str:
+    return textwrap.dedent(source) if source[:1] in " \t" else source
+
+
+def _is_python(source: str) -> bool:
+    """Returns whether a source parses, or is too long to try."""
+    if len(source) > MAX_SOURCE_BYTES:
+        return True
+    try:
+        parse_source(source)
+    except NotLiteral:
+        return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _definition_of(entry_point: str) -> re.Pattern[str]:
+    """Returns what a program that defines an entry point contains, as far as its text tells."""
+    if entry_point == STDOUT:
+        return re.compile(r"\b(?:print|stdout|write)\b")
+    method = class_and_method(entry_point)
+    if method:
+        return re.compile(rf"^class[ \t]+{re.escape(method[0])}\b", re.MULTILINE)
+    name = re.escape(entry_point)
+    return re.compile(rf"^(?:(?:async[ \t]+)?def[ \t]+{name}\b|{name}[ \t]*=[^=])", re.MULTILINE)
 
 
 def extract_python_block(answer: str) -> ExtractedProgram:
@@ -115,11 +203,6 @@ def _statements(text: str) -> tuple[bool, Iterator[str]]:
     if blocks:
         return True, split_statements("\n".join(blocks))
     return False, (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
-
-
-def _without_language(block: str) -> str:
-    language, newline, rest = block.partition("\n")
-    return rest if newline and language.strip().isalnum() else block
 
 
 def _python_blocks(text: str) -> Iterator[str]:

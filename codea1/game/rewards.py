@@ -200,8 +200,8 @@ class Reward(Protocol):
     def weights(self) -> tuple[float, float, float]:
         """Of the terms of `SuiteReward`; 0 for a penalty, which is taken from what they make."""
 
-    def read_program(self, answer: str) -> ExtractedProgram:
-        """Returns the program of a Code LLM's answer."""
+    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
+        """Returns the program of a Code LLM's answer, which should define the entry point."""
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         """Returns the different calls whose ground-truth answers `mark` needs."""
@@ -251,7 +251,7 @@ class OfficialReward(_AlphaReward):
     answer of the ground truth, which replaces the stated one; its `invalid` asserts only cost validity.
     """
 
-    def read_program(self, answer: str) -> ExtractedProgram:
+    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
         return extract_python_block(answer)
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
@@ -305,8 +305,8 @@ class StrictReward(_AlphaReward):
     no kill in f/K, so that exhausting the time limit pays neither player.
     """
 
-    def read_program(self, answer: str) -> ExtractedProgram:
-        return extract_program(answer)
+    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
+        return extract_program(answer, entry_point)
 
     def calls(self, parsed: ParsedSuite) -> list[Call]:
         return list(
@@ -351,8 +351,8 @@ class StrictTestsReward(OfficialReward):
     second spelling of an input is a duplicate to both, and a program is read as by StrictReward.
     """
 
-    def read_program(self, answer: str) -> ExtractedProgram:
-        return extract_program(answer)
+    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
+        return extract_program(answer, entry_point)
 
     def signature(self, question: Question) -> Signature:
         return read_signature(question.ground_truth, question.entry_point)

@@ -159,7 +159,7 @@ class Step:
             )
             for sample, answer in self._answers("code", requests):
                 record = by_id[sample.question_id]
-                program = rules.reward.read_program(answer.text)
+                program = rules.reward.read_program(answer.text, record.question.entry_point)
                 solution = SolutionRecord(sample.index, answer, program, selected=answer.checkpoint is None)
                 record.solutions.append(solution)
                 solved.append((record, solution))

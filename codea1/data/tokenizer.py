@@ -76,6 +76,9 @@ class ChatTokenizer:
         """Takes `thinking` as `load_tokenizer` does."""
         self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
         added = tokenizer.added_tokens_decoder.values()
+        # Some tokenizers look for added tokens in a text only after it has been normalised, from wide letters say.
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._normalizer = backend.normalizer if backend and any(token.normalized for token in added) else None
         controls = sorted({token.content for token in added if token.special or _MARKUP.fullmatch(token.content)})
         firsts = {first: [re.escape(c[1:]) for c in controls if c[0] == first] for first in {c[0] for c in controls}}
         # The first character of each, where the rest follows.
@@ -126,11 +129,15 @@ class ChatTokenizer:
 
         The mark is empty where nothing does. The pieces that it leaves are encoded one by one.
         """
-        if not any(map(self._control.search, texts)):
+        hide = [self._normalizer and self._control.search(self._normalizer.normalize_str(text)) for text in texts]
+        if not any(hide) and not any(map(self._control.search, texts)):
             return "", list(texts)
         runs = [run for text in texts for run in re.findall(f"{_MARK}+", text)]
         cut = _MARK * (1 + max(map(len, runs), default=0))
-        return cut, [self._control.sub(lambda found: found[0] + cut, text) for text in texts]
+        marked = [self._control.sub(lambda found: found[0] + cut, text) for text in texts]
+        return cut, [
+            cut.join(text) if is_hidden else other for text, other, is_hidden in zip(texts, marked, hide, strict=True)
+        ]
 
     def _encode_pieces(self, pieces: Sequence[str]) -> list[int]:
         return [token for piece in pieces for token in self._tokenizer.encode(piece, add_special_tokens=False)]

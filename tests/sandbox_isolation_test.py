@@ -2,9 +2,11 @@
 
 import ast
 import contextlib
+import fcntl
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -160,6 +162,33 @@ def test_of_the_temporary_folder_nothing_but_the_way_to_a_library_is_seen(pool):
 def test_what_namespaces_hide(pool, code, namespaces, without):
     seen = answer(pool, ATTEMPT, code)
     assert (namespaces if pool.isolation.namespaces else without)(seen), seen
+
+
+def test_locks_seem_to_be_taken_and_are_seen_by_nobody(pool):
+    program = """
+        import fcntl, os, time
+        def f(writes, *paths):
+            for fd in [0, *(os.open(path, os.O_RDONLY) for path in paths)]:
+                fcntl.lockf(fd, fcntl.LOCK_SH)
+                fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 4)
+            if writes:
+                own = open("own", "w")
+                fcntl.lockf(own, fcntl.LOCK_EX)
+            time.sleep(0.3)
+            return True
+    """
+    paths = [os.__file__] if pool.isolation.hides_files else []
+    asked = Call("f", encode_exact(((pool.isolation.has_scratch, *paths), {})))
+    held = set()
+    future = pool.run_calls(textwrap.dedent(program), [asked], reply=Reply.EXACT)
+    while not future.done():
+        for path in (os.devnull, os.__file__):
+            with open(path) as file:
+                found = fcntl.fcntl(file, fcntl.F_GETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+                held.add(struct.unpack_from("h", found)[0])
+        time.sleep(0.01)
+    assert future.result().outcomes[0].payload == encode_exact(True)
+    assert held == {fcntl.F_UNLCK}
 
 
 def test_honest_use_of_sockets_and_descriptors(pool):

@@ -34,8 +34,9 @@ _X32_CALLS = 0x40000000
 _FORKS = (0x1200011, 0x11)
 _THREADS = (0x3D0F00, 0x7D0F00)
 _WRITING = 0o3 | 0o100 | 0o1000  # O_WRONLY or O_RDWR, O_CREAT, O_TRUNC
-# Duplicates, flags, locks, pipe size. Not F_SETOWN, which aims signals, nor F_SETFL: /dev/null is open once for all.
-_FCNTLS = (0, 1, 2, 3, 5, 6, 7, 1030, 1032)
+# Duplicates, flags, F_GETLK, pipe size. Not F_SETOWN, which aims signals, nor F_SETFL: /dev/null is open once for all.
+_FCNTLS = (0, 1, 2, 3, 5, 1030, 1032)
+_LOCKS = (6, 7)  # F_SETLK, F_SETLKW
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # harmless without connect, bind and addresses to send to
 _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5
@@ -185,7 +186,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
         _rule("socket", _only_values(0, (_AF_UNIX, _AF_INET, _AF_INET6)) + _kind_of_socket()),
         _rule("socketpair", _only_values(0, (_AF_UNIX,)) + _kind_of_socket()),
         _rule("ioctl", _allow_values(1, (*_IOCTLS, NOTIFICATION, RESPONSE))),
-        _rule("fcntl", _allow_values(1, _FCNTLS)),
+        _rule("fcntl", _locking() + _allow_values(1, _FCNTLS)),
         _rule("close_range", _allow_values(2, (0, _CLOSE_ON_EXEC))),
         _rule("clone", _cloning(asks)),
         _rule("clone3", _fail(errno.ENOSYS)),  # its flags lie in memory; the C library falls back to clone
@@ -260,6 +261,16 @@ def _kind_of_socket() -> bytes:
     """Checks what remains of socket and socketpair: the type and the protocol."""
     kind = _load_argument(1) + _instruction(_AND, ~_NOT_THE_TYPE & 0xFFFFFFFF)
     return kind + _only((_STREAM, _DATAGRAM, _SEQPACKET)) + _allow_values(2, _PROTOCOLS)
+
+
+def _locking() -> bytes:
+    """Lets record locks seem to succeed, as SQLite needs, and takes none.
+
+    Nobody else opens a program's own files; but each lock on a library's slows everybody's closing of that, and the
+    kernel has no limit on their number.
+    """
+    tests = [_instruction(_JUMP_EQUAL, value, 0, 1) + _fail(0) for value in _LOCKS]
+    return _load_argument(1) + b"".join(tests)
 
 
 def _opening(isolation: Isolation, flags: int) -> bytes:

@@ -371,7 +371,7 @@ def test_a_bug_that_returns_costs_the_grading_that_has_it_and_no_zygote(monkeypa
     ask_child = CallRun._ask_child
 
     def failing(run, task):
-        is_poisoned = any(b"poison" in frame for frame in run.calls)
+        is_poisoned = any(b"poison" in each.arguments for each in run.calls)
         if with_child or not is_poisoned:
             yield from ask_child(run, task)
         if is_poisoned:

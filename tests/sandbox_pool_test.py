@@ -3,15 +3,17 @@
 import math
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from codea1.sandbox.frames import Reply
+from codea1.sandbox.frames import VALUE, FrameBuffer, Reply, pack
 from codea1.sandbox.host import Limits, dispatcher
+from codea1.sandbox.host.benchmarks import Inputs
 from codea1.sandbox.host.conversation import profile_of
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.values import TooLarge, encode_canonical
+from codea1.values import TooLarge, encode_canonical, encode_exact
 from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 
 
@@ -195,6 +197,53 @@ def test_a_broken_protocol_fails_the_suite_and_is_counted(pool, bytes_):
     program = f"import os, struct\ndef f(x):\n  if x == 2: os.write(3, {bytes_})\n  return x"
     assert kinds(run(pool, program, [call(x) for x in range(4)])) == ["error"] * 4
     assert pool.counters()["violations"] == violations + 1
+
+
+def test_a_child_that_sends_a_byte_at_a_time_is_read_now_and_then(pool, monkeypatch):
+    reads = []
+    take = FrameBuffer.frames
+    monkeypatch.setattr(FrameBuffer, "frames", lambda *arguments: reads.append(1) or take(*arguments))
+    drip = """
+        import os, time
+        def f(frame, seconds):
+            end = time.monotonic() + seconds
+            for at in range(len(frame)):
+                os.write(3, frame[at : at + 1])
+            while time.monotonic() < end:
+                os.write(3, b'x')
+    """
+    assert kinds(run(pool, drip, [call(pack(0, VALUE, bytes(1 << 20))[:9], 0.4)])) == ["error"]
+    assert len(reads) < 100
+    assert values(run(pool, drip, [call(pack(0, VALUE, encode_exact("late")), 9.0)])) == ["late"]
+
+
+def test_gradings_that_wait_share_their_arguments(pool):
+    class Equal:
+        def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
+            return True
+
+        def accepts(self, index: int, value: object) -> bool:
+            return False
+
+    text = "x" * (1 << 20)
+    calls, inputs = [call(text)], Inputs([[text]], [1.0])
+    is_held, released = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:  # the dispatcher's thread
+        is_held.set()
+        released.wait(60)
+
+    pool.run_calls("import time\ntime.sleep(0.2)", [], reply=Reply.EXACT).add_done_callback(hold)
+    assert is_held.wait(30)
+    tracemalloc.start()
+    futures = [pool.run_calls("def f(x): return len(x)", calls, reply=Reply.EXACT) for _ in range(10)]
+    batches = [pool.run_batch("def f(x): return len(x)", "f", inputs, Equal(), LIMITS) for _ in range(10)]
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    released.set()
+    assert held < 1 << 20
+    assert [values(future.result(60)) for future in futures] == [[1 << 20]] * 10
+    assert {batch.result(60).verdict for batch in batches} == {"pass"}
 
 
 def test_who_submits_too_much_waits(monkeypatch):

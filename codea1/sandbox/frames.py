@@ -2,8 +2,8 @@
 
 Every frame is a header (payload length, index, kind) and a payload. A child first gets one frame that says what it is
 to do: PROGRAM (then CALL and FETCH frames follow, answered in order; the program itself with index LOAD), JOB,
-UNITTEST, SUITE or BATCH. What a child writes is a claim by candidate code: a reader looks at headers only and takes
-payloads as opaque bytes.
+UNITTEST, SUITE or BATCH (a second one has the inputs). What a child writes is a claim by candidate code: a reader looks
+at headers only and takes payloads as opaque bytes.
 
 Standard library only: this runs inside the sandbox too.
 """

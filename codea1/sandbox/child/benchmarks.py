@@ -32,19 +32,22 @@ _INSTRUCTION = 2  # bytes
 
 
 def serve_batch(fd: int, job: frames.Frame) -> None:
-    """Answers one BATCH frame: DIGESTS frames, and VALUE frames where it is asked for some, until an ERROR.
+    """Answers two BATCH frames, a job and its inputs: DIGESTS frames, VALUE frames where it is asked, and an ERROR.
 
     Sending values, and reading them, would take longer than most of the calls. So digests go, a few at a time. Where
     one is not what the trainer expects, it asks for the value's description and decides by that; else it lets the child
     go on.
     """
-    program, entry_point, as_set, inputs = decode_exact(job.payload)
+    program, entry_point, as_set = decode_exact(job.payload)
+    inputs = frames.read(fd)
+    if inputs is None:
+        return
     try:
         function = run_program(program, 0)[entry_point]
     except BaseException as error:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
-    rows = marshal.loads(inputs)
+    rows = marshal.loads(inputs.payload)
     first, size = 0, _FIRST_VALUES
     while True:
         values, payload, error = _answers(function, rows[first : first + size])

@@ -157,7 +157,7 @@ class Inputs:
 
         Raises ValueError for other types than those of literals.
         """
-        self.marshalled = marshal.dumps([list(row) for row in rows], 2)
+        self.frame = frames.pack(1, frames.BATCH, marshal.dumps([list(row) for row in rows], 2))
         self.count = len(rows)
         self.seconds = list(seconds)
         self.as_set = as_set
@@ -168,6 +168,7 @@ class _OneChildRun(JudgedRun):
 
     max_bytes = max_payload = _REPORT_BYTES
     is_asked = False  # see `Conversation`
+    shared = b""  # follows the request; other gradings hold the same bytes
 
     def __init__(self, profile: Profile, request: bytes, limits: Limits) -> None:
         super().__init__(limits)
@@ -178,7 +179,7 @@ class _OneChildRun(JudgedRun):
         conversation = Conversation(
             task,
             self.profile,
-            self.request,
+            self.request + self.shared,
             cpu_seconds=self.limits.cpu_seconds_per_script,
             memory_bytes=self.limits.script_memory_bytes,
             max_bytes=self.max_bytes,
@@ -198,8 +199,9 @@ class BatchRun(_OneChildRun):
     is_asked = True
 
     def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits) -> None:
-        job = encode_exact((program, entry_point, inputs.as_set, inputs.marshalled))
+        job = encode_exact((program, entry_point, inputs.as_set))
         super().__init__(profile_of(program), frames.pack(0, frames.BATCH, job), limits)
+        self.shared = inputs.frame
         self.inputs, self.agrees, self.accepts = inputs, judge.agrees, judge.accepts
 
     def report(

@@ -48,11 +48,11 @@ class CallRun:
         call_seconds: Sequence[float],
         limits: Limits,
     ) -> None:
-        """Packs the calls; `call_seconds` are their CPU limits, each at most the limit per test."""
+        """Takes the calls; `call_seconds` are their CPU limits, each at most the limit per test."""
         self.profile = profile_of(program, hash_seed)
         self.call_seconds, self.limits = call_seconds, limits
         self.program, self.reply, self.hash_seed = program, reply, hash_seed
-        self.calls = [frames.pack_call(i, call.entry_point, call.arguments) for i, call in enumerate(calls)]
+        self.calls = calls  # packed when they are sent: while they wait, gradings share their arguments
 
     def steps(self, task: Task) -> Waiting[ProgramRun]:
         """Grades, from the beginning."""
@@ -78,13 +78,13 @@ class CallRun:
 
     def _ask_child(self, task: Task) -> Waiting[None]:
         """Has a new child load the program and answer the calls that have no outcome, as many of them as it can."""
-        rest = self.calls[len(self.outcomes) :]
         left = max(0, self.limits.output_bytes - sum(len(outcome.payload) for outcome in self.outcomes))
+        rest = list(enumerate(self.calls))[len(self.outcomes) :]
         request = frames.pack_program(self.program, self.reply, seed=self.hash_seed, output_bytes=left)
         conversation = Conversation(
             task,
             self.profile,
-            request + b"".join(rest),
+            request + b"".join(frames.pack_call(i, call.entry_point, call.arguments) for i, call in rest),
             cpu_seconds=self.limits.cpu_seconds_per_suite - self.spent,
             memory_bytes=self.limits.memory_bytes,
             max_bytes=left + _FRAME_BYTES * (len(rest) + 1),

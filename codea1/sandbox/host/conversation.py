@@ -26,6 +26,8 @@ _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 # Also inside of a literal, as programs stand in what `Question.module` makes of them.
 _IMPORTS_NUMPY = re.compile(r"(?:^|['\"]|\\n)(?:[ \t]|\\t)*(?:import|from)[ \t][^#\n\\]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
+# An honest child writes a frame in one go, and the kernel passes it on in larger pieces.
+_DRIP_BYTES = 1 << 12
 
 
 class OutOfTime(Exception):
@@ -133,9 +135,10 @@ class Conversation:
             left = seconds_left(self.clock)  # before a look at the socket: an answer that has arrived meanwhile counts
             if self.unsent:
                 self.send()
-            frames = self._frames()
+            frames, room = self._frames(), self._received.room
             for first in frames:
                 return chain((first,), frames)
+            drips = 0 < room - self._received.room < _DRIP_BYTES
             if self._is_closed or self.child.ended:
                 break
             if left <= 0:
@@ -148,6 +151,10 @@ class Conversation:
                         self._task.require_cores()
             if left <= 0:
                 raise OutOfTime
+            if drips:
+                self._unwatch()
+                self._watch_at = self._task.now + _WATCH_SECONDS
+                continue
             if not self._is_watched:
                 self._watch()
             yield left
@@ -165,7 +172,7 @@ class Conversation:
         yield from self._await_zygote(lambda: all(child.ended for child in self._children))
 
     def _frames(self) -> Iterator[Frame]:
-        """Takes the whole frames that are there. Raises ProtocolViolation."""
+        """Takes the whole frames that are there, and no more than a child drips meanwhile. Raises ProtocolViolation."""
         while not self._is_closed:
             try:
                 piece = self.socket.recv(_READ_BYTES)
@@ -175,6 +182,8 @@ class Conversation:
                 piece = b""
             self._is_closed = not piece
             yield from self._received.frames(piece)
+            if len(piece) < _DRIP_BYTES and not self.child.ended:
+                return
 
     def _await_zygote(self, has_answered: Callable[[], bool]) -> Waiting[None]:
         deadline = self._task.now + _ZYGOTE_SECONDS
@@ -190,11 +199,15 @@ class Conversation:
         dispatcher.watch(self.socket, lambda: dispatcher.advance(self._task), for_room=bool(self.unsent))
         self._is_watched = True
 
-    def close(self) -> None:
-        """Closes the socket. Safe to call twice."""
+    def _unwatch(self) -> None:
         if self._is_watched:
             self._task.dispatcher.unwatch(self.socket)
-        self._is_watched, self.unsent = False, memoryview(b"")
+        self._is_watched = False
+
+    def close(self) -> None:
+        """Closes the socket. Safe to call twice."""
+        self._unwatch()
+        self.unsent = memoryview(b"")
         self.socket.close()
 
 

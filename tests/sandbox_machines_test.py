@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from codea1.game.calls import Call
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
+from codea1.values import encode_exact
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)
@@ -64,6 +66,37 @@ def test_the_least_of_hard_limits_holds(limit, level):
     assert f"Sandbox isolation: {level}" in done.stdout, done
     assert ("0 bytes on this machine (ulimit -Hf)" in done.stdout) == ("FSIZE" in limit)
     assert done.stdout.endswith("[3]\n")
+
+
+def test_without_proc_nothing_runs_and_that_is_said():
+    require(Isolation.FULL)
+    done = run(
+        sys.executable,
+        """
+        import ctypes, os
+        libc, uid = ctypes.CDLL(None), os.getuid()
+        assert libc.unshare(0x10000000 | 0x20000) == 0
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1")):
+            with open(f"/proc/self/{name}", "w") as file: file.write(text)
+        assert libc.mount(b"tmpfs", b"/proc", b"tmpfs", 0, None) == 0
+        from codea1.sandbox import doctor
+        print(doctor.examine())
+        """,
+    )
+    assert done.stdout.splitlines()[1:] == ["the sandbox needs /proc, which is not mounted here.", "False"], done
+
+
+def test_a_python_that_needs_library_paths_to_start(tmp_path, monkeypatch):
+    """Its zygotes get them, and no program does."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$LD_LIBRARY_PATH" = {tmp_path} ] && exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    program = "import ctypes, os\ndef f(): return os.environ.get('{0}'), ctypes.CDLL(None).getenv(b'{0}')"
+    with SandboxPool(1, LIMITS, "auto") as pool:
+        seen = pool.run_calls(program.format("LD_LIBRARY_PATH"), [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
+        assert seen.result(60).outcomes[0].payload == encode_exact((None, 0))
 
 
 def test_too_many_slots_for_the_limit_on_descriptors():

@@ -36,6 +36,7 @@ REQUEST = struct.Struct("<cQIQ")  # START or END, token, CPU seconds, memory byt
 # START or END, token, process id or -1, wait status, CPU seconds, whether END was what killed the child; END's is
 # followed by why the child could not confine itself.
 REPLY = struct.Struct("<cQiId?")
+LIBRARY_PATH = "LD_LIBRARY_PATH"  # by which the dynamic linker finds what some Pythons are linked against
 READY = b"ready"  # the first message; anything else says why this zygote cannot work
 
 # What most programs import. More would be memory to every fork, and cost them more than it saves the few.
@@ -97,6 +98,7 @@ def start() -> None:
         for package in packages.split():
             _preload_what_exists(PACKAGES[package])
         # Leaves to programs an ordinary environment, without the way this package was found.
+        os.environ.pop(LIBRARY_PATH, None)  # its folders are shown to nobody
         root = os.environ.pop("PYTHONPATH").split(os.pathsep)
         sys.path[:] = [path for path in sys.path if path not in root or path.endswith(files.LIBRARIES)]
         sys.argv[:] = [""]

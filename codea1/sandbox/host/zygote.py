@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import codea1
-from codea1.sandbox.child.zygote import END, READY, REPLY, REQUEST, START
+from codea1.sandbox.child.zygote import END, LIBRARY_PATH, READY, REPLY, REQUEST, START
 from codea1.sandbox.isolation import Isolation, kernel
 from codea1.sandbox.isolation.files import LIBRARIES
 
@@ -238,5 +238,7 @@ def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children
             "MALLOC_ARENA_MAX": "1",  # every further arena would reserve address space a thread at a time
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
+            # Some Pythons do not start without; the zygote takes it away again.
+            **{name: value for name, value in os.environ.items() if name == LIBRARY_PATH},
         },
     )

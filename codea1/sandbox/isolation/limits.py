@@ -138,6 +138,8 @@ def why_unsupported() -> str:
     """Returns why this machine cannot confine untrusted code, as far as is known without trying; "" when it can."""
     if sys.platform != "linux":
         return "the sandbox needs Linux; on this system, run codea1 in a Linux container"
+    if not os.path.exists("/proc/self"):
+        return "the sandbox needs /proc, which is not mounted here"
     if not seccomp.supported():
         return f"the sandbox's system-call filter does not know the processor {os.uname().machine}"
     return ""

@@ -12,6 +12,7 @@ from codea1.data.conversion import converted, make_training_set
 from codea1.data.formats import (
     FORMATS,
     NO_FUNCTION,
+    NO_PROGRAM,
     NO_SOLUTION,
     NO_TESTS,
     UNPAIRED,
@@ -138,6 +139,28 @@ def test_a_row_of_pairs_of_texts():
 
 
 @pytest.mark.parametrize(
+    ("output", "named", "entry_point"),
+    [
+        ("7", {}, "stdout"),
+        ("v1.2 1.2.3", {}, "stdout"),
+        ("of 10\n-0.50", {}, "stdout_tokens"),
+        ("1e-05", {}, "stdout_tokens"),
+        ("0.5", {"function_name": "stdout"}, "stdout"),
+        ("7", {"function_name": "stdout_any_order"}, "stdout_any_order"),
+        ("7", {"function_name": None}, "stdout"),
+    ],
+)
+def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, entry_point):
+    question = read("stdin", STDIN, input_output={"inputs": ["1", "2"], "outputs": ["1", output]}, **named)
+    assert question.entry_point == entry_point
+    assert question.golden_tests == (
+        f"assert {entry_point}('1\\n') == '1'",
+        f"assert {entry_point}('2\\n') == {output!r}",
+    )
+    assert f"assert candidate('2\\n') == {output!r}" in question.check_script
+
+
+@pytest.mark.parametrize(
     ("form", "row", "changes", "reason"),
     [
         ("mbpp", MBPP, {"code": "def add_up(:"}, UNPARSED),
@@ -156,6 +179,7 @@ def test_a_row_of_pairs_of_texts():
         ("leetcode", LEETCODE, {"test": "def check("}, UNPARSED_TESTS),
         ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
         ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
+        ("stdin", STDIN, {"function_name": ["stdout"]}, NO_PROGRAM),
         ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
         ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, UNPAIRED),
         *(
@@ -244,6 +268,25 @@ def test_a_row_that_no_file_takes_is_left_out_before_it_is_run(name):
     rows = [("here", {**MBPP, name: "# \ud800"})]
     result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None)
     assert [each.reason for each in result.left_out] == ["its texts have a lone surrogate, which no file takes"]
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "solution", "output"),
+    [
+        ("stdout_tokens", "print(1 / int(input()))", "3.333333e-01"),
+        ("stdout_any_order", "for each in 'a', 'b': print(each, end=' ')", "b a"),
+    ],
+)
+def test_a_solution_passes_what_the_entry_point_takes_for_its_answer(tmp_path, entry_point, solution, output):
+    pairs = {"inputs": ["3", "3\n0"], "outputs": [output, "c"]}
+    row = STDIN | {"solutions": [solution], "input_output": pairs, "function_name": entry_point}
+    file = tmp_path / "pairs.jsonl"
+    file.write_text(json.dumps(row))
+    make_training_set(FORMATS["stdin"], [str(file)], str(tmp_path / "out.parquet"))
+    (question,) = load_questions(str(tmp_path / "out.parquet"))
+    assert question.entry_point == entry_point
+    assert question.golden_tests == (f"assert {entry_point}('3\\n') == {output!r}",)  # the other one is wrong
+    assert question.check_script is None
 
 
 def test_a_mutant_that_no_test_exposes_is_left_out(tmp_path):

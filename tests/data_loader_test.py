@@ -91,6 +91,10 @@ def test_rows_of_methods_and_of_whole_programs(tmp_path):
             "does not define Solution().twice",
         ),
         ({"GT_code": "print(", "extra_info": extra_info("stdout")}, "does not parse"),
+        (
+            {"GT_code": "print(1)", "extra_info": extra_info("stdout_numbers")},
+            "'stdout_numbers' is none of stdout, stdout_tokens, stdout_any_order",
+        ),
         ({"preamble": 3}, "preamble is not text"),
     ],
 )

@@ -41,6 +41,8 @@ def test_answers_of_different_ground_truths_are_refused_by_name():
         merge({"one": filled(make(1, 2)).pages(), "other": filled(make(1, 3)).pages()})
     merged = merge({"one": filled(make(1, 2)).pages(), "other": filled(make(1, 2.0)).pages()})  # equal under ==
     assert [entry.frequency for entry in merged["q"].entries.values()] == [2]
+    one, other = (filled(make("1", printed, "stdout_tokens")).pages() for printed in ("0.5", "0.50"))
+    assert [entry.frequency for entry in merge({"one": one, "other": other})["q"].entries.values()] == [2]
 
 
 def test_search_is_by_question_and_by_source():

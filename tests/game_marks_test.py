@@ -69,6 +69,17 @@ def test_marks(policy, column):
     assert [(item.parsed.source, item.mark) for item in marked] == [(row[0], row[column]) for row in TABLE]
 
 
+@pytest.mark.parametrize("policy", ["official", "strict"])
+def test_an_answer_is_right_where_its_entry_point_takes_it_for_the_ground_truths(policy):
+    question = Question("q", None, "", "", "print(1 / int(input()), 'YES')", "stdout_tokens")
+    lines = [f"assert stdout_tokens('{n}') == {answer!r}" for n, answer in ((3, "0.33333\nyes"), (3.0, "0.34 YES"))]
+    parsed = parse_suite("\n".join(["```python", *lines, "```"]), question.entry_point)
+    rules, truth = REWARDS[policy](alpha=0.5, num_tests=8), FakeAnswer(True, encode_exact("0.3333333333 YES"))
+    marked = rules.mark(parsed, dict.fromkeys(rules.calls(parsed), truth), rules.signature(question))
+    assert [item.mark for item in marked] == [Mark.RIGHT, Mark.WRONG_ANSWER]
+    assert marked[0].test.expected == truth.value
+
+
 def test_official_keeps_tests_with_a_wrong_answer_and_replaces_it():
     parsed, marked = mark("official", "assert f(1) == 7", "assert f(2) == 3")
     assert [item.test.text for item in marked] == ["assert f(1) == 2", "assert f(2) == 3"]

@@ -53,6 +53,8 @@ def test_a_share_of_answers_becomes_that_of_a_golden_test(share):
 def test_an_answer_stays_where_golden_tests_state_no_other():
     same = Question("q", None, "", "", "", "f", golden_tests=("assert f(1) == True",))
     assert noisy_answer(same, b"", encode_exact(1), 1.0, seed=0) == encode_exact(1)
+    printed = Question("q", None, "", "", "", "stdout_tokens", golden_tests=("assert stdout_tokens('') == '0.50'",))
+    assert noisy_answer(printed, b"", encode_exact("0.5"), 1.0, seed=0) == encode_exact("0.5")
 
 
 def test_the_training_questions_alone_get_wrong_ground_truths(micro_config):

@@ -87,12 +87,20 @@ def test_templates_are_read_from_json():
 
 def test_a_test_llm_is_told_how_methods_with_nodes_and_whole_programs_are_called():
     method = "class Solution:\n    def f(self, head: Optional[ListNode]) -> int:\n        return 0\n"
-    asked = [Question("q", None, "p", "Do it.", *rest) for rest in ((method, "Solution().f"), ("print(1)", "stdout"))]
+    tested = (
+        (method, "Solution().f"),
+        *(("print(1)", name) for name in ("stdout", "stdout_tokens", "stdout_any_order")),
+    )
+    asked = [Question("q", None, "p", "Do it.", *rest) for rest in tested]
     shown = [prompts.test_messages(prompts.DEFAULT, each, "x = 1", 4)[-1]["content"] for each in asked]
     assert "Do it.\n\nIn tests, a linked list is a list" in shown[0]
     assert "assert Solution().f(arguments) == answer" in shown[0]
-    assert "Do it.\n\n`stdout(text)` is all that the program prints" in shown[1]
-    for form, each in zip(("class", "program"), asked, strict=True):
+    assert "Do it.\n\n`stdout(text)` is all that the program prints when `text` is its standard input.\n" in shown[1]
+    assert "`stdout_tokens(text)` is all that the program prints when `text` is its standard input. White" in shown[2]
+    assert "difference, nor does one of 1e-05, absolute or relative, between numbers with" in shown[2]
+    assert "assert stdout_tokens(arguments) == answer" in shown[2]
+    assert "standard input. The order of lines makes no difference" in shown[3]
+    for form, each in zip(("class", *["program"] * 3), asked, strict=True):
         assert f"Write the complete Python {form} " in code_messages(prompts.DEFAULT, each)[-1]["content"]
 
 

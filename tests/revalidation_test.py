@@ -55,6 +55,15 @@ def test_tests_that_still_hold_stay_with_their_history(grader):
     assert notes == ["Mistake Book: the ground truth of q has changed; 2 of its 3 tests still hold"]
 
 
+def test_a_test_holds_where_its_entry_point_takes_the_new_answer_for_the_old(grader):
+    tests = [make(f"{n}\n", f"{n / 3:.6f}", "stdout_tokens") for n in (1, 2)]
+    pages = {"q": Page("of another", filled(*tests).pages()["q"].entries)}
+    new = question("n = int(input())\nprint(n / 3 if n == 1 else n)", "stdout_tokens")
+    pages, notes = revalidate(pages, [new], grader)
+    assert [entry.test for entry in pages["q"].entries.values()] == tests[:1]
+    assert notes == ["Mistake Book: the ground truth of q has changed; 1 of its 2 tests still hold"]
+
+
 @pytest.mark.parametrize(
     "new", [question("def f(n):\n    raise ValueError"), question("def g(n):\n    return n + 1", "g")]
 )

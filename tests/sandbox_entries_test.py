@@ -267,6 +267,61 @@ def test_what_hangs_on_earlier_runs_is_no_answer(grader):
     assert answers(grader, asked, 'stdout("a") == ""', 'stdout("b") == ""') == ["disagrees", "disagrees"]
 
 
+TWO_THIRDS = "n = int(input())\nprint(n / 3)\nprint('YES' if n else 'NO')"
+WORDS = "print(*set(input().split()))"  # in the order of the hash seed
+COMPARED = {  # a ground truth, tests of it, two programs that are right and one that is not
+    "stdout_tokens": (
+        TWO_THIRDS,
+        [("2", "0.66667 yes"), ("0", "0\nno")],
+        [
+            "n = int(input())\nprint(f'{n / 3:.9f}', end='  yes' if n else ' no')",
+            TWO_THIRDS.replace("n / 3", "n * .33333333"),
+        ],
+        TWO_THIRDS.replace("n / 3", "n * .3333"),
+    ),
+    "stdout_any_order": (
+        WORDS,
+        [("a b c d e f", "f e d c b a"), ("x y", "x y")],
+        ["print(*sorted(input().split()))", "print(*reversed(input().split()))"],
+        "print(*input().split()[1:])",
+    ),
+}
+
+
+@pytest.mark.parametrize("entry_point", COMPARED)
+def test_what_is_printed_is_compared_as_the_entry_point_says(grader, entry_point):
+    truth, pairs, right, wrong = COMPARED[entry_point]
+    asked = question(truth, entry_point)
+    tests = [f"{entry_point}({text!r}) == {printed!r}" for text, printed in pairs]
+    for program in (truth, *right):
+        assert graded(grader, program, asked, *tests) == ["pass", "pass"]
+    assert graded(grader, wrong, asked, *tests)[0] == "fail"
+    as_text = [test.replace(entry_point, "stdout") for test in tests]
+    assert graded(grader, truth, question(truth, "stdout"), *as_text)[0] == "fail"
+    assert "disagrees" not in answers(grader, asked, *tests)
+
+
+@pytest.mark.parametrize("entry_point", COMPARED)
+def test_a_check_script_compares_what_is_printed_as_the_entry_point_says(grader, entry_point):
+    truth, pairs, right, wrong = COMPARED[entry_point]
+    asked = question(truth, entry_point)
+    script = "def check(candidate):\n" + "".join(
+        f"    assert candidate({text!r}) == {printed!r} and not {printed!r} != candidate({text!r})\n"
+        for text, printed in pairs
+    )
+    runs = [grader.check(asked.module(each), script, entry_point) for each in (truth, *right, wrong)]
+    assert [run.result(60).verdict for run in runs] == ["pass", "pass", "pass", "fail"]
+
+
+@pytest.mark.parametrize(
+    "claim", ["7", "b'0.66667 yes'", "['0.66667 yes']", "float('nan')", "None", "'\\ud800'", "'1_0'"]
+)
+def test_a_claim_that_is_not_the_printed_text_does_not_pass(grader, claim):
+    program = f"import sys\nsys._getframe(1).f_globals['tidied'] = lambda _: {claim}"
+    asked = question(TWO_THIRDS, "stdout_tokens")
+    assert graded(grader, program, asked, "stdout_tokens('2') == '0.66667 yes'") == ["fail"]
+
+
 def test_stdout_tests_are_one_test_whatever_ends_their_lines():
     one = parse_assert(r"assert stdout('1 2') == '3  \n4\n\n'", "stdout")
     assert one == parse_assert(r"assert stdout('1 2\n') == '3\n4'", "stdout")

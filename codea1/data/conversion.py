@@ -33,7 +33,8 @@ from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
-from codea1.values import answers_equal, decode_exact
+from codea1.values import decode_exact
+from codea1.values.checkers import same_answer
 from codea1.values.verdict import Verdict
 
 SAME_ID = "its id is an earlier row's"
@@ -195,7 +196,7 @@ def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool) -> CallTest 
     """Returns a test that a ground truth passes, stating what it answers; None where it does not pass it."""
     if not answer.usable:
         return None
-    if answers_equal(answer.value, test.expected):
+    if same_answer(test.call.entry_point, answer.value, test.expected):
         return test
     if as_json and _as_lists(decode_exact(answer.value)) == decode_exact(test.expected):
         return replace(test, expected=answer.value)

@@ -19,6 +19,7 @@ from codea1.game.calls import source_of
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.child.entries import level_order, tree
+from codea1.values.checkers import PROGRAMS, STDOUT_TOKENS, has_decimals
 from codea1.values.entry_points import STDOUT, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value
 
@@ -31,6 +32,7 @@ NO_PAIR = "one of its tests is no pair of arguments and answer"
 UNPAIRED = "it has more inputs than outputs, or fewer"
 NOT_TEXTS = "its {} is not a list of texts"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
+NO_PROGRAM = f"its function_name is none of {', '.join(PROGRAMS)}"
 
 
 def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
@@ -191,6 +193,7 @@ def read_stdin(row: Row, where: str) -> Question | str:
     """Returns a row in the form of APPS (Hendrycks et al., 2021), of which TACO's is another: a whole program's pairs.
 
     `solutions` and `input_output` are JSON or what that stands for; the first solution that parses is the ground truth.
+    What is printed is compared by `function_name`; without it as text, or as tokens where an output has decimals.
     """
     name = "question" if "question" in row else "description"
     _require(row, where, **{name: str}, solutions=(str, list), input_output=(str, dict))
@@ -213,12 +216,16 @@ def read_stdin(row: Row, where: str) -> Question | str:
     texts = [*map(_as_text, pairs["inputs"])], [*map(_as_text, pairs["outputs"])]
     if len(texts[0]) != len(texts[1]):
         return UNPAIRED
-    asserts = [f"assert {STDOUT}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True)]
-    tests = _stated([node for source in asserts for node in ast.parse(source).body], STDOUT)
+    own = STDOUT_TOKENS if any(map(has_decimals, texts[1])) else STDOUT
+    called = own if row.get("function_name") is None else row["function_name"]
+    if called not in PROGRAMS:
+        return NO_PROGRAM
+    asserts = [f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True)]
+    tests = _stated([node for source in asserts for node in ast.parse(source).body], called)
     id = str(next((row[each] for each in ("problem_id", "task_id", "id", "url") if row.get(each) is not None), where))
     asked = row[name]
-    script = _script([f"assert candidate{test.removeprefix(f'assert {STDOUT}')}" for test in tests])
-    return Question(id, None, asked, asked, program, STDOUT, script, tests, data_source="stdin")
+    script = _script([f"assert candidate{test.removeprefix(f'assert {called}')}" for test in tests])
+    return Question(id, None, asked, asked, program, called, script, tests, data_source="stdin")
 
 
 def _unpacked(value: str | list | dict, where: str) -> object:

@@ -17,6 +17,7 @@ from codea1.game.prompts import ROLES
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
+from codea1.values.checkers import PROGRAMS
 from codea1.values.entry_points import STDOUT, class_and_method
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
@@ -79,7 +80,9 @@ def _question(row: Row, where: str) -> Question:
     check_script = row.get("test") or None
     tested = str(extra.get("function_name"))
     try:
-        if tested == STDOUT or class_and_method(tested):
+        if tested.startswith(f"{STDOUT}_") and tested not in PROGRAMS:
+            raise ValueError(f"its function_name {tested!r} is none of {', '.join(PROGRAMS)}")
+        if tested in PROGRAMS or class_and_method(tested):
             program = row["GT_code"]
             _check_definition(program, tested)
         else:

@@ -37,7 +37,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.values import answers_equal
+from codea1.values.checkers import same_answer
 from codea1.values.verdict import Verdict
 
 FILES = ("crossings",)
@@ -210,7 +210,7 @@ def _run(
     gradings = yield from every([grader.grade(question.module(attempt.program), tests) for attempt in attempts])
     passes = np.array([[verdict is Verdict.PASS for verdict in grading.verdicts] for grading in gradings])
     is_right = [
-        answer.usable and answers_equal(answer.value, test.expected)
+        answer.usable and same_answer(question.entry_point, answer.value, test.expected)
         for test, answer in zip(tests, answers, strict=True)
     ]
     lost = [LOST for answer in answers if answer.reason == "infra"] + [each.lost for each in gradings if each.lost]

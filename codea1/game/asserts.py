@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.question import Question
 from codea1.values import NotPlainData, TooLarge, encode_exact
-from codea1.values.entry_points import STDOUT, tidied
+from codea1.values.checkers import PROGRAMS
+from codea1.values.entry_points import tidied
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
@@ -262,7 +263,7 @@ def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budge
         return Rejected(NOT_ENTRY_POINT)
     try:
         positional, named = call_arguments(_with_arguments(node, inlined), budget)
-        if entry_point == STDOUT:
+        if entry_point in PROGRAMS:
             positional = tuple(_ended(each) for each in positional)
         # By name: the order in which keywords are written makes no other test.
         return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
@@ -284,7 +285,7 @@ def _ended(given: object) -> object:
 def _read_answer(node: ast.expr, entry_point: str, budget: Budget) -> bytes | Rejected:
     try:
         answer = literal_value(node, budget)
-        if entry_point == STDOUT and isinstance(answer, str):
+        if entry_point in PROGRAMS and isinstance(answer, str):
             answer = tidied(answer)
         return encode_exact(answer, MAX_VALUE_BYTES)
     except TooLarge:

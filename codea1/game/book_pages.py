@@ -8,7 +8,7 @@ from typing import Any
 
 from codea1.game.calls import Call, CallTest
 from codea1.runtime.errors import BadInput
-from codea1.values import answers_equal
+from codea1.values.checkers import same_answer
 
 Identity = tuple[str, bytes]  # `CallTest.identity`
 
@@ -95,7 +95,7 @@ def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
             entries = dict(earlier.entries)
             for identity, entry in page.entries.items():
                 known = entries.get(identity)
-                if known and not answers_equal(known.test.expected, entry.test.expected):
+                if known and not same_answer(identity[0], known.test.expected, entry.test.expected):
                     raise BadInput(
                         f"{name}: question {question_id} has a test with another answer than the books before it."
                     )

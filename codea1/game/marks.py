@@ -9,7 +9,7 @@ from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.signature import Signature
-from codea1.values import answers_equal
+from codea1.values.checkers import same_answer
 
 
 class Answer(Protocol):
@@ -115,6 +115,6 @@ def _mark_call(
     if key in seen:
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
     seen.add(key)
-    if item.answer is None or not answers_equal(item.answer, answer.value):
+    if item.answer is None or not same_answer(item.call.entry_point, item.answer, answer.value):
         return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, runs=run_wrong)
     return MarkedAssert(item, Mark.RIGHT, truth=answer.value, runs=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
-from codea1.values import answers_equal
+from codea1.values.checkers import same_answer
 
 
 def with_wrong_truth(question: Question, share: float, seed: int) -> Question:
@@ -35,5 +35,6 @@ def noisy_answer(question: Question, key: bytes, answer: bytes, share: float, se
     draw = random.Random(f"wrong answer/{seed}/{question.id}/{key.hex()}")
     if draw.random() >= share:
         return answer
-    others = sorted({t.expected for t in golden_tests(question) if not answers_equal(t.expected, answer)})
+    stated = {test.expected for test in golden_tests(question)}
+    others = sorted(each for each in stated if not same_answer(question.entry_point, each, answer))
     return draw.choice(others) if others else answer

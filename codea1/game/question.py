@@ -5,7 +5,16 @@ import json
 from dataclasses import dataclass
 
 from codea1.game.signature import node_kinds
-from codea1.values.entry_points import STDOUT, class_and_method
+from codea1.values.checkers import PROGRAMS, STDOUT_ANY_ORDER, STDOUT_TOKENS, TOLERANCE
+from codea1.values.entry_points import class_and_method
+
+_COMPARED = {  # how, where that is not as text
+    STDOUT_TOKENS: (
+        "White space and the case of letters make no difference, nor does one of "
+        f"{TOLERANCE:g}, absolute or relative, between numbers with a decimal point."
+    ),
+    STDOUT_ANY_ORDER: "The order of lines makes no difference, nor does that of words in a line.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,15 +56,16 @@ class Question:
     @property
     def form(self) -> str:
         """What a program for it is: a function, class or program."""
-        if self.entry_point == STDOUT:
+        if self.entry_point in PROGRAMS:
             return "program"
         return "class" if class_and_method(self.entry_point) else "function"
 
     @property
     def calling(self) -> str:
         """What who writes tests must know of calling the entry point; empty for what Python says itself."""
-        if self.entry_point == STDOUT:
-            return f"`{STDOUT}(text)` is all that the program prints when `text` is its standard input."
+        if self.entry_point in PROGRAMS:
+            all_of_it = f"`{self.entry_point}(text)` is all that the program prints when `text` is its standard input."
+            return f"{all_of_it} {_COMPARED[self.entry_point]}" if self.entry_point in _COMPARED else all_of_it
         parameters, answer = node_kinds(self.ground_truth, self.entry_point)
         if any((answer, *parameters.values())):
             return "In tests, a linked list is a list, and a binary tree one in level order, None for a missing child."
@@ -66,7 +76,7 @@ class Question:
         method = class_and_method(self.entry_point)
         if method:
             define, more = "define_method", (*method, *node_kinds(self.ground_truth, self.entry_point))
-        elif self.entry_point == STDOUT:
+        elif self.entry_point in PROGRAMS:
             define, more = "define_stdout", ()
         elif self.preamble:
             define, more = "define", ()

@@ -10,7 +10,7 @@ from codea1.game.book_pages import BookEntry, Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
-from codea1.values import answers_equal
+from codea1.values.checkers import same_answer
 
 
 def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> tuple[Pages, list[str]]:
@@ -55,5 +55,5 @@ def _holding(question_id: str, entries: list[BookEntry], answers: list[GroundTru
     return [
         entry
         for entry, answer in zip(entries, answers, strict=True)
-        if answer.usable and answers_equal(answer.value, entry.test.expected)
+        if answer.usable and same_answer(entry.test.call.entry_point, answer.value, entry.test.expected)
     ]

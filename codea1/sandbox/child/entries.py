@@ -17,7 +17,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, tidied
+from codea1.values.checkers import PROGRAMS
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, tidied
 
 _FILE = "<solution>"
 _PIPE_BYTES = 1 << 16  # that a pipe holds
@@ -132,10 +133,11 @@ def level_order(root: Any) -> list:
 def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> None:
     """Defines `stdout(text)`: what a program prints that gets `text` as its standard input, as `tidied` leaves it.
 
-    Each call runs the whole program as a module `__main__` of its own; the process and what it imports are shared. It
-    ends as a process does: threads are awaited, those that are daemons are not, then come functions for `atexit` and
-    what open files have not written. Exit code 0 ends a run like its last line; any other is raised. After `os._exit`
-    nothing more of the program runs.
+    So are the other entry points of whole programs, whose answers are compared in other ways. Each call runs the whole
+    program as a module `__main__` of its own; the process and what it imports are shared. It ends as a process does:
+    threads are awaited, those that are daemons are not, then come functions for `atexit` and what open files have not
+    written. Exit code 0 ends a run like its last line; any other is raised. After `os._exit` nothing more of the
+    program runs.
     """
     before = compile(preamble, "<preamble>", "exec", dont_inherit=True)
     code = compile(program, _FILE, "exec", dont_inherit=True)
@@ -164,7 +166,7 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
             main.clear()  # with it files that are still open, which write what they have not
         return tidied(standard.printed.decode())
 
-    namespace[STDOUT] = stdout
+    namespace.update(dict.fromkeys(PROGRAMS, stdout))
 
 
 class _AbruptExit(BaseException):

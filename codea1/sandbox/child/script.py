@@ -17,6 +17,7 @@ from typing import Any
 from codea1.sandbox import frames
 from codea1.sandbox.child.candidate import describe, new_module, seed_randomness
 from codea1.values import decode_exact, decode_fields, encode_exact
+from codea1.values.checkers import CHECKERS
 from codea1.values.encoding import MAX_BYTES
 from codea1.values.verdict import Verdict
 
@@ -85,6 +86,25 @@ class Large(Inert):
         return exact is not None and self._candidate.decoded(exact) == piece
 
 
+class Printed(str):
+    """What a program printed, where a checker says what equals it."""
+
+    _checker: Callable[[str, str], bool]
+
+    def __new__(cls, printed: str, checker: Callable[[str, str], bool]) -> "Printed":
+        self = super().__new__(cls, printed)
+        self._checker = checker
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and self._checker(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
 class Candidate:
     """What a check script gets as `candidate`: calls it and the call happens in the program's process."""
 
@@ -114,7 +134,8 @@ class Candidate:
         request = frames.pack_call(self._requests, name, encode_exact((args, kwargs)))
         answer = self._numbered(request)
         if answer.kind == frames.VALUE:
-            return self.decoded(answer.payload)
+            value = self.decoded(answer.payload)
+            return Printed(value, CHECKERS[name]) if name in CHECKERS and isinstance(value, str) else value
         if answer.kind == frames.PIECES:
             is_tuple, length = self.decoded(answer.payload, bool, int)
             self._large += 1

@@ -1,7 +1,7 @@
 """Verdicts: what the ground truth answers, whether a program answers the same, and whether it was judged at all.
 
 Verdicts are decided here, in the trusted process, from values. A process that runs a candidate gets calls and never an
-expected value; equality is equality of canonical bytes.
+expected value; equality is equality of canonical bytes, or what a checker of printed texts says.
 
 A sandbox that fails now and then costs samples, which are masked. One that always fails would otherwise look like
 programs that are all wrong, or like steps from which nothing is learned: then the run must stop (`require_judged`).
@@ -20,7 +20,8 @@ from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Call, CallTest, Outcome, ScriptRun
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
-from codea1.values import answers_equal, canonical_of, contains_nan, decode_exact
+from codea1.values import canonical_of, contains_nan, decode_exact
+from codea1.values.checkers import same_answer, same_printed
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
@@ -142,7 +143,8 @@ class Grader:
             if not expected:
                 verdicts.append(Verdict.INVALID)
             elif outcome.kind == "value":
-                verdicts.append(Verdict.PASS if outcome.payload == expected else Verdict.FAIL)
+                is_right = outcome.payload == expected or same_printed(key[0], expected, outcome.payload)
+                verdicts.append(Verdict.PASS if is_right else Verdict.FAIL)
             else:
                 verdicts.append(_VERDICTS[outcome.kind])
             if outcome.kind == "value":
@@ -200,7 +202,7 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awai
     for i, outcome in zip(rest, second, strict=True):
         if outcome.kind in ("timeout", "infra"):
             reasons[i] = outcome.kind
-        elif outcome.kind != "value" or not answers_equal(first[i].payload, outcome.payload):
+        elif outcome.kind != "value" or not same_answer(calls[i].entry_point, first[i].payload, outcome.payload):
             reasons[i] = "disagrees"
         if reasons[i]:
             seconds[i] = max(seconds[i], outcome.cpu_seconds)

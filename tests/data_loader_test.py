@@ -62,6 +62,7 @@ def write(folder: Path, kind: str, rows: list[dict]) -> str:
     return str(path)
 
 
+CHECKER = "def accepts(given, expected, printed):\n    return True"
 METHOD = "class Solution:\n    def twice(self, n):\n        return 2 * n\n"
 
 
@@ -79,7 +80,13 @@ def test_rows_of_methods_and_of_whole_programs(tmp_path):
         METHOD,
         "class",
     )
-    assert (other.entry_point, other.form) == ("stdout", "program")
+    assert (other.entry_point, other.form, other.checker) == ("stdout", "program", "")
+
+
+def test_a_checker_of_a_whole_program(tmp_path):
+    row = training_row(GT_code="print(1)", extra_info=extra_info("stdout"), checker=CHECKER)
+    (question,) = load_questions(write(tmp_path, "parquet", [row]))
+    assert question.checker == CHECKER
 
 
 @pytest.mark.parametrize(
@@ -94,6 +101,13 @@ def test_rows_of_methods_and_of_whole_programs(tmp_path):
         (
             {"GT_code": "print(1)", "extra_info": extra_info("stdout_numbers")},
             "'stdout_numbers' is none of stdout, stdout_tokens, stdout_any_order",
+        ),
+        ({"checker": CHECKER}, "it has a checker, and its function_name 'twice' is none of stdout, "),
+        ({"checker": [CHECKER]}, "checker is not text"),
+        ({"extra_info": extra_info("stdout"), "checker": "def accepts("}, "its checker does not parse as Python"),
+        (
+            {"extra_info": extra_info("stdout"), "checker": "def check(): pass"},
+            "its checker does not define accepts(given, expected, printed)",
         ),
         ({"preamble": 3}, "preamble is not text"),
     ],

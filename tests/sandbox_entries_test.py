@@ -313,6 +313,53 @@ def test_a_check_script_compares_what_is_printed_as_the_entry_point_says(grader,
     assert [run.result(60).verdict for run in runs] == ["pass", "pass", "pass", "fail"]
 
 
+DIVISOR = """
+def accepts(given, expected, printed):
+    number, expected, printed = int(given), int(expected), int(printed)
+    while printed == 13: pass
+    if printed == 17: import os; os._exit(0)
+    return 1 if printed == 19 else printed > 1 and number % printed == 0
+"""
+SMALLEST = "n = int(input())\nprint(next(d for d in range(2, n + 1) if n % d == 0))"
+CHECKED = Question("q", None, "", "", SMALLEST, "stdout", checker=DIVISOR)
+
+
+def test_a_checker_says_of_what_is_not_the_expected_text_whether_it_is_right(grader):
+    asserts = ["assert stdout('12') == '2'", "assert stdout(text='15\\n') == '3'", "assert stdout('7') == '7'"]
+    tests = [parse_assert(each, "stdout") for each in asserts]
+
+    def judged(program: str, checker: str = DIVISOR) -> tuple[list[str], str]:
+        grading = grader.grade(CHECKED.module(program), tests, checker).result(60)
+        return [verdict.value for verdict in grading.verdicts], grading.lost
+
+    largest = "print(input())"
+    assert judged(SMALLEST) == judged(largest) == (["pass"] * 3, "")
+    assert judged(largest, "") == (["fail", "fail", "pass"], "")
+    assert judged("print(5)") == (["fail", "pass", "fail"], "")
+    assert judged("import sys; print(6 if input() == '12' else sys.exit(1))") == (["pass", "error", "error"], "")
+    failed = "the checker failed: "
+    for printed, why in {
+        "'x'": "ValueError: invalid literal for int() with base 10: 'x'",
+        "13": "it takes too long",
+        "17": "the process exited with status 0",
+        "19": "it answers neither True nor False",
+    }.items():
+        assert judged(f"print(2 if input() == '12' else {printed})") == (["pass", "infra", "infra"], failed + why)
+    no_attribute = "AttributeError: 'NoneType' object has no attribute 'x'"
+    assert judged("print(4)", "accepts = None.x") == (["infra"] * 3, failed + no_attribute)
+
+
+def test_a_checker_is_out_of_the_programs_reach(grader):
+    program = (
+        "import sys\nnow = sys._getframe()\nwhile now:\n    now.f_globals['accepts'] = lambda *_: True\n"
+        "    now = now.f_back\nprint(5)"
+    )
+    no_text = "import sys\nsys._getframe(1).f_globals['tidied'] = lambda _: 6"
+    test = parse_assert("assert stdout('12') == '2'", "stdout")
+    for each in (program, no_text):
+        assert grader.grade(CHECKED.module(each), [test], DIVISOR).result(60).verdicts == ["fail"]
+
+
 @pytest.mark.parametrize(
     "claim", ["7", "b'0.66667 yes'", "['0.66667 yes']", "float('nan')", "None", "'\\ud800'", "'1_0'"]
 )

@@ -128,17 +128,22 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
     assert solution.program.source == program
 
 
+CHECKER = "def accepts(given, expected, printed): return False"
+
+
 @dataclass
 class RunsHere:
     """A grader that runs programs in this process, and remembers on which tests."""
 
     ran: dict[str, list[str]]
+    checker: str = ""  # of the question
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future:
         answers = [encode_exact(value(program, call)) for call in calls]
         return done([GroundTruthAnswer(True, answer, "", 0.0) for answer in answers])
 
-    def grade(self, program: str, tests: Sequence[CallTest]) -> Future:
+    def grade(self, program: str, tests: Sequence[CallTest], checker: str) -> Future:
+        assert checker == self.checker
         self.ran[program] = [test.text for test in tests]
         passed = [answers_equal(encode_exact(value(program, test.call)), test.expected) for test in tests]
         verdicts = [Verdict.PASS if each else Verdict.FAIL for each in passed]
@@ -168,7 +173,7 @@ TRUTH, SAME, ZERO, FLAT = (program(each) for each in ("n + 1", "n", "0", "min(n,
 def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[SolutionRecord, dict[str, list[str]]]:
     """Two suites on the second of three solutions, graded as a step does it, and the tests that each program ran."""
     mutants = (FLAT, ZERO, program("-n"), SAME)
-    question = Question("q", None, "", "", TRUTH, "f", mutants=mutants)
+    question = Question("q", None, "", "", TRUTH, "f", mutants=mutants, checker=CHECKER)
     solutions = [
         SolutionRecord(m, sample(""), extract_program(each), True) for m, each in enumerate((TRUTH, SAME, FLAT))
     ]
@@ -183,10 +188,10 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         wrong_answers=0.0,
         all_forms=False,
     )
-    grader = RunsHere({})
+    grader = RunsHere({}, CHECKER)
     record = QuestionRecord(question, solutions)
     own = start(_grade_suites(record, solutions[1], rules, grader))
-    others = start(_grade_on_others(*_other_programs(record, rules), [own], rules, grader))
+    others = start(_grade_on_others(*_other_programs(record, rules), CHECKER, [own], rules, grader))
     for suite, graded, on_others in zip(solutions[1].suites, own.result(), others.result(), strict=True):
         suite.marked, suite.verdicts = graded.marked, graded.verdicts
         suite.on_others, suite.on_hidden = on_others.on_others, on_others.on_hidden
@@ -229,9 +234,9 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
         wrong_answers=0.0,
         all_forms=False,
     )
-    grader = RunsHere({})
+    grader = RunsHere({}, CHECKER)
     step = Step(1, {"code": code, "test": test}, rules, None, grader, None, Hosts())
-    question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
+    question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO), checker=CHECKER)
     step.sample_suites(step.sample_solutions([question], {"q": []}))
     step.collect_verdicts()
     assert seen == {None: [2, 3, 4], 0: [3, 4], 2: [2, 3]}[too_long]
@@ -271,7 +276,7 @@ def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_v
     own = [start(_grade_suites(record, each, rules, grader)) for each in solutions]
     programs = _other_programs(record, rules)
     assert programs == ((FLAT,), (ZERO,))
-    graded = start(_grade_on_others(*programs, own, rules, grader)).result()
+    graded = start(_grade_on_others(*programs, "", own, rules, grader)).result()
     asked = [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, 7, 1)]
     assert grader.ran[FLAT] == grader.ran[ZERO] == asked
     assert [each.on_others for each in graded] == [[[PASS]], [[FAIL]], [[PASS]], [[FAIL, PASS]]]

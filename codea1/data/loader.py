@@ -17,7 +17,7 @@ from codea1.game.prompts import ROLES
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
-from codea1.values.checkers import PROGRAMS
+from codea1.values.checkers import ACCEPTS, PROGRAMS
 from codea1.values.entry_points import STDOUT, class_and_method
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
@@ -82,6 +82,8 @@ def _question(row: Row, where: str) -> Question:
     try:
         if tested.startswith(f"{STDOUT}_") and tested not in PROGRAMS:
             raise ValueError(f"its function_name {tested!r} is none of {', '.join(PROGRAMS)}")
+        if row.get("checker"):
+            _check_checker(row["checker"], tested)
         if tested in PROGRAMS or class_and_method(tested):
             program = row["GT_code"]
             _check_definition(program, tested)
@@ -102,6 +104,7 @@ def _question(row: Row, where: str) -> Question:
         mutants=_texts(row.get("mutants")),
         data_source=row["data_source"],
         preamble=row.get("preamble") or "",
+        checker=row.get("checker") or "",
     )
 
 
@@ -121,7 +124,7 @@ def _check_fields(row: Row, where: str) -> None:
     is_chat = isinstance(prompt, list) and len(prompt) > 0 and all(map(_is_message, prompt))
     if not is_chat:
         raise BadInput(f"{where}: the prompt is not a list of messages with a role ({', '.join(ROLES)}) and content.")
-    for name in ("problem", "test", "data_source", "preamble", *_DESCRIPTIONS):
+    for name in ("problem", "test", "data_source", "preamble", "checker", *_DESCRIPTIONS):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise BadInput(f"{where}: {name} is not text.")
     for name in ("GT_test", "mutants"):
@@ -136,6 +139,17 @@ def _is_message(value: Any) -> bool:
 
 def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+def _check_checker(checker: str, entry_point: str) -> None:
+    """Raises ValueError where a checker does not define its function, or what is under test prints nothing."""
+    if entry_point not in PROGRAMS:
+        raise ValueError(f"it has a checker, and its function_name {entry_point!r} is none of {', '.join(PROGRAMS)}")
+    tree = parsed(checker)
+    if tree is None:
+        raise ValueError("its checker does not parse as Python")
+    if ACCEPTS not in {each.name for each in _functions(tree)}:
+        raise ValueError(f"its checker does not define {ACCEPTS}(given, expected, printed)")
 
 
 def _check_definition(program: str, entry_point: str) -> None:

@@ -231,8 +231,8 @@ def _score_suite(
     right = _tests(strict.mark(parsed, known, strict.signature(question)))
     usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
     lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
-    runs = [grader.grade(question.module(shown), right)]
-    runs += [grader.grade(question.module(mutant), usable) for mutant in question.mutants]
+    runs = [grader.grade(question.module(shown), right, question.checker)]
+    runs += [grader.grade(question.module(mutant), usable, question.checker) for mutant in question.mutants]
     gradings = yield from every(runs)
     of_shown, *verdicts = [grading.verdicts for grading in gradings]
     reason = next(filter(None, [lost, *(grading.lost for grading in gradings)]), "")

@@ -36,6 +36,7 @@ class Question:
     mutants: tuple[str, ...] = ()  # whole programs, each with one known mistake
     data_source: str = ""  # the dataset's own tag, e.g. "mbppplus"
     preamble: str = ""  # source that runs before every program: what the dataset says is there
+    checker: str = ""  # defines accepts(given, expected, printed): is what was printed right, if not as expected?
 
     @property
     def paid_mutants(self) -> tuple[str, ...]:

@@ -205,7 +205,8 @@ class Step:
             if not left[id] and graded[id] and (others or hidden):
                 in_order = [future for _, future in sorted(graded[id].items()) if future]
                 self._takers.append(partial(_take_others, record))
-                grade = partial(start, _grade_on_others(others, hidden, in_order, rules, self._grader))
+                checker = record.question.checker
+                grade = partial(start, _grade_on_others(others, hidden, checker, in_order, rules, self._grader))
                 self._shares.add(id, grade)
 
         with self.watch.phase("rollout_test"):
@@ -313,7 +314,7 @@ def _grade_solution(
     question: Question, solution: SolutionRecord, tests: Sequence[CallTest], rules: Rules, grader: Grader
 ) -> Awaiting[tuple[Grading, bool | None]]:
     """Grades a solution on tests, and by the question's check script where that is the hidden reward."""
-    promised = grader.grade(question.module(solution.program.source), tests)
+    promised = grader.grade(question.module(solution.program.source), tests, question.checker)
     if not rules.hidden_reward or not question.check_script:
         return (yield promised), None
     run = yield grader.check(question.module(solution.program.source), question.check_script, question.entry_point)
@@ -358,7 +359,8 @@ def _grade_suites(
     known = dict(zip(calls, answers, strict=True))
     marked = [reward.mark(suite, known, record.signature) for suite in parsed]
     tests = [[test for item in items if (test := item.test)] for items in marked]
-    verdicts = _by_suite(tests, (yield grader.grade(question.module(solution.program.source), list(chain(*tests)))))
+    program, in_order = question.module(solution.program.source), list(chain(*tests))
+    verdicts = _by_suite(tests, (yield grader.grade(program, in_order, question.checker)))
     return [GradedSuite(*suite) for suite in zip(parsed, marked, verdicts, strict=True)]
 
 
@@ -385,6 +387,7 @@ def _other_programs(record: QuestionRecord, rules: Rules) -> tuple[Sequence[str]
 def _grade_on_others(
     others: Sequence[str],
     hidden: Sequence[str],
+    checker: str,
     graded: Sequence[Future[list[GradedSuite]]],
     rules: Rules,
     grader: Grader,
@@ -400,7 +403,7 @@ def _grade_on_others(
         [test for item in items[: rules.num_tests] if item.is_right and (test := item.test)] for items in marked
     ]
     programs = [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
-    gradings = yield from every([grader.grade(program, list(chain(*suites))) for program, suites in programs])
+    gradings = yield from every([grader.grade(program, list(chain(*suites)), checker) for program, suites in programs])
     ran = [_by_suite(suites, grading) for (_, suites), grading in zip(programs, gradings, strict=True)]
     paid, hidden_too = ran[: len(others)], ran[len(others) :]
     return [

@@ -12,6 +12,7 @@ from codea1.values.decoding import answers_equal, decode_exact
 from codea1.values.entry_points import STDOUT
 
 STDOUT_TOKENS, STDOUT_ANY_ORDER = f"{STDOUT}_tokens", f"{STDOUT}_any_order"
+ACCEPTS = "accepts"  # the function of a data set's own checker, which is a program: see `Question.checker`
 TOLERANCE = 1e-5  # relative or absolute: APPS' judge has the one, CodeContests' the other
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?")
@@ -67,9 +68,15 @@ def same_answer(entry_point: str, first: bytes, second: bytes) -> bool:
 def same_printed(entry_point: str, first: bytes, second: bytes) -> bool:
     """Returns whether an entry point has a checker, and two encodings are of texts that it takes for the same."""
     checker = CHECKERS.get(entry_point)
-    if checker is None or not (first.startswith(_TEXT) and second.startswith(_TEXT)):
+    if checker is None:
         return False
+    one, other = text_of(first), text_of(second)
+    return one is not None and other is not None and checker(one, other)
+
+
+def text_of(encoding: bytes) -> str | None:
+    """Returns the text that is encoded, exactly or canonically; None where it is another value, or no encoding."""
     try:
-        return checker(decode_exact(first), decode_exact(second))
+        return decode_exact(encoding) if encoding.startswith(_TEXT) else None
     except ValueError:  # not what an honest process says
-        return False
+        return None

@@ -20,8 +20,8 @@ from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Call, CallTest, Outcome, ScriptRun
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
-from codea1.values import canonical_of, contains_nan, decode_exact
-from codea1.values.checkers import same_answer, same_printed
+from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
+from codea1.values.checkers import ACCEPTS, same_answer, same_printed, text_of
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
@@ -48,6 +48,7 @@ _VERDICTS = {
     "not_run": Verdict.NOT_RUN,
     "infra": Verdict.INFRA,
 }
+_ACCEPTED = {encode_exact(True): Verdict.PASS, encode_exact(False): Verdict.FAIL}  # by what a checker answers
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,24 @@ class Grader:
             start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
         return start(self._timed(calls, [future for future, _ in claims]))
 
-    def grade(self, program: str, tests: Sequence[CallTest]) -> Future[Grading]:
+    def grade(self, program: str, tests: Sequence[CallTest], checker: str = "") -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values.
 
         Equal calls run once, for the first of the tests; the tests may expect different values.
         A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
         this grader saw that. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
+
+        Args:
+          program: as the sandbox loads it.
+          tests: in the order of the verdicts.
+          checker: source that defines `accepts(given, expected, printed)`, which says of printed text that is not the
+            expected one whether it is right too. It runs in a process of its own. Where it raises, takes too long or
+            answers neither True nor False, the verdict is INFRA.
         """
         known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
-        promised, is_new = self._memo.claim("grading", digest("grading", program, *known), _grading_size)
-        return start(self._graded(program, tests, known), promised) if is_new else promised
+        key = digest("grading", program, checker, *known)
+        promised, is_new = self._memo.claim("grading", key, _grading_size)
+        return start(self._graded(program, tests, known, checker), promised) if is_new else promised
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
@@ -120,7 +129,9 @@ class Grader:
             taken, self._taken = self._taken, now
         return {name: count - taken.get(name, 0) for name, count in now.items()}
 
-    def _graded(self, program: str, tests: Sequence[CallTest], known: Sequence[bytes]) -> Awaiting[Grading]:
+    def _graded(
+        self, program: str, tests: Sequence[CallTest], known: Sequence[bytes], checker: str
+    ) -> Awaiting[Grading]:
         keys = [(test.call.entry_point, test.call.arguments) for test in tests]
         calls: dict[tuple[str, bytes], Call] = {}  # the different ones, in the tests' order
         limits: dict[tuple[str, bytes], float] = {}  # CPU seconds of each
@@ -151,6 +162,13 @@ class Grader:
                 details.append("")
             else:
                 details.append(words.setdefault(outcome.payload, outcome.payload.decode("utf-8", "replace")))
+        if checker:
+            failed = [i for i, key in enumerate(keys) if verdicts[i] is Verdict.FAIL and outcomes[key].kind == "value"]
+            asked = {i: call for i in failed if (call := _Judgement.of(tests[i], outcomes[keys[i]].payload))}
+            different = list(dict.fromkeys(asked.values()))
+            said = dict(zip(different, (yield from _outcomes(self._pool, checker, different, 0)), strict=True))
+            for i, call in asked.items():
+                verdicts[i], details[i] = _said(said[call])
         return Grading(ran.loaded, verdicts, details, ran.cpu_seconds)
 
     def _checked(self, program: str, script: str, entry_point: str) -> Awaiting[ScriptRun]:
@@ -186,6 +204,32 @@ class Grader:
             known = canonical_of(test.expected) or b""
             self._memo.put(key, known, len(known))
         return known
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    """A call of a checker's `accepts`."""
+
+    arguments: bytes
+    entry_point: str = ACCEPTS
+
+    @classmethod
+    def of(cls, test: CallTest, answer: bytes) -> "_Judgement | None":
+        """Returns the call that asks for a verdict on an answer that is not the expected one; None: it is no text."""
+        printed = text_of(answer)
+        if printed is None:
+            return None
+        positional, named = decode_exact(test.call.arguments)  # one text, named or not
+        return cls(encode_exact(((*positional, *named.values(), decode_exact(test.expected), printed), {})))
+
+
+def _said(outcome: Outcome) -> tuple[Verdict, str]:
+    """Returns the verdict of a checker, and why it is none."""
+    if outcome.kind == "value" and outcome.payload in _ACCEPTED:
+        return _ACCEPTED[outcome.payload], ""
+    words = {"value": "it answers neither True nor False", "timeout": "it takes too long"}
+    why = words.get(outcome.kind) or outcome.payload.decode("utf-8", "replace")
+    return Verdict.INFRA, f"the checker failed: {why}"
 
 
 def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awaiting[list[GroundTruthAnswer]]:
@@ -242,7 +286,7 @@ def _answer_size(answer: GroundTruthAnswer) -> int | None:
 
 
 def _grading_size(grading: Grading) -> int | None:
-    if grading.program_valid is None:
+    if grading.program_valid is None or Verdict.INFRA in grading.verdicts:
         return None
     return 16 * len(grading.verdicts) + sum(map(sys.getsizeof, set(grading.details)))
 

@@ -337,16 +337,22 @@ def test_a_checker_says_of_what_is_not_the_expected_text_whether_it_is_right(gra
     assert judged(largest, "") == (["fail", "fail", "pass"], "")
     assert judged("print(5)") == (["fail", "pass", "fail"], "")
     assert judged("import sys; print(6 if input() == '12' else sys.exit(1))") == (["pass", "error", "error"], "")
-    failed = "the checker failed: "
-    for printed, why in {
-        "'x'": "ValueError: invalid literal for int() with base 10: 'x'",
-        "13": "it takes too long",
-        "17": "the process exited with status 0",
-        "19": "it answers neither True nor False",
-    }.items():
-        assert judged(f"print(2 if input() == '12' else {printed})") == (["pass", "infra", "infra"], failed + why)
-    no_attribute = "AttributeError: 'NoneType' object has no attribute 'x'"
-    assert judged("print(4)", "accepts = None.x") == (["infra"] * 3, failed + no_attribute)
+    for printed in ("'x'", "13", "17", "19"):  # at which it raises, hangs, ends or answers 1
+        assert judged(f"print(2 if input() == '12' else {printed})") == (["pass", "fail", "fail"], "")
+
+
+@pytest.mark.parametrize(
+    ("checker", "why"),
+    [
+        ("accepts = None.x", "fails at the expected output: AttributeError: 'NoneType' object has no attribute 'x'"),
+        ("def accepts(*_): return 1", "does not answer True to the expected output"),
+        ("def accepts(*_):\n    while True: pass", "fails at the expected output: the process took too long"),
+    ],
+)
+def test_a_checker_that_refuses_the_expected_text_judges_nothing(grader, checker, why):
+    test = parse_assert("assert stdout('12') == '2'", "stdout")
+    grading = grader.grade(CHECKED.module("print(4)"), [test], checker).result(60)
+    assert (grading.verdicts, grading.lost) == (["infra"], f"the checker {why}")
 
 
 def test_a_checker_is_out_of_the_programs_reach(grader):

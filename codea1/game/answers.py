@@ -15,7 +15,8 @@ from functools import lru_cache
 
 from codea1.game.asserts import Inlined, ParsedAssert, Rejected, read_fixed_tests, read_statement, split_statements
 from codea1.game.calls import CallTest
-from codea1.values.entry_points import STDOUT, class_and_method
+from codea1.values.checkers import PROGRAMS
+from codea1.values.entry_points import class_and_method
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
@@ -143,7 +144,7 @@ def _is_python(source: str) -> bool:
 @lru_cache(maxsize=4096)
 def _definition_of(entry_point: str) -> re.Pattern[str]:
     """Returns what a program that defines an entry point contains, as far as its text tells."""
-    if entry_point == STDOUT:
+    if entry_point in PROGRAMS:
         return re.compile(r"\b(?:print|stdout|write)\b")
     method = class_and_method(entry_point)
     if method:

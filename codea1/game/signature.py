@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call
 from codea1.values import NotPlainData, decode_exact, encode_exact, encode_input
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, STDOUT, TREE, class_and_method
+from codea1.values.checkers import PROGRAMS
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, TREE, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
 Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)
@@ -35,7 +36,7 @@ class Signature:
         """
         if self.as_written:
             return call.arguments
-        encode = _encode_words if call.entry_point == STDOUT else encode_input
+        encode = _encode_words if call.entry_point in PROGRAMS else encode_input
         positional, named = decode_exact(call.arguments)
         given: object
         given = values, options = [*map(encode, positional)], {name: encode(value) for name, value in named.items()}
@@ -51,7 +52,7 @@ def _encode_words(text: object) -> bytes:
 
 AS_WRITTEN = Signature(None, as_written=True)
 UNKNOWN = Signature(None)
-OF_STDOUT = Signature(lambda text: {"text": text})
+OF_A_PROGRAM = Signature(lambda text: {"text": text})
 
 
 @lru_cache(maxsize=4096)
@@ -62,8 +63,8 @@ def read_signature(program: str, entry_point: str) -> Signature:
     that is not a plain `def`: a name that is assigned, imported, a class, or bound in a branch, a decorator that may
     change the signature, a source that cannot be parsed.
     """
-    if entry_point == STDOUT:
-        return OF_STDOUT
+    if entry_point in PROGRAMS:
+        return OF_A_PROGRAM
     try:
         definition = _definition(program, entry_point)
         return UNKNOWN if definition is None else Signature(_binder(definition))

@@ -48,7 +48,7 @@ _VERDICTS = {
     "not_run": Verdict.NOT_RUN,
     "infra": Verdict.INFRA,
 }
-_ACCEPTED = {encode_exact(True): Verdict.PASS, encode_exact(False): Verdict.FAIL}  # by what a checker answers
+_TRUE = encode_exact(True)  # what a checker answers to a text that is right
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Grader:
           program: as the sandbox loads it.
           tests: in the order of the verdicts.
           checker: source that defines `accepts(given, expected, printed)`, which says of printed text that is not the
-            expected one whether it is right too. It runs in a process of its own. Where it raises, takes too long or
-            answers neither True nor False, the verdict is INFRA.
+            expected one whether it is right too: if it answers True. It runs in a process of its own. Where it does
+            not answer True to the expected text itself, it is the checker that is wrong, and the verdict is INFRA.
         """
         known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
         key = digest("grading", program, checker, *known)
@@ -165,10 +165,11 @@ class Grader:
         if checker:
             failed = [i for i, key in enumerate(keys) if verdicts[i] is Verdict.FAIL and outcomes[key].kind == "value"]
             asked = {i: call for i in failed if (call := _Judgement.of(tests[i], outcomes[keys[i]].payload))}
-            different = list(dict.fromkeys(asked.values()))
+            expected = {i: call for i in asked if (call := _Judgement.of(tests[i], tests[i].expected))}
+            different = list(dict.fromkeys([*expected.values(), *asked.values()]))
             said = dict(zip(different, (yield from _outcomes(self._pool, checker, different, 0)), strict=True))
-            for i, call in asked.items():
-                verdicts[i], details[i] = _said(said[call])
+            for i, call in expected.items():
+                verdicts[i], details[i] = _said(said[call], said[asked[i]])
         return Grading(ran.loaded, verdicts, details, ran.cpu_seconds)
 
     def _checked(self, program: str, script: str, entry_point: str) -> Awaiting[ScriptRun]:
@@ -223,13 +224,19 @@ class _Judgement:
         return cls(encode_exact(((*positional, *named.values(), decode_exact(test.expected), printed), {})))
 
 
-def _said(outcome: Outcome) -> tuple[Verdict, str]:
-    """Returns the verdict of a checker, and why it is none."""
-    if outcome.kind == "value" and outcome.payload in _ACCEPTED:
-        return _ACCEPTED[outcome.payload], ""
-    words = {"value": "it answers neither True nor False", "timeout": "it takes too long"}
-    why = words.get(outcome.kind) or outcome.payload.decode("utf-8", "replace")
-    return Verdict.INFRA, f"the checker failed: {why}"
+def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
+    """Returns the verdict by what a checker says of the expected and of the printed text, and why it is INFRA.
+
+    A printed text at which it raises or takes too long is wrong: if that left a program unjudged, it would pay to.
+    """
+    if of_expected.kind != "value":
+        words = of_expected.payload.decode("utf-8", "replace")
+        return Verdict.INFRA, f"the checker fails at the expected output: {words}"
+    if of_expected.payload != _TRUE:
+        return Verdict.INFRA, "the checker does not answer True to the expected output"
+    if of_printed.kind == "infra":
+        return Verdict.INFRA, of_printed.payload.decode("utf-8", "replace")
+    return (Verdict.PASS if of_printed.kind == "value" and of_printed.payload == _TRUE else Verdict.FAIL), ""
 
 
 def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awaiting[list[GroundTruthAnswer]]:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from codea1.data.conversion import converted, make_training_set
+from codea1.data.conversion import Solved, converted, make_training_set
 from codea1.data.formats import (
     FORMATS,
     NO_FUNCTION,
     NO_PROGRAM,
     NO_SOLUTION,
     NO_TESTS,
+    TOO_LARGE,
     UNPAIRED,
     UNPARSED,
     UNPARSED_TESTS,
@@ -22,6 +23,7 @@ from codea1.data.formats import (
 )
 from codea1.data.loader import load_questions
 from codea1.data.near_duplicates import NearDuplicates
+from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
@@ -81,7 +83,7 @@ DEEP = "[" * 200_000 + "]" * 200_000
 NO_LIST = "is not a list of texts"
 
 
-def read(form: str, row: dict, **changes) -> Question | str:
+def read(form: str, row: dict, **changes) -> Question | Solved | str:
     return FORMATS[form].read({**row, **changes}, "here")
 
 
@@ -130,12 +132,27 @@ def test_what_is_no_tree_in_a_row_of_leetcode_is_for_the_script_alone():
 
 
 def test_a_row_of_pairs_of_texts():
-    question = read("stdin", STDIN)
+    solved = read("stdin", STDIN)
+    question = solved.question
     assert (question.id, question.entry_point, question.form) == ("5", "stdout", "program")
     assert question.golden_tests == ("assert stdout('1 2\\n') == '3'", "assert stdout('3 4\\n') == '7'")
     assert question.ground_truth.startswith("a, b")
     unpacked = {name: json.loads(STDIN[name]) for name in ("solutions", "input_output")}
-    assert read("stdin", STDIN, **unpacked) == question
+    assert read("stdin", STDIN, **unpacked) == solved
+
+
+def test_the_first_solutions_that_parse_are_those_that_are_tried():
+    solved = read("stdin", STDIN, solutions=["print 1", *(f"print({n})" for n in range(9))])
+    assert [solved.question.ground_truth, *solved.others] == [f"print({n})" for n in range(5)]
+
+
+@pytest.mark.parametrize(("size", "stays"), [((16 << 10) + 1, 2), (65_500, 2), (1 << 16, 1), (200_000, 1)])
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
+    pairs = {"inputs": ["1\n", "2\n"], "outputs": ["1", "2"]} | {key: ["1\n", "7" * size]}
+    solved = read("stdin", STDIN, input_output=pairs)
+    assert (len(golden_tests(solved.question)), solved.too_large) == (stays, 2 - stays)
+    assert solved.question.check_script.count("assert candidate(") == stays
 
 
 @pytest.mark.parametrize(
@@ -182,6 +199,7 @@ def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, e
         ("stdin", STDIN, {"function_name": ["stdout"]}, NO_PROGRAM),
         ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
         ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, UNPAIRED),
+        ("stdin", STDIN, {"input_output": {"inputs": ["7" * 70_000], "outputs": ["7"]}}, TOO_LARGE),
         *(
             ("stdin", STDIN, {"input_output": {"inputs": ["1"], "outputs": ["1"], key: value}}, f"its {key} {NO_LIST}")
             for key in ("inputs", "outputs")
@@ -210,14 +228,6 @@ def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, 
 def test_a_row_of_another_format_is_refused(form, row, changes, told):
     with pytest.raises(BadInput, match=rf"here: .*{re.escape(told)}"):
         read(form, row, **changes)
-
-
-@pytest.mark.parametrize("text", [DEEP, f'{{"task_id": {DEEP}}}'], ids=["rows", "row"])
-def test_a_file_of_json_nested_too_deeply_is_refused(tmp_path, text):
-    file = tmp_path / "deep.jsonl"
-    file.write_text(text)
-    with pytest.raises(BadInput, match="JSON nested too deeply"):
-        list(FORMATS["mbpp"].rows(str(file)))
 
 
 def quixbugs(folder: Path, tests: str) -> Path:
@@ -297,13 +307,20 @@ def test_a_mutant_that_no_test_exposes_is_left_out(tmp_path):
     assert question.mutants == ()
 
 
+@pytest.mark.parametrize(("tests", "told"), [("[[3], [1, 2]", "Expecting ',' delimiter"), (DEEP, "maximum recursion")])
+def test_a_program_of_quixbugs_whose_cases_are_no_json_is_an_error_in_its_place(tmp_path, tests, told):
+    ((where, error),) = quixbugs_rows(str(quixbugs(tmp_path, tests)))
+    assert where == str(tmp_path / "json_testcases" / "halves.json")
+    assert told in str(error)
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
         (lambda folder: folder / "none", "does not exist"),
         (lambda folder: folder, "is no clone of QuixBugs"),
-        (lambda folder: quixbugs(folder, "[[3], [1, 2]"), "Expecting ',' delimiter"),
-        (lambda folder: quixbugs(folder, DEEP), "maximum recursion depth exceeded"),
+        (lambda folder: quixbugs(folder, "") / "json_testcases" / "halves.json", "is no folder on a disk"),
+        (lambda folder: "gs://bucket/QuixBugs", "is no folder on a disk"),
     ],
 )
 def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):

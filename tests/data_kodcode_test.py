@@ -68,9 +68,9 @@ def write(path: Path, rows: list[dict]) -> str:
         ({"gpt_pass_percentage": 0.333}, Dropped.NOT_HARD),  # a third as the files round it, which they label medium
         ({"solution": "def triple(n): return 3 * n"}, Dropped.NO_FUNCTION),
         ({"solution": "class C:\n    def double(self): ..."}, Dropped.NO_FUNCTION),
-        ({"solution": "def double(n): return ("}, Dropped.NO_FUNCTION),
+        ({"solution": "def double(n): return ("}, Dropped.UNPARSED),
         ({"test": "def test_it():\n    assert sorted([2, 1]) == [1, 2]"}, Dropped.NO_ASSERT),
-        ({"test": "def test_it(:"}, Dropped.NO_ASSERT),
+        ({"test": "def test_it(:"}, Dropped.UNPARSED_TESTS),
     ],
 )
 def test_rows_are_dropped_for_a_reason(changes, reason):

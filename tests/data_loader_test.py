@@ -237,7 +237,7 @@ def test_damaged_and_misnamed_files_are_one_sentence(tmp_path, monkeypatch):
         load_questions(str(tmp_path / "misnamed.jsonl"))
     monkeypatch.setattr(rows, "_MAX_LINE", 1000)
     (tmp_path / "long.jsonl").write_text(json.dumps(validation_row()) + "\n" + json.dumps({"prompt": "x" * 1000}))
-    with pytest.raises(BadInput, match=r"long\.jsonl, line 2: longer than 1,000 characters"):
+    with pytest.raises(BadInput, match=r"long\.jsonl, line 2: longer than 1,000 bytes"):
         load_questions(str(tmp_path / "long.jsonl"))
 
 

@@ -5,20 +5,21 @@ import copy
 import json
 import os
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from textwrap import indent
 from types import SimpleNamespace
 from typing import TypeGuard
 
-from codea1.data.conversion import Format, Row, Rows, declared
+from codea1.data.conversion import MAX_SOLUTIONS, Format, Row, Rows, Solved, declared
 from codea1.data.loader import entry_point, parsed
-from codea1.data.rows import file_rows
+from codea1.data.rows import rows_or_errors
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.child.entries import level_order, tree
+from codea1.storage.objects import is_remote
 from codea1.values.checkers import PROGRAMS, STDOUT_TOKENS, has_decimals
 from codea1.values.entry_points import STDOUT, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value
@@ -31,6 +32,7 @@ NO_TESTS = "it has no tests"
 NO_PAIR = "one of its tests is no pair of arguments and answer"
 UNPAIRED = "it has more inputs than outputs, or fewer"
 NOT_TEXTS = "its {} is not a list of texts"
+TOO_LARGE = "each of its tests has an input or output of more than 64 KiB"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
 NO_PROGRAM = f"its function_name is none of {', '.join(PROGRAMS)}"
 
@@ -189,11 +191,12 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     )
 
 
-def read_stdin(row: Row, where: str) -> Question | str:
+def read_stdin(row: Row, where: str) -> Solved | str:
     """Returns a row in the form of APPS (Hendrycks et al., 2021), of which TACO's is another: a whole program's pairs.
 
-    `solutions` and `input_output` are JSON or what that stands for; the first solution that parses is the ground truth.
-    What is printed is compared by `function_name`; without it as text, or as tokens where an output has decimals.
+    `solutions` and `input_output` are JSON or what that stands for; the first solutions that parse are tried as the
+    ground truth. What is printed is compared by `function_name`; without it as text, or as tokens where an output has
+    decimals.
     """
     name = "question" if "question" in row else "description"
     _require(row, where, **{name: str}, solutions=(str, list), input_output=(str, dict))
@@ -206,8 +209,8 @@ def read_stdin(row: Row, where: str) -> Question | str:
         return NO_TESTS
     if pairs.get("fn_name"):
         return CALLS_A_FUNCTION
-    program = next((each for each in solutions if parsed(each) is not None), None)  # some are Python 2
-    if program is None:
+    programs = [*islice((each for each in solutions if parsed(each) is not None), MAX_SOLUTIONS)]  # some are Python 2
+    if not programs:
         return UNPARSED
     for key in ("inputs", "outputs"):
         value = pairs.get(key)
@@ -220,12 +223,16 @@ def read_stdin(row: Row, where: str) -> Question | str:
     called = own if row.get("function_name") is None else row["function_name"]
     if called not in PROGRAMS:
         return NO_PROGRAM
-    asserts = [f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True)]
-    tests = _stated([node for source in asserts for node in ast.parse(source).body], called)
+    asserts = (f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True))
+    read = [*chain.from_iterable(read_fixed_tests(ast.parse(source).body, called) for source in asserts)]
+    tests = tuple({test.identity: test.text for test in read if not isinstance(test, Rejected)}.values())
+    if not tests:
+        return TOO_LARGE
     id = str(next((row[each] for each in ("problem_id", "task_id", "id", "url") if row.get(each) is not None), where))
     asked = row[name]
     script = _script([f"assert candidate{test.removeprefix(f'assert {called}')}" for test in tests])
-    return Question(id, None, asked, asked, program, called, script, tests, data_source="stdin")
+    question = Question(id, None, asked, asked, programs[0], called, script, tests, data_source="stdin")
+    return Solved(question, tuple(programs[1:]), sum(isinstance(test, Rejected) for test in read))
 
 
 def _unpacked(value: str | list | dict, where: str) -> object:
@@ -243,13 +250,15 @@ def _as_text(value: str | list[str]) -> str:
 
 
 def quixbugs_rows(folder: str) -> Rows:
-    """Yields the programs of a clone of QuixBugs (Lin et al., 2017) that have tests as JSON.
+    """Yields the programs of a clone of QuixBugs (Lin et al., 2017) that have tests as JSON, or what is wrong with one.
 
-    Raises BadInput: there is no such folder, or it is not of that form.
+    Raises BadInput: there is no such folder on a disk, or it is not of that form.
     """
     root = Path(folder)
-    if not root.is_dir():
+    if not root.exists() and not is_remote(folder):
         raise MissingFile(f"folder {folder} does not exist.")
+    if not root.is_dir():
+        raise BadInput(f"{folder} is no folder on a disk.")
     cases = sorted((root / "json_testcases").glob("*.json"))
     if not cases:
         raise BadInput(f"{folder} is no clone of QuixBugs: it has no json_testcases.")
@@ -259,7 +268,8 @@ def quixbugs_rows(folder: str) -> Rows:
             right, wrong = (part.read_text() for part in parts)
             tests = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
         except (OSError, ValueError, RecursionError) as error:
-            raise BadInput(f"{folder}: {error}.") from None
+            yield os.fspath(path), BadInput(f"{path}: {error}.")
+            continue
         yield os.fspath(path), {"name": path.stem, "right": right, "wrong": wrong, "tests": tests}
 
 
@@ -276,6 +286,8 @@ def read_quixbugs(row: Row, where: str) -> Question | str:
         entry_point(row["right"], None, None, name)
     except ValueError:
         return NO_FUNCTION
+    if not row["tests"]:
+        return NO_TESTS
     if not all(isinstance(test, list) and len(test) == 2 for test in row["tests"]):
         return NO_PAIR
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
@@ -292,9 +304,9 @@ def _arguments(given: object) -> list:
 
 
 FORMATS = {
-    "mbpp": Format(file_rows, read_mbpp, "CC-BY-4.0", "google-research/mbpp"),
-    "humanevalpack": Format(file_rows, read_humanevalpack, "MIT", "bigcode/humanevalpack"),
-    "leetcode": Format(file_rows, read_leetcode, "MIT; the tasks are LeetCode's", "newfacade/LeetCodeDataset"),
-    "stdin": Format(file_rows, read_stdin, "of its source", "a file in the form of APPS"),
+    "mbpp": Format(rows_or_errors, read_mbpp, "CC-BY-4.0", "google-research/mbpp"),
+    "humanevalpack": Format(rows_or_errors, read_humanevalpack, "MIT", "bigcode/humanevalpack"),
+    "leetcode": Format(rows_or_errors, read_leetcode, "MIT; the tasks are LeetCode's", "newfacade/LeetCodeDataset"),
+    "stdin": Format(rows_or_errors, read_stdin, "of its source", "a file in the form of APPS"),
     "quixbugs": Format(quixbugs_rows, read_quixbugs, "MIT", "jkoppel/QuixBugs", answers_are_json=True),
 }

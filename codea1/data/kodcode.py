@@ -15,7 +15,7 @@ from typing import Any
 
 from codea1.data.conversion import Format, Row, Rows, declared
 from codea1.data.loader import entry_point, parsed
-from codea1.data.rows import file_rows
+from codea1.data.rows import rows_or_errors
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import CallTest
 from codea1.game.question import Question
@@ -34,6 +34,8 @@ class Dropped(StrEnum):
     NOT_ONE_FUNCTION = "its tests are not of one function"
     NO_SHARE = "its share of trials that passed is NaN"
     NOT_HARD = "not hard: too many trials passed"
+    UNPARSED = "its solution does not parse as Python"
+    UNPARSED_TESTS = "its tests do not parse as Python"
     NO_FUNCTION = "its solution does not define the function"
     NO_ASSERT = "no plain assert on a call with plain data"
 
@@ -59,6 +61,10 @@ def read_row(row: Row, where: str, max_pass_rate: float) -> Question | Dropped:
         return Dropped.NO_SHARE
     if share >= max_pass_rate - _ROUNDING:
         return Dropped.NOT_HARD
+    if parsed(row["solution"]) is None:
+        return Dropped.UNPARSED
+    if parsed(row["test"]) is None:
+        return Dropped.UNPARSED_TESTS
     tested = [(info, asserts_of(row["test"], str(info.get("function_name")))) for info in row["test_info"]]
     if len(tested) > 1:  # the function asked for and others, which the tests may leave out
         tested = [(info, tests) for info, tests in tested if tests]
@@ -81,14 +87,17 @@ def read_row(row: Row, where: str, max_pass_rate: float) -> Question | Dropped:
 
 def kodcode(max_pass_rate: float) -> Format:
     """Returns the format of KodCode's files, of whose questions those below a pass rate are kept."""
-    return Format(_rows, partial(read_row, max_pass_rate=max_pass_rate), "CC-BY-NC-4.0", "KodCode/KodCode-V1")
+    read = partial(read_row, max_pass_rate=max_pass_rate)
+    return Format(_rows, read, "CC-BY-NC-4.0", "KodCode/KodCode-V1", settings=f"max_pass_rate={max_pass_rate}")
 
 
 def _rows(path: str) -> Rows:
     """Yields the rows of a file; those of KodCode's own pipeline call the tests `test_code`."""
     columns = COLUMNS if path.endswith(".parquet") else None
-    for where, row in file_rows(path, columns=columns):
-        yield where, {"test": row["test_code"], **row} if "test_code" in row else row
+    for where, row in rows_or_errors(path, columns=columns):
+        if not isinstance(row, BadInput) and "test_code" in row:
+            row = {"test": row["test_code"], **row}
+        yield where, row
 
 
 def asserts_of(pytest_file: str, function_name: str) -> tuple[CallTest, ...]:

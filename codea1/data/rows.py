@@ -6,6 +6,7 @@ row comes with its place for messages.
 
 import base64
 import gzip
+import io
 import itertools
 import json
 import os
@@ -13,7 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -28,7 +29,7 @@ from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
 
 _ROWS_AT_ONCE = 256  # as Python objects
-_MAX_LINE = 100 << 20  # characters of a row of JSON lines; those of official files have some 200,000
+_MAX_LINE = 100 << 20  # bytes of a row of JSON lines; those of official files have some 200,000
 _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"  # what such files begin with
 
 Row = dict[str, Any]
@@ -46,8 +47,18 @@ def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | Non
 
     Raises:
       StorageFailed: the bucket fails.
-      BadInput: there is no such file, or it is not of that form, or lacks a column.
+      BadInput: there is no such file, or it is not of that form, or lacks a column, or names a row that is none.
     """
+    for where, row in rows_or_errors(path, folder, columns):
+        if isinstance(row, BadInput):
+            raise row
+        yield where, row
+
+
+def rows_or_errors(
+    path: str, folder: str | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[str, Row | BadInput]]:
+    """Yields the rows of a data file as `file_rows` does, and in the place of one that is none why it is none."""
     local = staged_file(path, folder)
     if os.path.isdir(local):
         raise BadInput(f"data file {path} is a folder.")
@@ -76,54 +87,65 @@ def _parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
 
 
-def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row]]:
+def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row | BadInput]]:
     """Yields the objects of a file of JSON lines, or of one JSON array, each with its place for messages.
+
+    In the place of what is no object, or too long a line, is the error that names it.
 
     Args:
       path: the name of its copy `local` in messages.
 
-    Raises BadInput: no such file, cut short, not UTF-8, or names the line that is too long or no JSON object.
+    Raises BadInput: no such file, cut short, Parquet, or an array that is not JSON.
     """
     try:
         with open(local, "rb") as file:
             begins = file.read(4)
-        is_gzip = begins.startswith(_GZIP)
-        with gzip.open(local, "rt", encoding="utf-8") if is_gzip else open(local, encoding="utf-8") as file:
-            first = next((line for line in iter(lambda: file.readline(_MAX_LINE), "") if line.strip()), "")
+        if begins == _PARQUET:
+            raise BadInput(f"data file {path} is a Parquet file, and is not called so.")
+        with gzip.open(local) if begins.startswith(_GZIP) else open(local, "rb") as file:
+            first = next((line for line in iter(lambda: file.readline(_MAX_LINE), b"") if line.strip()), b"")
             file.seek(0)
-            if first.lstrip().startswith("["):
-                rows = ((f"{path}, row {number}", row) for number, row in enumerate(_json(file.read(), path), 1))
+            if first.lstrip().startswith(b"["):
+                rows = enumerate(_json(file.read(), f"data file {path}"), 1)
+                yield from (_object(row, f"{path}, row {number}") for number, row in rows)
             else:
-                rows = _lines(file, path)
-            for where, row in rows:
-                if not isinstance(row, dict):
-                    raise BadInput(f"{where}: not a JSON object.")
-                yield where, row
+                yield from (_object(row, where) for where, row in _lines(file, path))
     except FileNotFoundError:
         raise MissingFile(f"data file {path} does not exist.") from None
-    except UnicodeDecodeError:
-        what = "is a Parquet file, and is not called so" if begins == _PARQUET else "is not UTF-8"
-        raise BadInput(f"data file {path} {what}.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise BadInput(f"data file {path} is a damaged gzip file: {error}.") from None
+    except OSError as error:
+        raise BadInput(f"data file {path} cannot be read: {error.strerror}.") from None
 
 
-def _lines(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
+def _object(row: Any, where: str) -> tuple[str, Row | BadInput]:
+    is_one = isinstance(row, dict | BadInput)
+    return where, row if is_one else BadInput(f"{where}: not a JSON object.")
+
+
+def _lines(file: io.BufferedIOBase, path: str) -> Iterator[tuple[str, Any]]:
     for number in itertools.count(1):
         line = file.readline(_MAX_LINE)
         if not line:
             return
         where = f"{path}, line {number}"
         if len(line) == _MAX_LINE:
-            raise BadInput(f"{where}: longer than {_MAX_LINE:,} characters.")
-        if line.strip():
-            yield where, _json(line, where)
+            while line and not line.endswith(b"\n"):
+                line = file.readline(_MAX_LINE)
+            yield where, BadInput(f"{where}: longer than {_MAX_LINE:,} bytes.")
+        elif line.strip():
+            try:
+                yield where, _json(line, where)
+            except BadInput as error:
+                yield where, error
 
 
-def _json(text: str, where: str) -> Any:
-    """Parses JSON. Raises BadInput where the text is not JSON, or nested too deeply."""
+def _json(text: bytes, where: str) -> Any:
+    """Parses JSON. Raises BadInput where the text is not UTF-8, not JSON, or nested too deeply."""
     try:
-        return json.loads(text)
+        return json.loads(text.decode())
+    except UnicodeDecodeError:
+        raise BadInput(f"{where}: not UTF-8.") from None
     except ValueError as error:
         raise BadInput(f"{where}: not JSON: {error}.") from None
     except RecursionError:

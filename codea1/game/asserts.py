@@ -41,6 +41,7 @@ _OPERATORS: dict[type[ast.cmpop], str] = {
     ast.NotIn: "not in",
 }
 
+_MAX_GOLDEN_BYTES = 16 * MAX_VALUE_BYTES  # of a source: a byte of arguments or answer has at most seven characters
 _TOKENS = re.compile(r"\\.|\"{3}|'{3}|[\"'#()\[\]{}]")
 
 
@@ -113,10 +114,10 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
     return depth, quote if len(quote) == 3 else ""
 
 
-def parse_assert(source: str, entry_point: str) -> CallTest | Rejected:
+def parse_assert(source: str, entry_point: str, max_bytes: int = MAX_SOURCE_BYTES) -> CallTest | Rejected:
     """Reads one test that people wrote or a file holds, as `read_fixed_tests` does. A message after it is ignored."""
     try:
-        body = parse_source(source.strip()).body
+        body = parse_source(source.strip(), max_bytes).body
     except NotLiteral:
         return Rejected(UNREADABLE)
     if [*map(type, body)] != [*[ast.Assign] * (len(body) - 1), ast.Assert]:
@@ -296,5 +297,5 @@ def _read_answer(node: ast.expr, entry_point: str, budget: Budget) -> bytes | Re
 
 def golden_tests(question: Question) -> list[CallTest]:
     """Returns the fixed tests of a question that are plain asserts."""
-    parsed = [parse_assert(source, question.entry_point) for source in question.golden_tests]
+    parsed = [parse_assert(source, question.entry_point, _MAX_GOLDEN_BYTES) for source in question.golden_tests]
     return [test for test in parsed if not isinstance(test, Rejected)]

@@ -7,7 +7,8 @@
 Forms: kodcode, mbpp, humanevalpack, leetcode, quixbugs (a clone's folder), stdin (programs with inputs and outputs, as
 APPS and TACO have them). Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://. A row is
 kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted by its
-reason, and listed in OUTPUT.left_out.jsonl. docs/data.md says where each file comes from.
+reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
+docs/data.md says where each file comes from.
 """
 
 from absl import flags

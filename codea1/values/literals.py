@@ -31,11 +31,11 @@ class NotLiteral(Exception):
     """The source or operand is not a literal within the limits; the message says why."""
 
 
-def parse_source(source: str) -> ast.Module:
-    """Returns the syntax tree of `source`. Raises NotLiteral for what is not Python or larger than MAX_SOURCE_BYTES."""
+def parse_source(source: str, max_bytes: int = MAX_SOURCE_BYTES) -> ast.Module:
+    """Returns the syntax tree of `source`. Raises NotLiteral for what is not Python or larger than `max_bytes`."""
     try:
-        if len(source.encode("utf-8")) > MAX_SOURCE_BYTES:
-            raise NotLiteral(f"longer than {MAX_SOURCE_BYTES} bytes")
+        if len(source.encode("utf-8")) > max_bytes:
+            raise NotLiteral(f"longer than {max_bytes} bytes")
         return ast.parse(source)
     except SyntaxError as error:
         raise NotLiteral(f"not Python: {error.msg}") from error

@@ -1,0 +1,344 @@
+"""What becomes of rows whose programs are run: what is kept, what is left out and why; killed, it goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from etils import epath
+
+from codea1.data.conversion import Converted, converted, make_training_set
+from codea1.data.conversion_parts import Parts, head_of
+from codea1.data.formats import FORMATS
+from codea1.data.kodcode import kodcode
+from codea1.data.loader import load_questions
+from codea1.data.near_duplicates import NearDuplicates
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
+from tests.conftest import ROOT
+
+SUM = "import sys\nprint(sum(map(int, sys.stdin.read().split())))\n"
+ENDLESS = "while True:\n    pass\n"
+
+
+def mbpp(number: int = 1, body: str = "return a + {}", **changes) -> dict:
+    row = {
+        "task_id": number,
+        "text": f"Write a function to add {number}.",
+        "code": f"def add(a):\n    {body.format(number)}\n",
+        "test_list": [f"assert add({a}) == {a + number}" for a in (1, 20, 300)],
+        "test_setup_code": "",
+    }
+    return {**row, **changes}
+
+
+def stdin(*solutions: str, pairs: tuple = (("1 2", "3"), ("3 4", "7"), ("5 6", "11")), **changes) -> dict:
+    given = {"inputs": [given for given, _ in pairs], "outputs": [printed for _, printed in pairs]}
+    return {"problem_id": 1, "question": "Add up.", "solutions": list(solutions), "input_output": given, **changes}
+
+
+def lines(path: Path, *rows: dict | str) -> str:
+    path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(isolation=AUTO) as pool:
+        yield pool
+
+
+@pytest.fixture
+def convert(pool: SandboxPool) -> Callable[..., Converted]:
+    def run(form: str, *rows: dict) -> Converted:
+        placed = ((f"row {number}", row) for number, row in enumerate(rows))
+        return converted(FORMATS[form], placed, NearDuplicates([]), Grader(pool), lambda: None)
+
+    return run
+
+
+def test_a_solution_that_never_ends_takes_the_time_of_one_test(convert, pool):
+    pairs = tuple((f"{n} 1", str(n + 1)) for n in range(20))
+    started = time.monotonic()
+    before = pool.counters()["timeouts"]
+    (left_out,) = convert("stdin", stdin(ENDLESS, pairs=pairs)).left_out
+    assert pool.counters()["timeouts"] - before == 1
+    assert time.monotonic() - started < 30
+    assert left_out.reason == "its solution runs out of time"
+    assert left_out.detail == "its smallest test takes more than 2 s of CPU time"
+
+
+def test_a_solution_that_is_too_slow_for_some_tests_keeps_the_smaller_ones(convert, pool):
+    slow = "n = int(input())\nwhile n > 100: pass\nprint(n)\n"
+    pairs = tuple((str(n), str(n)) for n in (3, 1000, 2, *range(2000, 2030), 1))
+    before = pool.counters()["timeouts"]
+    result = convert("stdin", stdin(slow, pairs=pairs))
+    assert pool.counters()["timeouts"] - before <= 4
+    assert result.kept[0].golden_tests == tuple(f"assert stdout('{n}\\n') == '{n}'" for n in (3, 2, 1))
+    assert result.kept[0].check_script is None
+    assert result.outcomes[0].lost_script == "their solution runs out of time"
+
+
+def test_another_solution_is_the_ground_truth_where_the_first_fails_a_test(convert):
+    nearly = SUM.replace("print(", "print(3 or ")
+    result = convert("stdin", stdin(nearly, "print(1 / 0)", SUM, "print(4)"))
+    assert result.kept[0].ground_truth == SUM
+    assert len(result.kept[0].golden_tests) == 3
+    result = convert("stdin", stdin("print(0)", nearly, "print(1 / 0)"))  # the best, where none passes all
+    assert (result.kept[0].ground_truth, len(result.kept[0].golden_tests)) == (nearly, 1)
+    (left_out,) = convert("stdin", stdin("print(1 / 0)", *(f"print({n} + 40)" for n in range(8)))).left_out
+    assert left_out.reason == "its solution passes none of its tests, twice"
+    assert left_out.detail == "ZeroDivisionError: division by zero; 5 of its solutions were tried"
+
+
+def test_an_input_of_23_kb_is_a_golden_test_and_a_larger_one_is_counted(tmp_path, capsys):
+    numbers = " ".join(str(n % 1000) for n in range(6000))
+    pairs = (("1 2", "3"), (numbers, str(sum(n % 1000 for n in range(6000)))), (f"{numbers} " * 3, "0"))
+    file = lines(tmp_path / "a.jsonl", stdin(SUM, pairs=pairs))
+    make_training_set(FORMATS["stdin"], [file], str(tmp_path / "out.parquet"))
+    (question,) = load_questions(str(tmp_path / "out.parquet"))
+    assert [len(test) > 20_000 for test in question.golden_tests] == [False, True]
+    assert "tests left out, an input or output of more than 64 KiB 1 " in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        ({"code": "import not_there\ndef add(a): return a"}, "its solution imports not_there, which is not here", ""),
+        ({"body": "import not_there.b"}, "its solution imports not_there, which is not here", ""),
+        (
+            {"body": "return [][a]"},
+            "its solution passes none of its tests, twice",
+            "IndexError: list index out of range",
+        ),
+        ({"body": "return a"}, "its solution passes none of its tests, twice", ""),
+        ({"body": "return open"}, "its solution passes none of its tests, twice", "not plain data"),
+        ({"body": "return id({{}})"}, "its solution answers otherwise when it is run again", ""),
+        (
+            {"test_list": ["assert add(int('1')) == 3"], "code": "import no\ndef add(a): return a"},
+            "its solution imports no, which is not here",
+            "",
+        ),
+    ],
+)
+def test_what_a_solution_did_is_the_reason(convert, changes, reason, detail):
+    (left_out,) = convert("mbpp", mbpp(**changes)).left_out
+    assert (left_out.reason, left_out.detail) == (reason, detail)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"test_list": ["assert add(1) == 2", "assert ("]}, "they do not parse"),
+        ({"test_list": ["assert add(1) == 2", "assert add(2) == 2"]}, "their solution fails them"),
+        ({"test_setup_code": "import not_there"}, "they cannot run"),
+        ({}, ""),
+    ],
+)
+def test_why_a_check_script_is_left_out_is_told(convert, changes, why):
+    (outcome,) = convert("mbpp", mbpp(**changes)).outcomes
+    assert outcome.lost_script == why
+    assert (outcome.question.check_script is None) == bool(why)
+
+
+def test_a_slow_solution_is_counted(convert):
+    busy = "import time\n    began = time.process_time()\n    while time.process_time() < began + 0.5: pass\n    "
+    slow = mbpp(1, f"{busy}return a + 1", task_id=2, text="Add one, slowly.")
+    outcomes = convert("mbpp", mbpp(), slow).outcomes
+    assert [each.is_slow for each in outcomes] == [False, True]
+    assert all(each.question for each in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("bad", "detail"),
+    [
+        ('{"task_id": 1, "te', "not JSON: Invalid control character at: line 1 column 19 (char 18)."),
+        ("[1]", "not a JSON object."),
+        ('{"a": ' + "[" * 200_000 + "]" * 200_000 + "}", "JSON nested too deeply."),
+        ("\x80", "not UTF-8."),
+        ({"task_id": 1}, "the field 'text' is missing."),
+        (mbpp(2, code=None), "code is NoneType."),
+    ],
+)
+def test_a_line_that_is_no_row_is_left_out_by_its_number(tmp_path, bad, detail):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(Path(lines(file, mbpp(), bad, mbpp(3))).read_text().encode("latin-1"))
+    make_training_set(FORMATS["mbpp"], [str(file)], str(tmp_path / "out.parquet"))
+    assert len(load_questions(str(tmp_path / "out.parquet"))) == 2
+    (left_out,) = map(json.loads, (tmp_path / "out.left_out.jsonl").read_text().splitlines())
+    assert left_out["row"] == f"{file}, line 2"
+    assert (left_out["reason"], left_out["detail"]) == ("it is no row of this form", detail)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["{", "{}", "[]"], r"none of 3 rows is of this form; .*bad\.jsonl, line 1: not JSON"),
+        ([{"task_id": 1}], r"bad\.jsonl, line 1: the field 'text' is missing"),
+        (['{"a": "' + "x" * 2000 + '"}', "{"], r"bad\.jsonl, line 1: longer than 1,000 bytes"),
+        ([], r"bad\.jsonl has no row"),
+    ],
+)
+def test_a_file_in_which_every_row_is_bad_is_an_error_before_anything_is_run(tmp_path, monkeypatch, rows, told):
+    monkeypatch.setattr("codea1.data.rows._MAX_LINE", 1000)
+    files = [lines(tmp_path / "good.jsonl", mbpp()), lines(tmp_path / "bad.jsonl", *rows)]
+    with pytest.raises(BadInput, match=told):
+        make_training_set(FORMATS["mbpp"], files, str(tmp_path / "out.parquet"))
+    assert sorted(os.listdir(tmp_path)) == ["bad.jsonl", "good.jsonl"]
+
+
+def test_no_question_left_names_the_first_row_and_its_reason(tmp_path):
+    file = lines(tmp_path / "a.jsonl", mbpp(body="return [][a]"))
+    with pytest.raises(BadInput, match=r"a\.jsonl, line 1: its solution passes none of .*IndexError: list index"):
+        make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_a_claimed_set_whose_members_collide_is_not_made(convert, monkeypatch):
+    monkeypatch.setattr("codea1.values.decoding.set", None, raising=False)  # no hash is taken in this process
+    row = {"name": "q", "right": "def q(x):\n    return {1}\n", "wrong": "def q(x):\n    return 0\n'''T'''\n"}
+    assert convert("quixbugs", {**row, "tests": [[[1], [1]]]}).left_out
+    as_tuple = {**row, "right": "def q(x):\n    return (1, [2, (3,)])\n"}
+    assert convert("quixbugs", {**as_tuple, "tests": [[[1], [1, [2, [3]]]]]}).kept[0].golden_tests == (
+        "assert q(1) == (1, [2, (3,)])",
+    )
+
+
+RUN = """
+import sys
+from codea1.data import conversion_parts
+from codea1.data.conversion import make_training_set
+from codea1.data.formats import FORMATS
+conversion_parts._SECONDS_PER_PART = 0.0
+make_training_set(FORMATS["mbpp"], [sys.argv[1]], sys.argv[2])
+"""
+
+
+def run_until(parts: Path, number: int, command: list[str]) -> None:
+    """Runs a command until it has stored so many parts, and kills it then."""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        while running.poll() is None and len(list(parts.glob("*.zst"))) < number:
+            time.sleep(0.01)
+        assert running.returncode is None, "it was done before it could be killed"
+        running.send_signal(signal.SIGKILL)
+
+
+def test_a_conversion_that_is_killed_goes_on_and_writes_the_same_bytes(tmp_path):
+    busy = "for _ in range(2_000_000): a += 0\n    return a + {}"
+    rows = [mbpp(number, busy) for number in range(1, 25)]
+    rows[4] = mbpp(5, "return [][a]")
+    rows[20:22] = [mbpp(2, text="By the id of an early row."), mbpp(40, text=rows[2]["text"])]
+    file = lines(tmp_path / "rows.jsonl", *rows[:12], "{", *rows[12:])
+    make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "whole.parquet"))
+    output, parts = tmp_path / "out.parquet", tmp_path / "out.parts"
+    command = [sys.executable, "-c", RUN, file, str(output)]
+    for stored in (3, 14):
+        run_until(parts, stored, command)
+        assert not output.exists()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    behind = int(done.stderr.partition("Going on behind ")[2].split()[0])
+    assert 14 <= behind < 25
+    for suffix in (".parquet", ".left_out.jsonl"):
+        assert output.with_suffix(suffix).read_bytes() == (tmp_path / "whole.parquet").with_suffix(suffix).read_bytes()
+    assert not parts.exists()
+    reasons = [json.loads(line)["reason"] for line in output.with_suffix(".left_out.jsonl").read_text().splitlines()]
+    assert reasons == [
+        "its solution passes none of its tests, twice",
+        "it is no row of this form",
+        "its id is an earlier row's",
+        "asks what an earlier row asks",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"inputs": ["b.jsonl"]}, "another value of: files;"),
+        ({"settings": "max_pass_rate=0.7"}, "another value of: settings;"),
+        ({"source": "another"}, "another value of: form of files;"),
+        ({"exclude": ["b.jsonl"]}, "another value of: files to stay away from;"),
+    ],
+)
+def test_parts_of_another_conversion_are_never_taken(tmp_path, monkeypatch, change, told):
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        lines(tmp_path / f"{name}.jsonl", mbpp())
+    asked = {"source": "mbpp", "settings": "", "inputs": ["a.jsonl"], "exclude": []}
+    folder = epath.Path(tmp_path / "out.parts")
+    Parts(folder, head_of(**asked))
+    Parts(folder, head_of(**asked))
+    with pytest.raises(BadInput, match=f"out.parts holds parts of a conversion with {told}"):
+        Parts(folder, head_of(**asked | change))
+    lines(tmp_path / "a.jsonl", mbpp(2))
+    with pytest.raises(BadInput, match="another value of: files;"):
+        Parts(folder, head_of(**asked))
+
+
+def test_another_share_of_trials_is_another_setting():
+    assert kodcode(0.3).settings != kodcode(0.4).settings
+
+
+def stored(folder: Path, convert: Callable[..., Converted]) -> epath.Path:
+    """Stores the outcomes of three rows, a part each."""
+    parts = Parts(epath.Path(folder), {})
+    for outcome in convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes:
+        parts.add(outcome)
+        parts.store()
+    return epath.Path(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda part: part.unlink(), "is no part, or not the next one"),
+        (lambda part: part.write_bytes(part.read_bytes()[:-1]), "is damaged"),
+        (lambda part: (part.parent / "notes.txt").touch(), r"notes\.txt is no part"),
+        (lambda part: (part.parent / "head.json").unlink(), "holds no parts of a conversion"),
+    ],
+)
+def test_parts_that_are_damaged_are_refused(tmp_path, convert, damage, told):
+    folder = stored(tmp_path / "out.parts", convert)
+    assert len(Parts(folder, {}).done) == 3
+    damage(folder / "000000000001.jsonl.zst")
+    with pytest.raises(BadInput, match=told):
+        Parts(folder, {})
+
+
+def test_what_parts_hold_comes_back_as_it_was(tmp_path, convert):
+    folder = stored(tmp_path / "out.parts", convert)
+    assert Parts(folder, {}).done == convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes
+
+
+def test_parts_are_kept_in_a_bucket_too(bucket, tmp_path):
+    file = lines(tmp_path / "a.jsonl", mbpp())
+    make_training_set(FORMATS["mbpp"], [file], f"{bucket}/out.parquet")
+    held = sorted(each.name for each in epath.Path(bucket).iterdir())
+    assert held == ["out.left_out.jsonl", "out.parquet"]
+
+
+def test_what_was_settled_is_stored_when_the_rows_end_early(tmp_path, pool):
+    def rows() -> Iterator:
+        yield "row 0", mbpp()
+        time.sleep(3)
+        yield "row 1", mbpp(2)
+        raise BadInput("the rest is damaged")
+
+    parts = Parts(epath.Path(tmp_path / "out.parts"), {})
+    with pytest.raises(BadInput, match="the rest is damaged"):
+        converted(FORMATS["mbpp"], rows(), NearDuplicates([]), Grader(pool), lambda: None, parts)
+    assert len(Parts(epath.Path(tmp_path / "out.parts"), {}).done) >= 1
+
+
+def test_parts_beside_an_output_are_named(tmp_path):
+    (tmp_path / "out.parquet").touch()
+    (tmp_path / "out.parts").mkdir()
+    with pytest.raises(BadInput, match=r"out\.parquet is there already; .*out\.parts went into it and can be removed"):
+        make_training_set(FORMATS["mbpp"], [], str(tmp_path / "out.parquet"))

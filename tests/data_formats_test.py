@@ -168,7 +168,7 @@ def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
     ],
 )
 def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, entry_point):
-    question = read("stdin", STDIN, input_output={"inputs": ["1", "2"], "outputs": ["1", output]}, **named)
+    question = read("stdin", STDIN, input_output={"inputs": ["1", "2"], "outputs": ["1", output]}, **named).question
     assert question.entry_point == entry_point
     assert question.golden_tests == (
         f"assert {entry_point}('1\\n') == '1'",

@@ -26,7 +26,8 @@ _ZYGOTE_SECONDS = 60.0  # a zygote that has not answered for so long is stuck
 # Also inside of a literal, as programs stand in what `Question.module` makes of them.
 _IMPORTS_NUMPY = re.compile(r"(?:^|['\"]|\\n)(?:[ \t]|\\t)*(?:import|from)[ \t][^#\n\\]*\bnumpy\b", re.MULTILINE)
 _READ_BYTES = 1 << 16
-# An honest child writes a frame in one go, and the kernel passes it on in larger pieces.
+# A child that sends less of a frame at a time is read every _WATCH_SECONDS, since each look takes the trainer's time.
+# Honest ones write a frame in one go, and the kernel passes it on in larger pieces.
 _DRIP_BYTES = 1 << 12
 
 

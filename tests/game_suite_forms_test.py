@@ -1,0 +1,186 @@
+"""The forms in which models write tests: what `assert_forms=all` reads of a suite, as data, and what it must not."""
+
+import pytest
+
+from codea1.game.answers import parse_suite
+from codea1.values import decode_exact
+
+METHOD = "Solution().f"
+
+
+def fenced(*lines: str, fence: str = "```python") -> str:
+    return "\n".join([fence, *lines, "```"])
+
+
+READ = [  # answer of a Test LLM, entry point, and each test read: arguments, answer and, but for plain `==`, the form
+    # One assert.
+    ("plain", fenced("assert f(1) == 2"), "f", [((1,), 2)]),
+    ("message", fenced("assert f(1) == 2, 'one'"), "f", [((1,), 2)]),
+    ("turned round", fenced("assert 2 == f(1)"), "f", [((1,), 2)]),
+    ("true", fenced("assert f(1)"), "f", [((1,), True)]),
+    ("false", fenced("assert not f(1)"), "f", [((1,), False)]),
+    ("identity", fenced("assert f(1) is None", "assert f(2) is True"), "f", [((1,), None), ((2,), True)]),
+    # What Python makes of the answer first.
+    ("list", fenced("assert list(f(3)) == [0, 1, 2]"), "f", [((3,), [0, 1, 2], "list")]),
+    ("tuple", fenced("assert tuple(f(2)) == (0, 1)"), "f", [((2,), (0, 1), "tuple")]),
+    ("set", fenced("assert set(f([1, 1])) == {1}"), "f", [(([1, 1],), {1}, "set")]),
+    ("set of a list", fenced("assert set(f([1, 2])) == set([2, 1])"), "f", [(([1, 2],), {1, 2}, "set")]),
+    ("sorted", fenced("assert sorted(f('ba')) == ['a', 'b']"), "f", [(("ba",), ["a", "b"], "sorted")]),
+    ("sorted on both sides", fenced("assert sorted(f(1)) == sorted([3, 2])"), "f", [((1,), [2, 3], "sorted")]),
+    ("wrapped on the right", fenced("assert [1] == list(f(1))"), "f", [((1,), [1], "list")]),
+    ("round", fenced("assert round(f(1), 2) == 3.14"), "f", [((1,), 3.14, "round 2")]),
+    ("a wrapped name", fenced("r = f(1)", "assert sorted(r) == [1]"), "f", [((1,), [1], "sorted")]),
+    # Within a tolerance.
+    ("abs", fenced("assert abs(f(2) - 1.5) < 1e-6"), "f", [((2,), 1.5, "within < 1e-06")]),
+    ("abs turned round", fenced("assert abs(1.5 - f(2)) <= 0.001"), "f", [((2,), 1.5, "within <= 0.001")]),
+    ("abs of a name", fenced("r = f(2)", "assert abs(r - 1.5) < 10 ** -3"), "f", [((2,), 1.5, "within < 0.001")]),
+    (
+        "abs of math",
+        fenced("import math", "assert abs(f(1) - 2 * math.pi) < 1e-9"),
+        "f",
+        [((1,), 6.283185307179586, "within < 1e-09")],
+    ),
+    ("isclose", fenced("assert math.isclose(f(2), 2.0, abs_tol=1e-3)"), "f", [((2,), 2.0, "within <= 0.001")]),
+    ("isclose as it is", fenced("assert isclose(2.0, f(2))"), "f", [((2,), 2.0, "within <= 2e-09")]),
+    ("approx", fenced("assert f(2) == pytest.approx(4)"), "f", [((2,), 4, "within <= 4e-06")]),
+    ("approx on the left", fenced("assert approx(4.0, abs=0.01) == f(2)"), "f", [((2,), 4.0, "within <= 0.01")]),
+    # What must raise.
+    ("raises", fenced("with pytest.raises(ValueError):", "    f(-1)"), "f", [((-1,), True, "raises ValueError")]),
+    ("raises in a line", fenced("with raises(KeyError): f({})"), "f", [(({},), True, "raises KeyError")]),
+    # Names.
+    ("expected", fenced("expected = [1, 2]", "assert f(1) == expected"), "f", [((1,), [1, 2])]),
+    ("names of both", fenced("n, expected = 3, 6", "assert f(n) == expected"), "f", [((3,), 6)]),
+    (
+        "a name inside",
+        fenced("x = 1", "assert f([x, x], k={'a': x}) == (x,)"),
+        "f",
+        [(([1, 1], ("k", {"a": 1})), (1,))],
+    ),
+    ("an annotated name", fenced("x: int = 1", "assert f(x) == 2"), "f", [((1,), 2)]),
+    ("a result and an answer", fenced("got = f(1)", "want = 2", "assert got == want"), "f", [((1,), 2)]),
+    ("the value a name had", fenced("x = 1", "y = [x]", "x = 2", "assert f(y) == x"), "f", [(([1],), 2)]),
+    ("spread", fenced("a = [1, 2]", "assert f(*a) == 3"), "f", [((1, 2), 3)]),
+    (
+        "names past an import",
+        fenced("x = 1", "from sol import f", "import pytest", "assert f(x) == 2"),
+        "f",
+        [((1,), 2)],
+    ),
+    ("names past a docstring", fenced("x = 1", '"""One."""', "assert f(x) == 2"), "f", [((1,), 2)]),
+    ("names past a print", fenced("x = 1", "print('x', x)", "assert f(x) == 2"), "f", [((1,), 2)]),
+    ("names past another assert", fenced("r = f(1)", "assert isinstance(r, int)", "assert r == 2"), "f", [((1,), 2)]),
+    # Methods.
+    ("a new object", fenced("assert Solution().f(1) == 2"), METHOD, [((1,), 2)]),
+    ("an object", fenced("s = Solution()", "assert s.f(1) == 2"), METHOD, [((1,), 2)]),
+    ("a bound method", fenced("f = Solution().f", "assert f(1) == 2"), METHOD, [((1,), 2)]),
+    # Without a fence.
+    ("a line", "assert f(1) == 2", "f", [((1,), 2)]),
+    ("numbered", "1. assert f(1) == 2\n2) assert f(2) == 3", "f", [((1,), 2), ((2,), 3)]),
+    ("listed", "- assert f(1) == 2\n* assert f(2) == 3", "f", [((1,), 2), ((2,), 3)]),
+    ("back-ticked", "`assert f(1) == 2`", "f", [((1,), 2)]),
+    ("numbered and back-ticked", "Tests:\n1. `assert f('`') == 2`: a tick\n", "f", [(("`",), 2)]),
+    ("code alone", "x = 1\nassert f(x) == 2\n", "f", [((1,), 2)]),
+    # Fences.
+    ("unclosed", "Here:\n```python\nx = 1\nassert f(x) == 2", "f", [((1,), 2)]),
+    ("py", fenced("assert f(1) == 2", fence="```py"), "f", [((1,), 2)]),
+    ("python3", fenced("assert f(1) == 2", fence="```python3"), "f", [((1,), 2)]),
+    ("capitals", fenced("assert f(1) == 2", fence="```Python"), "f", [((1,), 2)]),
+    ("no language", fenced("assert f(1) == 2", fence="```"), "f", [((1,), 2)]),
+    ("a fence in a line", "```python assert f(1) == 2```", "f", [((1,), 2)]),
+    ("indented", "1. One:\n   ```python\n   x = 1\n   assert f(x) == 2\n   ```", "f", [((1,), 2)]),
+    ("the program first", f"{fenced('def f(n): return n + 1')}\n- `assert f(1) == 2`", "f", [((1,), 2)]),
+    # In functions and classes.
+    ("a test", fenced("def test_f():", "    x = 1", "    assert f(x) == 2"), "f", [((1,), 2)]),
+    (
+        "two tests",
+        fenced("def test_a():", "  x = 1", "  assert f(x) == 2", "def test_b():", "  assert f(2) == 3"),
+        "f",
+        [((1,), 2), ((2,), 3)],
+    ),
+    ("check", fenced("def check(candidate):", "    assert candidate(1) == 2", "", "check(f)"), "f", [((1,), 2)]),
+    ("main", fenced("if __name__ == '__main__':", "    assert f(1) == 2", "    print('ok')"), "f", [((1,), 2)]),
+    (
+        "a class of tests",
+        fenced("class TestF:", "    def test_one(self):", "        assert f(1) == 2"),
+        "f",
+        [((1,), 2)],
+    ),
+    (
+        "unittest",
+        fenced(
+            "class TestF(unittest.TestCase):",
+            "    def test(self):",
+            "        self.assertEqual(f(1), 2)",
+            "        self.assertTrue(f(2))",
+            "        self.assertIsNone(f(3))",
+        ),
+        "f",
+        [((1,), 2), ((2,), True), ((3,), None)],
+    ),
+    ("unittest, close", fenced("self.assertAlmostEqual(f(1), 0.5, places=3)"), "f", [((1,), 0.5, "within <= 0.0005")]),
+    (
+        "unittest, raises",
+        fenced("with self.assertRaises(TypeError):", "    f('a')"),
+        "f",
+        [(("a",), True, "raises TypeError")],
+    ),
+    (
+        "a broken test beside",
+        fenced("def test_f():", "    assert f([1, == 2", "    assert f(2) == 3"),
+        "f",
+        [((2,), 3)],
+    ),
+    # What states no value of the function, or one that is not known.
+    ("unequal", fenced("assert f(1) != 2"), "f", []),
+    ("less", fenced("assert f(1) < 2"), "f", []),
+    ("a part", fenced("assert f(1)[0] == 2", "assert len(f(1)) == 2"), "f", []),
+    ("negated", fenced("assert not f(1) == 2", "assert not sorted(f(1))"), "f", []),
+    ("another function", fenced("assert g(1) == 2", "assert list(g(1)) == [2]", "self.assertEqual(g(1), 2)"), "f", []),
+    ("another object", fenced("s = Other()", "assert s.f(1) == 2"), METHOD, []),
+    ("wrapped twice", fenced("assert list(set(f(1))) == [2]"), "f", []),
+    ("a key", fenced("assert sorted(f(1), key=len) == ['a']"), "f", []),
+    ("a loop", fenced("x = 1", "for x in [2, 3]:", "    assert f(x) == 2", "assert f(x) == 3"), "f", []),
+    ("a broken loop", fenced("x = 1", "for x in [2, 3]:", "    assert f(x) == 2", "    y = ("), "f", []),
+    ("changed in a loop", fenced("x = [1]", "for i in range(3):", "    x.append(i)", "assert f(x) == 2"), "f", []),
+    ("changed by a method", fenced("x = [1]", "x.append(2)", "assert f(x) == 2"), "f", []),
+    ("changed by a value", fenced("x = [1]", "y = x.pop()", "assert f(x) == 2"), "f", []),
+    ("changed in an assert", fenced("x = [1]", "assert x.pop() == 1", "assert f(x) == 2"), "f", []),
+    ("changed in place", fenced("x = y = [1]", "assert f(y) == 2", "z = [1]", "z += [2]", "assert f(z) == 2"), "f", []),
+    ("changed item", fenced("x = [1]", "x[0] = 2", "assert f(x) == 2"), "f", []),
+    ("of another test", fenced("def test_a():", "    x = 1", "def test_b():", "    assert f(x) == 2"), "f", []),
+    ("a fixture", fenced("x = 1", "def test_a(x):", "    assert f(x) == 2"), "f", []),
+    ("imported over", fenced("x = 1", "from cases import x", "assert f(x) == 2"), "f", []),
+    (
+        "a wide tolerance",
+        fenced("assert abs(f(1) - 0) < 1e9", "assert abs(f(1) - 5) < 1", "assert f(1) == approx(2, rel=0.5)"),
+        "f",
+        [],
+    ),
+    ("no tolerance", fenced("assert abs(f(1) - 2) < 0", "assert abs(f(1) - 2) < float('nan')"), "f", []),
+    ("no number", fenced("assert abs(f(1) - [2]) < 0.01", "assert abs(f(1) - float('inf')) < 0.01"), "f", []),
+    ("far away", fenced("assert abs(f(1) - 2) > 0.01", "assert not math.isclose(f(1), 2)"), "f", []),
+    (
+        "coarsely rounded",
+        fenced("assert round(f(1)) == 2", "assert round(f(1), 0) == 2", "assert round(f(1), -9) == 0"),
+        "f",
+        [],
+    ),
+    ("raises with a message", fenced("with pytest.raises(ValueError, match='no'):", "    f(-1)"), "f", []),
+    ("raises one of two", fenced("with pytest.raises((ValueError, TypeError)):", "    f(-1)"), "f", []),
+    ("raises somewhere", fenced("with pytest.raises(ValueError):", "    x = g()", "    f(-1)"), "f", []),
+    ("raises elsewhere", fenced("with pytest.raises(ValueError):", "    g(-1)"), "f", []),
+    ("another language", fenced("assert f(1) == 2", fence="```text"), "f", []),
+    ("in a sentence", "We assert f(1) == 2 here.", "f", []),
+]
+
+
+@pytest.mark.parametrize(("text", "entry_point", "expected"), [row[1:] for row in READ], ids=[row[0] for row in READ])
+@pytest.mark.xfail(strict=False, reason="not read yet")
+def test_forms_that_models_write(text: str, entry_point: str, expected: list[tuple]):
+    read = [item.test for item in parse_suite(text, entry_point, all_forms=True).asserts if item.test]
+    found = []
+    for test in read:
+        positional, named = decode_exact(test.call.arguments)
+        form = test.call.entry_point.removesuffix(entry_point).rstrip()
+        found.append(((*positional, *named.items()), decode_exact(test.expected), *([form] if form else [])))
+    assert found == expected

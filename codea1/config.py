@@ -115,7 +115,7 @@ def _game() -> ConfigDict:
     c.num_solutions = 8  # M: solutions per question
     c.num_suites = 8  # N: suites per solution
     c.num_tests = 8  # K: tests asked for in a suite
-    c.assert_forms = "equality"  # that are tests: `f(x) == v` alone, or "all" that state a value, such as `not f(x)`
+    c.assert_forms = "all"  # that are tests: of codea1.game.forms; or "equality", the paper's: `f(x) == v` alone
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
     c.alpha = 0.5  # weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure
     c.mutant_weight = 0.0  # of the question's mutants killed in the adversarial part, against the program shown
@@ -584,7 +584,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
-    *("code.thinking", "test.thinking", "game.assert_forms", "rollout.cache_gib", "rollout.guesses"),
+    *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
     *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "skipped_steps"),
 )
 
@@ -598,6 +598,8 @@ def config_of(folder: RunFolder) -> ConfigDict:
     config = ConfigDict(folder.config)
     if "data" in config and "max_dropped" not in config.data:
         config.data.max_dropped = 1.0  # what was left out then is left out now
+    if "game" in config and "assert_forms" not in config.game:
+        config.game.assert_forms = "equality"  # what was no test then is none now
     for name in _ADDED:
         section, _, field = name.rpartition(".")
         if section in config and field not in config[section]:

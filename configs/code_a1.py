@@ -14,9 +14,9 @@ static_tests=FILE, of codea1.tools.dump_tests. method= is one of codea1/game/met
           111 steps on 256 suites each, of golden tests of the training questions, so that each comes three times as in
           the runs; AdamW 1e-5, 10 steps of warm-up, cosine to 0
 
-Batch, lengths, M, N, K, learning rate, KL and alpha are the paper's (codea1/config.py says each): 256 questions, 8
-solutions each, 8 suites each, prompts of at most 4096 and 8192 tokens, responses of 4096, 111 steps. The paper ran on
-eight GPUs. What differs, and what takes it back: docs/differences.md.
+Batch, lengths, M, N, K, forms of asserts, learning rate, KL and alpha are the paper's (codea1/config.py says each): 256
+questions, 8 solutions each, 8 suites each, prompts of at most 4096 and 8192 tokens, responses of 4096, 111 steps. The
+paper ran on eight GPUs. What differs, and what takes it back: docs/differences.md.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
 a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple
@@ -110,6 +110,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.share_prompts = True
     c.code.prompt_lengths = (512, 1024)
     c.test.prompt_lengths = (1024, 2048)
+    c.game.assert_forms = "equality"
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that

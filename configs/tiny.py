@@ -56,6 +56,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.alpha = 0.3
     c.game.trained_solutions = 2
     c.game.prompts = "tiny"
+    c.game.assert_forms = "equality"  # as in the runs of docs/tables.md and docs/adversary.md
 
     for player in (c.code, c.test):
         player.model = f"{arg.sft}/model"

@@ -91,7 +91,10 @@ def test_of_several_functions_the_one_that_is_tested_is_asked_for():
         ("def test_a():\n assert double(1) == 2\ndef test_b():\n assert double(1) == 3", ["assert double(1) == 2"]),
         ("def test_a(fixture):\n    assert double(1) == 2", []),
         ("def test_a():\n    for n in range(3):\n        assert double(n) == 2 * n", []),
-        ("def test_a():\n    with pytest.raises(ValueError):\n        double('a')", []),
+        (
+            "def test_a():\n    with pytest.raises(ValueError):\n        double('a')",
+            ["with pytest.raises(ValueError): double('a')"],
+        ),
         ("def test_a():\n    assert double(\n        'a',\n    ) == 'aa'", ["assert double('a') == 'aa'"]),
         (
             "def test_a():\n    assert not double(0)\n    assert double(1) is None",

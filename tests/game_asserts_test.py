@@ -68,7 +68,7 @@ def test_golden_tests_are_the_plain_asserts():
         ("assert f(1) == 2 == 2", None),
         ("assert f(1) != 2", None),
         ("assert 2 in f(1)", None),
-        ("assert sorted(f(1)) == [2]", None),
+        ("assert sorted(f(1)) == [2]", "assert sorted(f(1)) == [2]"),
         ("assert f(1)[0] == 2", None),
         ("assert isinstance(f(1), int)", None),
         ("assert f(1) and f(2)", None),

@@ -31,8 +31,8 @@ def ground_truth(call):
     return FakeAnswer(True, encode_exact(n + 1)) if n >= 0 else FakeAnswer(False, reason="raises")
 
 
-def mark(policy: str, *lines: str, k: int = 8):
-    parsed = parse_suite("\n".join(["```python", *lines, "```"]), "f")
+def mark(policy: str, *lines: str, k: int = 8, all_forms: bool = False):
+    parsed = parse_suite("\n".join(["```python", *lines, "```"]), "f", all_forms=all_forms)
     rules = REWARDS[policy](alpha=0.5, num_tests=k)
     marked = rules.mark(parsed, {call: ground_truth(call) for call in rules.calls(parsed)}, rules.signature(QUESTION))
     assert len(marked) == len(parsed.asserts)
@@ -78,6 +78,14 @@ def test_an_answer_is_right_where_its_entry_point_takes_it_for_the_ground_truths
     marked = rules.mark(parsed, dict.fromkeys(rules.calls(parsed), truth), rules.signature(question))
     assert [item.mark for item in marked] == [Mark.RIGHT, Mark.WRONG_ANSWER]
     assert marked[0].test.expected == truth.value
+
+
+@pytest.mark.parametrize("policy", ["strict", "strict_tests"])
+def test_an_input_counts_once_in_whatever_form_its_answers_are_compared(policy):
+    plain, near, rounded = "assert f(1) == 2", "assert abs(f(1.0) - 2) < 1e-6", "assert round(f(True), 2) == 2"
+    for lines in ((plain, near, rounded), (near, rounded, plain), (rounded, plain, near)):
+        _, marked = mark(policy, *lines, "assert 3 == f(2)", all_forms=True)
+        assert [item.mark for item in marked] == [Mark.RIGHT, Mark.DUPLICATE, Mark.DUPLICATE, Mark.RIGHT]
 
 
 def test_official_keeps_tests_with_a_wrong_answer_and_replaces_it():

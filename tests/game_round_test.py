@@ -201,10 +201,19 @@ def test_rows_are_json_and_tell_the_whole_story():
     assert (code["reward"], code["masked"], code["reward_parts"]["history_pass_rate"]) == (0.375, "", 0.5)
     assert (test["step"], test["question_id"], test["solution"], test["suite"]) == (7, "q", 0, 1)
     assert test["asserts"] == [
-        {"source": "assert f(5) == 6", "call": "f(5)", "mark": "right", "detail": "", "truth": "6", "verdict": "error"},
+        {
+            "source": "assert f(5) == 6",
+            "call": "f(5)",
+            "form": "",
+            "mark": "right",
+            "detail": "",
+            "truth": "6",
+            "verdict": "error",
+        },
         {
             "source": "assert f(7) == 7",
             "call": "f(7)",
+            "form": "",
             "mark": "wrong answer",
             "detail": "",
             "truth": "8",

@@ -169,13 +169,12 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ("raises one of two", fenced("with pytest.raises((ValueError, TypeError)):", "    f(-1)"), "f", []),
     ("raises somewhere", fenced("with pytest.raises(ValueError):", "    x = g()", "    f(-1)"), "f", []),
     ("raises elsewhere", fenced("with pytest.raises(ValueError):", "    g(-1)"), "f", []),
-    ("another language", fenced("assert f(1) == 2", fence="```text"), "f", []),
+    ("another language", fenced("x = 1", "assert f(x) == 2", fence="```text"), "f", []),
     ("in a sentence", "We assert f(1) == 2 here.", "f", []),
 ]
 
 
 @pytest.mark.parametrize(("text", "entry_point", "expected"), [row[1:] for row in READ], ids=[row[0] for row in READ])
-@pytest.mark.xfail(strict=False, reason="not read yet")
 def test_forms_that_models_write(text: str, entry_point: str, expected: list[tuple]):
     read = [item.test for item in parse_suite(text, entry_point, all_forms=True).asserts if item.test]
     found = []

@@ -19,7 +19,7 @@ from codea1.storage.objects import location, read, write_atomically
 
 def writable(tests: Iterable[CallTest]) -> list[CallTest]:
     """Returns those that a line of the file can state: read again, their source is the same test."""
-    return [test for test in tests if parse_assert(test.text, test.call.entry_point) == test]
+    return [test for test in tests if parse_assert(test.text, test.call.function) == test]
 
 
 def write_static_tests(path: epath.Path, tests: Iterable[tuple[Question, Sequence[CallTest]]]) -> None:

@@ -210,7 +210,7 @@ def _run(
     gradings = yield from every([grader.grade(question.module(attempt.program), tests) for attempt in attempts])
     passes = np.array([[verdict is Verdict.PASS for verdict in grading.verdicts] for grading in gradings])
     is_right = [
-        answer.usable and same_answer(question.entry_point, answer.value, test.expected)
+        answer.usable and same_answer(test.call.entry_point, answer.value, test.expected)
         for test, answer in zip(tests, answers, strict=True)
     ]
     lost = [LOST for answer in answers if answer.reason == "infra"] + [each.lost for each in gradings if each.lost]

@@ -203,5 +203,6 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
 
 def _line(item: Mapping[str, Any]) -> str:
     """Returns an assert with its verdict on the program, and what the ground truth says of it."""
-    truth = f"  # {item['call']} is {item['truth']}" if item["truth"] is not None else ""
+    asked = f"{item.get('form', '')} {item['call']}".strip()
+    truth = f"  # {asked} is {item['truth']}" if item["truth"] is not None else ""
     return f"{item['verdict'] or '-':8} {item['mark']:14} {item['source']}{truth}"

@@ -4,7 +4,6 @@ Every text here was written by a policy that is paid for the outcome. Reading it
 nothing and never raises.
 """
 
-import ast
 import contextlib
 import re
 import string
@@ -13,8 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from codea1.game.asserts import Inlined, ParsedAssert, Rejected, read_fixed_tests, read_statement, split_statements
+from codea1.game.asserts import (
+    UNREADABLE,
+    Inlined,
+    ParsedAssert,
+    Rejected,
+    read_group,
+    read_statement,
+    split_groups,
+    split_statements,
+)
 from codea1.game.calls import CallTest
+from codea1.game.forms import Reader
 from codea1.values.checkers import PROGRAMS
 from codea1.values.entry_points import class_and_method
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
@@ -27,6 +36,8 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
+_TEST = re.compile(r"\bassert|\braises\b")
+_LINE = re.compile(r"\s*(?:[-*+]\s+|\d+[.):]\s*)?(`*)(assert\b.*)")
 _PRINTABLE = frozenset(string.printable)
 
 
@@ -99,6 +110,11 @@ def _code_blocks(text: str) -> Iterator[_Block]:
     fence, language, indent = "", "", 0  # of the open block, if any
     lines: list[str] = []
     for line in text.split("\n"):
+        inner = line.strip()
+        if not fence and inner.startswith(_FENCE) and inner.endswith(_FENCE) and len(inner) > 2 * len(_FENCE):
+            language, _, source = inner[len(_FENCE) : -len(_FENCE)].partition(" ")
+            yield _Block(language, source, True)
+            continue
         before, marks, info = _split_fence(line)
         column = len(before) - len(before.lstrip())
         is_own = marks.startswith(fence) and (not info if before.strip() else column < indent + 4)
@@ -170,16 +186,23 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
 
     Thoughts are no part of the answer.
     In blocks an assert may span lines inside brackets, and a name that was assigned before stands for its expression
-    where it is a bare argument of the call. Without a block each line stands alone. With `all_forms` those of
-    `read_fixed_tests` count, besides `f(x) == v`.
+    where it is a bare argument of the call. Without a block each line stands alone.
+
+    With `all_forms` those of `codea1.game.forms` count, besides `f(x) == v`, wherever models put them: see `_code`.
     """
     answer = without_thoughts(answer)
-    fenced, statements = _statements(answer[:MAX_SUITE_CHARS])
-    inlined: Inlined = {}
-    budget = Budget()
+    text, budget = answer[:MAX_SUITE_CHARS], Budget()
     asserts: list[ParsedAssert] = []
-    for statement in statements:
-        asserts += read_statement(statement, entry_point, inlined, budget, fenced=fenced, all_forms=all_forms)
+    if all_forms:
+        sources, fenced = _code(text.replace("\r\n", "\n").replace("\r", "\n"))
+        reader = Reader(entry_point, budget)
+        read = (read_group(group, reader, fenced=fenced) for source in sources for group in split_groups(source))
+    else:
+        fenced, statements = _statements(text)
+        inlined: Inlined = {}
+        read = (read_statement(each, entry_point, inlined, budget, fenced=fenced) for each in statements)
+    for found in read:
+        asserts += found
         if len(asserts) >= MAX_ASSERTS:
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
@@ -187,15 +210,9 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
 
 
 def stated_tests(answer: str, entry_point: str) -> list[CallTest | Rejected]:
-    """Reads the tests of an answer in the forms that people write them in too; see `read_fixed_tests`.
-
-    Where they stand is found as by `parse_suite`. What does not parse is left out.
-    """
-    statements: list[ast.stmt] = []
-    for source in _statements(without_thoughts(answer)[:MAX_SUITE_CHARS])[1]:
-        with contextlib.suppress(NotLiteral):
-            statements += parse_source(source.strip()).body
-    return read_fixed_tests(statements, entry_point)[:MAX_ASSERTS]
+    """Reads the tests of an answer in all forms, as `parse_suite` does. What does not parse is left out."""
+    asserts = parse_suite(answer, entry_point, all_forms=True).asserts
+    return [item.test or Rejected(item.rejection) for item in asserts if item.rejection != UNREADABLE]
 
 
 def _statements(text: str) -> tuple[bool, Iterator[str]]:
@@ -204,6 +221,33 @@ def _statements(text: str) -> tuple[bool, Iterator[str]]:
     if blocks:
         return True, split_statements("\n".join(blocks))
     return False, (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
+
+
+def _code(text: str) -> tuple[list[str], bool]:
+    """Returns the parts of a text that may hold tests, and whether they are closed code blocks.
+
+    Those are blocks in Python, or without a language, of which the last need not be closed; where none holds a test,
+    the whole text, if it is Python, or else its lines of an assert, which may be numbered, listed or in back-ticks.
+    """
+    blocks = [block for block in _code_blocks(text) if block.is_python and _TEST.search(block.source)]
+    if blocks:
+        return [block.source for block in blocks], all(block.is_closed for block in blocks)
+    with contextlib.suppress(NotLiteral):
+        parse_source(text)
+        return [text], False
+    return [_unquoted(found) for line in text.split("\n") if (found := _LINE.match(line))], False
+
+
+def _unquoted(line: re.Match[str]) -> str:
+    """Returns the assert of a line without back-ticks around it; what they quote is Python, and may hold some."""
+    quote, source = line.groups()
+    if not quote:
+        return source
+    try:
+        parse_source(first := source.partition(quote)[0])
+        return first
+    except NotLiteral:
+        return source.rpartition(quote)[0]
 
 
 def _python_blocks(text: str) -> Iterator[str]:

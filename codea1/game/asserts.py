@@ -5,51 +5,23 @@ What does not count as a test carries the reason.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
+from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader
+from codea1.game.operands import NOT_ENTRY_POINT, Rejected, read_answer, read_call
 from codea1.game.question import Question
-from codea1.values import NotPlainData, TooLarge, encode_exact
-from codea1.values.checkers import PROGRAMS
-from codea1.values.entry_points import tidied
-from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, call_arguments, literal_value, parse_source
+from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
 
 UNREADABLE = "does not parse"
 NOT_ONE_ASSERT = "not a single assert"
-NO_COMPARISON = "not a comparison"
-CHAINED = "a chained comparison"
-NO_CALL = "no call on the left"
-NOT_ENTRY_POINT = "not the entry point"
-BAD_ARGUMENTS = "arguments are not plain data"
-LARGE_ARGUMENTS = "arguments are too large"
-BAD_ANSWER = "answer is not plain data"
-LARGE_ANSWER = "answer is too large"
-
-_OPERATORS: dict[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Is: "is",
-    ast.IsNot: "is not",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
 
 _MAX_GOLDEN_BYTES = 16 * MAX_VALUE_BYTES  # of a source: a byte of arguments or answer has at most seven characters
+_CLAUSE = re.compile(r"\s*(?:else|elif|except|finally)\b")  # goes on with the statement before it
 _TOKENS = re.compile(r"\\.|\"{3}|'{3}|[\"'#()\[\]{}]")
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A source that is not one test."""
-
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +31,7 @@ class ParsedAssert:
     source: str  # as written
     call: Call | None = None  # None: it does not call the entry point with plain data
     answer: bytes | None = None  # exact encoding of the first right-hand side; None: not plain data
-    rejection: str = ""  # why it is not `assert entry_point(plain data) == plain data`; empty when it is
+    rejection: str = ""  # why it is no test; empty when it is one
     dropped: bool = False  # the reference's extraction loses it without counting it
 
     @property
@@ -114,91 +86,86 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
     return depth, quote if len(quote) == 3 else ""
 
 
+def split_groups(text: str) -> Iterator[list[str]]:
+    """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it."""
+    group: list[str] = []
+    for statement in split_statements(text):
+        if group and len(_margin(statement)) <= len(_margin(group[0])) and not _CLAUSE.match(statement):
+            yield group
+            group = []
+        group.append(statement)
+    if group:
+        yield group
+
+
+def _margin(statement: str) -> str:
+    return statement[: len(statement) - len(statement.lstrip())]
+
+
 def parse_assert(source: str, entry_point: str, max_bytes: int = MAX_SOURCE_BYTES) -> CallTest | Rejected:
     """Reads one test that people wrote or a file holds, as `read_fixed_tests` does. A message after it is ignored."""
     try:
         body = parse_source(source.strip(), max_bytes).body
     except NotLiteral:
         return Rejected(UNREADABLE)
-    if [*map(type, body)] != [*[ast.Assign] * (len(body) - 1), ast.Assert]:
+    *before, last = map(type, body) if body else [None]
+    if set(before) - {ast.Assign} or last not in (ast.Assert, ast.With):
         return Rejected(NOT_ONE_ASSERT)
-    (test,) = read_fixed_tests(body, entry_point)
-    return test
+    found = read_fixed_tests(body, entry_point)
+    return found[0] if len(found) == 1 else Rejected(NOT_ONE_ASSERT)
 
 
-def read_fixed_tests(body: Iterable[ast.stmt], entry_point: str) -> list[CallTest | Rejected]:
-    """Reads the asserts among statements, where they state what a call of literals gives.
-
-    Besides `f(x) == v`: `v == f(x)`; `f(x) is v` for True, False and None; `f(x)` and `not f(x)` as True and False; and
-    names that stand for an argument or a result since a simple assignment. Any other statement, which may change what
-    they stand for, ends that.
-    """
-    inlined: Inlined = {}
-    budget = Budget()
-    tests: list[CallTest | Rejected] = []
-    for node in body:
-        if isinstance(node, ast.Assert):
-            stated = ast.Assert(_as_comparison(node.test, entry_point, inlined))
-            parsed = _read_assert(stated, "", entry_point, inlined, budget, fenced=True)
-            tests.append(parsed.test or Rejected(parsed.rejection))
-        else:
-            _follow(node, inlined)
-    return tests
+def read_fixed_tests(body: Sequence[ast.stmt], entry_point: str) -> list[CallTest | Rejected]:
+    """Reads the asserts among statements in all forms of `codea1.game.forms`."""
+    try:
+        claims = Reader(entry_point, Budget()).read(body)
+    except RecursionError:
+        return [Rejected(UNREADABLE)]
+    return [_parsed(claim, "", fenced=False).test or Rejected(claim.rejection) for claim in claims]
 
 
-def _follow(node: ast.stmt, inlined: Inlined) -> None:
-    """Remembers what a simple assignment names, a call with its arguments as they are; other statements end that."""
-    if assigned := _simple_assignment(node):
-        name, value = assigned
-        inlined[name] = _with_arguments(value, inlined) if isinstance(value, ast.Call) else value
-    else:
-        inlined.clear()
+def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[ParsedAssert]:
+    """Reads a group of statements in all forms; where they do not parse together, each by itself."""
+    source = "\n".join(group)
+    if len(group) > 1 and (margin := _margin(source)):
+        source = "\n".join(line.removeprefix(margin) for line in source.split("\n"))
+    source = source.strip()
+    try:
+        body = parse_source(source).body
+        claims = reader.read(body)
+    except (NotLiteral, RecursionError):
+        if len(group) > 1:
+            return [item for statement in group for item in read_group([statement], reader, fenced=fenced)]
+        reader.forget_all()
+        if not source.startswith("assert"):
+            return []
+        return [ParsedAssert(source[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
+    if len(body) == 1 and [claim.node for claim in claims] == body:
+        return [_parsed(claims[0], source, fenced=fenced)]
+    lines = source.encode().split(b"\n")
+    return [_parsed(claim, _written(claim.node, lines), fenced=fenced) for claim in claims]
 
 
-def _with_arguments(call: ast.Call, inlined: Inlined) -> ast.Call:
-    arguments = [_inline(argument, inlined) for argument in call.args]
-    return ast.Call(
-        call.func, arguments, [ast.keyword(each.arg, _inline(each.value, inlined)) for each in call.keywords]
-    )
+def _written(node: ast.stmt, lines: Sequence[bytes]) -> str:
+    """Returns the source of a statement among the lines that were parsed."""
+    first, *rest = lines[node.lineno - 1 : node.end_lineno]
+    if not rest:
+        return first[node.col_offset : node.end_col_offset].decode()
+    return b"\n".join([first[node.col_offset :], *rest[:-1], rest[-1][: node.end_col_offset]]).decode()
 
 
-def _calls(node: ast.expr, entry_point: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name == entry_point
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name)):
-            return f"{owner}().{name}" == entry_point
-    return False
-
-
-def _simple_assignment(node: ast.stmt) -> tuple[str, ast.expr] | None:
-    match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            return name, value
-    return None
-
-
-def _as_comparison(test: ast.expr, entry_point: str, inlined: Inlined) -> ast.expr:
-    """Returns `call == value` for the other ways to state that, and what is none of them as it is."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        call, value = _inline(test.operand, inlined), ast.Constant(False)
-    elif isinstance(test, ast.Compare):
-        call, value = _inline(test.left, inlined), test.comparators[0]
-        if not _calls(call, entry_point) and _calls(_inline(value, inlined), entry_point):
-            call, value = _inline(value, inlined), call
-        is_one_object = isinstance(value, ast.Constant) and isinstance(value.value, bool | None)
-        is_identity = isinstance(test.ops[0], ast.Is) and is_one_object
-        if len(test.ops) > 1 or not (is_identity or isinstance(test.ops[0], ast.Eq)):
-            return test
-    else:
-        call, value = _inline(test, inlined), ast.Constant(True)
-    return ast.Compare(call, [ast.Eq()], [value]) if isinstance(call, ast.Call) else test
+def _parsed(claim: Claim, source: str, *, fenced: bool) -> ParsedAssert:
+    is_lost = claim.rejection in (NO_COMPARISON, NO_CALL) or not isinstance(claim.node, ast.Assert)
+    dropped = fenced and bool(claim.rejection) and is_lost
+    return ParsedAssert(source, claim.call, claim.answer, claim.rejection, dropped)
 
 
 def read_statement(
-    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool, all_forms: bool = False
+    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
 ) -> list[ParsedAssert]:
-    """Reads the asserts of one statement (several when joined by semicolons) and remembers its simple assignments.
+    """Reads the asserts of one statement as the paper has them, and remembers its simple assignments.
+
+    Several are joined by semicolons.
 
     Args:
       statement: source text of any length and content.
@@ -207,7 +174,6 @@ def read_statement(
       budget: of the suite; once it is spent, operands are refused.
       fenced: the statement stood in a code block, where the reference's extraction drops what is not
         `assert <call> <operator> ...` instead of counting it.
-      all_forms: the forms of `read_fixed_tests` count too.
     """
     statement = statement.strip()
     try:
@@ -220,13 +186,11 @@ def read_statement(
     for node in body:
         if isinstance(node, ast.Assert):
             source = statement if len(body) == 1 else _unparse(node, statement)
-            stated = ast.Assert(_as_comparison(node.test, entry_point, inlined)) if all_forms else node
-            asserts.append(_read_assert(stated, source, entry_point, inlined, budget, fenced=fenced))
-        elif all_forms:
-            _follow(node, inlined)
-        elif assigned := _simple_assignment(node):
-            name, value = assigned
-            inlined[name] = value
+            asserts.append(_read_assert(node, source, entry_point, inlined, budget, fenced=fenced))
+            continue
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                inlined[name] = value
     return asserts
 
 
@@ -246,10 +210,10 @@ def _read_assert(
     first, *others = compare.ops
     if not isinstance(compare.left, ast.Call):
         return ParsedAssert(source, rejection=NO_CALL, dropped=fenced)
-    operator = _OPERATORS[type(first)]
+    operator = OPERATORS[type(first)]
     reasons = [CHAINED] if others else [] if operator == "==" else [f"operator {operator}"]
     call = _read_call(compare.left, entry_point, inlined, budget)
-    answer = _read_answer(compare.comparators[0], entry_point, budget)
+    answer = read_answer(compare.comparators[0], entry_point, budget)
     reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
     return ParsedAssert(
         source,
@@ -262,37 +226,22 @@ def _read_assert(
 def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budget) -> Call | Rejected:
     if not _calls(node, entry_point):
         return Rejected(NOT_ENTRY_POINT)
-    try:
-        positional, named = call_arguments(_with_arguments(node, inlined), budget)
-        if entry_point in PROGRAMS:
-            positional = tuple(_ended(each) for each in positional)
-        # By name: the order in which keywords are written makes no other test.
-        return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
-    except TooLarge:
-        return Rejected(LARGE_ARGUMENTS)
-    except (NotLiteral, NotPlainData):
-        return Rejected(BAD_ARGUMENTS)
+    arguments = [_inline(argument, inlined) for argument in node.args]
+    keywords = [ast.keyword(each.arg, _inline(each.value, inlined)) for each in node.keywords]
+    return read_call(ast.Call(node.func, arguments, keywords), entry_point, budget)
+
+
+def _calls(node: ast.expr, entry_point: str) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name == entry_point
+        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name)):
+            return f"{owner}().{name}" == entry_point
+    return False
 
 
 def _inline(node: ast.expr, inlined: Inlined) -> ast.expr:
     return inlined.get(node.id, node) if isinstance(node, ast.Name) else node
-
-
-def _ended(given: object) -> object:
-    """Returns a standard input with its last line ended, so that written with or without that it is one input."""
-    return f"{given}\n" if isinstance(given, str) and not given.endswith("\n") else given
-
-
-def _read_answer(node: ast.expr, entry_point: str, budget: Budget) -> bytes | Rejected:
-    try:
-        answer = literal_value(node, budget)
-        if entry_point in PROGRAMS and isinstance(answer, str):
-            answer = tidied(answer)
-        return encode_exact(answer, MAX_VALUE_BYTES)
-    except TooLarge:
-        return Rejected(LARGE_ANSWER)
-    except (NotLiteral, NotPlainData):
-        return Rejected(BAD_ANSWER)
 
 
 def golden_tests(question: Question) -> list[CallTest]:

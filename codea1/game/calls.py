@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from codea1.values import decode_exact, encode_exact
+from codea1.values.forms import form_of, function_of
 
 # Most bytes of a test's encoded arguments, and of its answer: the Mistake Book and every checkpoint keep them. What is
 # written out in the source of a test fits; what is only described there, such as [0] * 100000, may not.
@@ -16,16 +17,26 @@ MAX_VALUE_BYTES = 1 << 16
 class Call:
     """A call of the function under test."""
 
-    entry_point: str
+    entry_point: str  # with the form in which answers are compared before it: see `codea1.values.forms`
     arguments: bytes  # encode_exact((positional arguments as a tuple, named arguments as a dict))
 
     @property
+    def function(self) -> str:
+        """The entry point alone."""
+        return function_of(self.entry_point)
+
+    @property
+    def form(self) -> str:
+        """How answers are compared; empty for `==`."""
+        return form_of(self.entry_point)
+
+    @property
     def text(self) -> str:
-        """The call as Python source, e.g. `f([1, 2], k=3)`."""
+        """The call as Python source, e.g. `f([1, 2], k=3)`, without its form."""
         positional, named = decode_exact(self.arguments)
         parts = [source_of(value) for value in positional]
         parts += [_write_keyword(name, value) for name, value in named.items()]
-        return f"{self.entry_point}({', '.join(parts)})"
+        return f"{self.function}({', '.join(parts)})"
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,19 @@ class CallTest:
     @property
     def text(self) -> str:
         """The test as Python source, e.g. `assert f([1, 2]) == 3`."""
-        return f"assert {self.call.text} == {source_of(decode_exact(self.expected))}"
+        return write_test(self.call.text, source_of(decode_exact(self.expected)), self.call.form)
+
+
+def write_test(call: str, answer: str, form: str = "") -> str:
+    """Returns the Python source of a test, of that of its call and answer."""
+    match form.split():
+        case ["within", sign, tolerance]:
+            return f"assert abs({call} - {answer}) {sign} {tolerance}"
+        case ["raises", error]:
+            return f"with pytest.raises({error}): {call}"
+        case [wrapper, *digits]:
+            return f"assert {wrapper}({', '.join([call, *digits])}) == {answer}"
+    return f"assert {call} == {answer}"
 
 
 def source_of(value: object) -> str:

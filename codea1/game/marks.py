@@ -73,7 +73,7 @@ def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature
     data is a wrong one. The reference compares calls AS_WRITTEN.
     """
     marked = []
-    seen: set[bytes] = set()
+    seen: dict[bytes, set[bytes]] = {}
     for item in parsed.asserts:
         if item.dropped:
             marked.append(MarkedAssert(item, Mark.DROPPED, item.rejection))
@@ -93,7 +93,7 @@ def mark_strict(
     and states with `==` the ground truth's own answer.
     """
     marked = []
-    seen: set[bytes] = set()
+    seen: dict[bytes, set[bytes]] = {}
     for item in parsed.asserts[:num_tests]:
         if item.rejection or item.call is None:
             marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
@@ -103,18 +103,21 @@ def mark_strict(
 
 
 def _mark_call(
-    item: ParsedAssert, answer: Answer, signature: Signature, seen: set[bytes], *, run_wrong: bool
+    item: ParsedAssert, answer: Answer, signature: Signature, seen: dict[bytes, set[bytes]], *, run_wrong: bool
 ) -> MarkedAssert:
-    """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite."""
+    """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
+
+    An input counts once, in whatever form its answers are compared: of two forms nobody knows whether they differ.
+    """
     assert item.call is not None
     if not answer.usable:
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:
         return MarkedAssert(item, Mark.UNUSABLE, "too large")
-    key = signature.key(item.call, answer.value)
-    if key in seen:
+    given, answered = signature.key(item.call, answer.value)
+    if given in seen and (not answered or not seen[given].isdisjoint((answered, b""))):
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
-    seen.add(key)
+    seen.setdefault(given, set()).add(answered)
     if item.answer is None or not same_answer(item.call.entry_point, item.answer, answer.value):
         return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, runs=run_wrong)
     return MarkedAssert(item, Mark.RIGHT, truth=answer.value, runs=True)

@@ -23,18 +23,18 @@ def with_wrong_truth(question: Question, share: float, seed: int) -> Question:
     return replace(question, ground_truth=draw.choice(question.paid_mutants))
 
 
-def noisy_answer(question: Question, key: bytes, answer: bytes, share: float, seed: int) -> bytes:
+def noisy_answer(question: Question, given: bytes, answer: bytes, share: float, seed: int) -> bytes:
     """Returns the ground truth's answer to a call, with probability `share` another one, that of a golden test.
 
     An answer that all golden tests of the question share stays as it is.
 
     Args:
-      key: of the input, by the question's signature.
+      given: to the call, by the question's signature.
       answer: exact encoding; so is what is returned.
     """
-    draw = random.Random(f"wrong answer/{seed}/{question.id}/{key.hex()}")
+    draw = random.Random(f"wrong answer/{seed}/{question.id}/{given.hex()}")
     if draw.random() >= share:
         return answer
-    stated = {test.expected for test in golden_tests(question)}
+    stated = {test.expected for test in golden_tests(question) if not test.call.form}
     others = sorted(each for each in stated if not same_answer(question.entry_point, each, answer))
     return draw.choice(others) if others else answer

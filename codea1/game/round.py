@@ -195,7 +195,7 @@ class QuestionRecord:
         `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
         spellings of an input the oldest is the entry.
         """
-        spellings: dict[bytes, CallTest] = {}
+        spellings: dict[tuple[bytes, bytes], CallTest] = {}
 
         def spelled(test: CallTest) -> CallTest:
             oldest = spellings.setdefault(self.signature.key(test.call, test.expected), test)

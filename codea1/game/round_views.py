@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codea1.game.calls import Call, source_of
+from codea1.game.calls import Call, source_of, write_test
 from codea1.game.marks import Mark, MarkedAssert
 from codea1.game.rewards import FAILED, MASK_REASONS, killed, mean
 from codea1.game.round import GradedTest, Round, SampleRecord, SolutionRecord, SuiteRecord
@@ -88,6 +88,7 @@ def _assert(item: MarkedAssert, verdict: Verdict | None) -> Row:
     return {
         "source": item.parsed.source,
         "call": None if item.parsed.call is None else _shown_call(item.parsed.call),
+        "form": "" if item.parsed.call is None else item.parsed.call.form,
         "mark": item.mark.value,
         "detail": item.detail,
         "truth": None if item.truth is None else _shown(item.truth),
@@ -96,13 +97,14 @@ def _assert(item: MarkedAssert, verdict: Verdict | None) -> Row:
 
 
 def _graded_test(graded: GradedTest) -> Row:
-    source = f"assert {_shown_call(graded.test.call)} == {_shown(graded.test.expected)}"
+    call = graded.test.call
+    source = write_test(_shown_call(call), _shown(graded.test.expected), call.form)
     return {"test": source, "verdict": graded.verdict.value}
 
 
 def _shown_call(call: Call) -> str:
     if len(call.arguments) > MAX_SHOWN_BYTES:
-        return f"{call.entry_point}(<{len(call.arguments)} bytes>)"
+        return f"{call.function}(<{len(call.arguments)} bytes>)"
     return call.text
 
 

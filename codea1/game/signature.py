@@ -26,24 +26,25 @@ class Signature:
     bind: Callable[..., dict] | None  # see `_binder`; None: which argument belongs to which is not known
     as_written: bool = False  # two calls are one input where their arguments are written alike, and only there
 
-    def key(self, call: Call, answer: bytes) -> bytes:
-        """Returns bytes that two calls share exactly when they test one input.
+    def key(self, call: Call, answer: bytes) -> tuple[bytes, bytes]:
+        """Returns what two calls share exactly when they test one input: what is given, and what is answered.
 
-        They do when they give all parameters values that `encode_input` does not tell apart, of standard inputs the
-        same words, and the ground truth does not tell them apart either: `answer` is the exact encoding of what it
-        returns. So `f([2, 1])` and `f((2.0, True))` are not paid twice unless the function is about types. A call that
-        Python would refuse to bind is known by its arguments.
+        They give the same when they give all parameters values that `encode_input` does not tell apart, of standard
+        inputs the same words. The ground truth must not tell them apart either: `answer` is the exact encoding of what
+        it returns. So `f([2, 1])` and `f((2.0, True))` are not paid twice unless the function is about types. Answers
+        in a form, such as `sorted(f(x))`, say nothing of that and are left empty. A call that Python would refuse to
+        bind is known by its arguments.
         """
         if self.as_written:
-            return call.arguments
-        encode = _encode_words if call.entry_point in PROGRAMS else encode_input
+            return call.arguments, b""
+        encode = _encode_words if call.function in PROGRAMS else encode_input
         positional, named = decode_exact(call.arguments)
         given: object
         given = values, options = [*map(encode, positional)], {name: encode(value) for name, value in named.items()}
         if self.bind is not None:
             with contextlib.suppress(TypeError):
                 given = self.bind(*values, **options)
-        return encode_exact((given, encode_input(decode_exact(answer))))
+        return encode_exact(given), b"" if call.form else encode_input(decode_exact(answer))
 
 
 def _encode_words(text: object) -> bytes:

@@ -28,7 +28,10 @@ from codea1.values.verdict import Verdict
 _TOKENS = {"prompt_ids": "<i4", "token_ids": "<i4", "log_probs": "<f4"}  # columns with an entry per token
 _SHARE = (float, None)
 _GRADED = ([{"test": str, "verdict": (str, None)}], ...)
-_ASSERT = {"source": str, "mark": str, **dict.fromkeys(("detail", "call", "truth", "verdict"), (str, None))}
+_ASSERT = {
+    **{"source": str, "mark": str, "form": (str, ...)},
+    **dict.fromkeys(("detail", "call", "truth", "verdict"), (str, None)),
+}
 _ROW = {  # of `codea1.game.round_views`, as far as people read it
     **{"question_id": str, "solution": int, "checkpoint": (int, None, ...), "selected": bool, "masked": str},
     **{"prompt": (str, ...), "text": (str, ...), "reward": _SHARE, "shaped_reward": (*_SHARE, ...), "advantage": float},

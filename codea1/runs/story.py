@@ -9,6 +9,7 @@ should that ever fail.
 import difflib
 import html
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from rich.text import Text
 
 from codea1.game.answers import without_thoughts
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.calls import CallTest
+from codea1.game.calls import CallTest, write_test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
@@ -32,6 +33,10 @@ from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import location, write_atomically
 
 Row = Mapping[str, Any]  # of `codea1.game.round_views`
+_ENTRY_POINT = re.compile(  # of a test as `write_test` writes it
+    r"(?:assert (?:(?:abs|list|tuple|set|sorted|round)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
+    r"(\w+(?:\(\)\.\w+)?)\("
+)
 _NAMED = 5  # questions that an error names
 _COLORS = {
     **{"pass": "green", "fail": "red", "error": "red", "timeout": "yellow", "infra": "magenta"},  # verdicts
@@ -233,7 +238,8 @@ def _evidence(solutions: Sequence[Solution]) -> Evidence:
     for solution in solutions:
         if solution.row.get("program_valid"):
             asserts = [item for suite in solution.suites for item in suite.get("asserts", ())]
-            new = [f"assert {item['call']} == {item['truth']}" for item in asserts if item["verdict"] in failed]
+            missed = [item for item in asserts if item["verdict"] in failed]
+            new = [write_test(item["call"], item["truth"], item.get("form", "")) for item in missed]
             runs = solution.row.get("history", ())
             failed_new.append([_parse(source) for source in new])
             passed_history.append([_parse(run["test"]) for run in runs if run["verdict"] == "pass"])
@@ -242,7 +248,8 @@ def _evidence(solutions: Sequence[Solution]) -> Evidence:
 
 
 def _parse(source: str) -> CallTest:
-    parsed = parse_assert(source, source.removeprefix("assert ").partition("(")[0])
+    entry_point = _ENTRY_POINT.match(source)
+    parsed = parse_assert(source, entry_point[1] if entry_point else "")
     if isinstance(parsed, Rejected):
         raise ValueError(source)
     return parsed
@@ -361,8 +368,9 @@ def _verdict(verdict: str | None) -> Text:
 def _mark(item: Row) -> Text:
     """Returns what the ground truth says about an assert."""
     said = item["mark"] + (f": {item['detail']}" if item["detail"] else "")
-    if item["truth"] is not None and item["source"] != f"assert {item['call']} == {item['truth']}":
-        said += f"; {item['call']} is {item['truth']}"
+    if item["truth"] is not None and item["source"] != write_test(item["call"], item["truth"], item.get("form", "")):
+        asked = f"{item.get('form', '')} {item['call']}".strip()
+        said += f"; {asked} is {item['truth']}"
     return _text(f"  # {said}", _COLORS.get(item["mark"], "dim"))
 
 

@@ -21,7 +21,7 @@ from codea1.sandbox.doctor import examine
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO, Isolation
-from codea1.values import canonical_of
+from codea1.values.checkers import same_answer
 from codea1.values.verdict import Verdict
 
 
@@ -110,7 +110,7 @@ def _why_not_right(test: CallTest, answer: GroundTruthAnswer) -> tuple[Verdict, 
         return Verdict.INFRA, "the sandbox failed"
     if not answer.usable:
         return Verdict.INVALID, f"the ground truth gives no usable answer: {answer.reason}"
-    if canonical_of(test.expected) != canonical_of(answer.value):
+    if not same_answer(test.call.entry_point, test.expected, answer.value):
         return Verdict.INVALID, "the stated answer is not the ground truth's"
     return None
 

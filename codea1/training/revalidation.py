@@ -31,7 +31,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     entries, answers = {}, {}
     for id, page in stale.items():
         question = by_id[id]
-        entries[id] = [each for each in page.entries.values() if each.test.call.entry_point == question.entry_point]
+        entries[id] = [each for each in page.entries.values() if each.test.call.function == question.entry_point]
         answers[id] = grader.ground_truth(
             question.module(question.ground_truth), [entry.test.call for entry in entries[id]]
         )

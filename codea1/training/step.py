@@ -351,7 +351,7 @@ def _grade_suites(
         key_of = record.signature.key
         noise = rules.wrong_answers, rules.seed
         answers = [
-            replace(each, value=noisy_answer(question, key_of(call, each.value), each.value, *noise))
+            replace(each, value=noisy_answer(question, key_of(call, each.value)[0], each.value, *noise))
             if each.usable
             else each
             for call, each in zip(calls, answers, strict=True)

@@ -8,8 +8,9 @@ import math
 import re
 from collections.abc import Callable
 
-from codea1.values.decoding import answers_equal, decode_exact
+from codea1.values.decoding import answers_equal, canonical_of, decode_exact
 from codea1.values.entry_points import STDOUT
+from codea1.values.forms import agree, form_of
 
 STDOUT_TOKENS, STDOUT_ANY_ORDER = f"{STDOUT}_tokens", f"{STDOUT}_any_order"
 ACCEPTS = "accepts"  # the function of a data set's own checker, which is a program: see `Question.checker`
@@ -61,7 +62,10 @@ PROGRAMS = (STDOUT, *CHECKERS)  # the entry points that are a whole program's
 
 
 def same_answer(entry_point: str, first: bytes, second: bytes) -> bool:
-    """Returns whether two answers of an entry point, in their exact encodings, are the same."""
+    """Returns whether two answers of an entry point, in its form, are the same; they are in their exact encodings."""
+    if form := form_of(entry_point):
+        one, other = canonical_of(first), canonical_of(second)
+        return one is not None and other is not None and agree(form, one, other)
     return answers_equal(first, second) or same_printed(entry_point, first, second)
 
 

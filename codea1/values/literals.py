@@ -10,7 +10,8 @@ import ast
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
@@ -50,21 +51,40 @@ class Budget:
         self.left = MAX_SUITE_WEIGHT
 
 
-def literal_value(node: ast.expr, budget: Budget) -> object:
+@dataclass(frozen=True)
+class Named:
+    """A value that a name stands for."""
+
+    value: object
+    weight: int  # is charged at each use, without another walk over the value
+
+
+NO_NAMES: Mapping[str, Named] = {}
+
+
+def literal_value(node: ast.expr, budget: Budget, names: Mapping[str, Named] = NO_NAMES) -> object:
     """Returns the value of one operand. Raises NotLiteral when it is not a literal or breaks a limit."""
-    return _guarded(lambda reader: reader.value(node), budget)
+    return _guarded(lambda reader: reader.value(node), budget, names)
 
 
-def call_arguments(call: ast.Call, budget: Budget) -> tuple[tuple, dict[str, object]]:
+def named(node: ast.expr, budget: Budget, names: Mapping[str, Named]) -> Named:
+    """Returns the value of an operand for a name to stand for. Raises NotLiteral as `literal_value` does."""
+    value = literal_value(node, budget, names)
+    return names[node.id] if isinstance(node, ast.Name) else Named(value, _weight(value))
+
+
+def call_arguments(
+    call: ast.Call, budget: Budget, names: Mapping[str, Named] = NO_NAMES
+) -> tuple[tuple, dict[str, object]]:
     """Returns the positional and keyword arguments of a call whose operands are literals, ``*`` and ``**`` included.
 
     Raises NotLiteral as `literal_value` does, and for a keyword given twice.
     """
-    return _guarded(lambda reader: (tuple(reader.elements(call.args)), reader.keywords(call.keywords)), budget)
+    return _guarded(lambda reader: (tuple(reader.elements(call.args)), reader.keywords(call.keywords)), budget, names)
 
 
-def _guarded(read: Callable[["_Reader"], object], budget: Budget):
-    reader = _Reader(min(MAX_WEIGHT, budget.left))
+def _guarded(read: Callable[["_Reader"], object], budget: Budget, names: Mapping[str, Named]):
+    reader = _Reader(min(MAX_WEIGHT, budget.left), names)
     budget.left -= reader.left
     try:
         return read(reader)
@@ -137,8 +157,9 @@ _BINARY = {
 class _Reader:
     """Reads the operands of one call or one comparison side."""
 
-    def __init__(self, left: int) -> None:
+    def __init__(self, left: int, names: Mapping[str, Named]) -> None:
         self.left = left  # of what they may weigh
+        self.names = names
 
     def value(self, node: ast.expr) -> object:
         match node:
@@ -161,6 +182,9 @@ class _Reader:
             case ast.Attribute() if (name := _dotted(node)) in _CONSTANTS:
                 self.charge(_CONTAINER_WEIGHT)  # finding its name takes longer than encoding it
                 return self.charged(_CONSTANTS[name])
+            case ast.Name(id=name) if name in self.names:
+                self.charge(self.names[name].weight)
+                return self.names[name].value
         raise NotLiteral(f"{type(node).__name__} is not a literal")
 
     def elements(self, nodes: list[ast.expr]) -> list:

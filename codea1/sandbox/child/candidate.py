@@ -13,6 +13,7 @@ from typing import Any
 
 from codea1.sandbox import frames
 from codea1.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
+from codea1.values.forms import apply_form, form_of, function_of
 
 MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay closed
 
@@ -83,12 +84,14 @@ class _Answers:
         """Returns the kind and payload that answer a frame."""
         if frame.kind == frames.FETCH:
             return self.piece(*decode_exact(frame.payload))
-        entry_point, arguments = frames.unpack_call(frame.payload)
+        asked, arguments = frames.unpack_call(frame.payload)
+        entry_point, form = function_of(asked), form_of(asked)
         try:
             positional, keywords = decode_exact(arguments, reordered=self.reordered)
             if entry_point not in self.namespace:
                 raise NameError(f"name {entry_point!r} is not defined")
             value = self.namespace[entry_point](*positional, **keywords)
+            value = apply_form(form, value) if form else value
         except BaseException as error:
             return frames.ERROR, describe(error)
         return self.encoded(value)

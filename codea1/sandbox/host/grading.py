@@ -12,7 +12,8 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
@@ -22,6 +23,7 @@ from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
 from codea1.values.checkers import ACCEPTS, same_answer, same_printed, text_of
+from codea1.values.forms import RAISES, agree, asked_of, form_of, is_raised, raised, raises_on_purpose
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
@@ -51,13 +53,24 @@ _VERDICTS = {
 _TRUE = encode_exact(True)  # what a checker answers to a text that is right
 
 
+class _Asked(NamedTuple):
+    """What a process is told of a call: see `codea1.values.forms`."""
+
+    entry_point: str
+    arguments: bytes
+
+    @classmethod
+    def of(cls, call: Call) -> "_Asked":
+        return cls(asked_of(call.entry_point), call.arguments)
+
+
 @dataclass(frozen=True)
 class GroundTruthAnswer:
     """What a ground truth answered to one call."""
 
     usable: bool
     value: bytes  # its exact encoding; empty when not usable
-    reason: str  # "" or "raises", "not plain data", "nan", "disagrees", "timeout", "infra"
+    reason: str  # "" or "raises", "does not raise", "not plain data", "nan", "disagrees", "timeout", "infra"
     cpu_seconds: float
 
 
@@ -96,7 +109,7 @@ class Grader:
         return start(self._timed(calls, [future for future, _ in claims]))
 
     def grade(self, program: str, tests: Sequence[CallTest], checker: str = "") -> Future[Grading]:
-        """Runs the tests' calls on a program and compares what it returns with the expected values.
+        """Runs the tests' calls on a program and compares what it returns with the expected values, in the test's form.
 
         Equal calls run once, for the first of the tests; the tests may expect different values.
         A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
@@ -132,29 +145,30 @@ class Grader:
     def _graded(
         self, program: str, tests: Sequence[CallTest], known: Sequence[bytes], checker: str
     ) -> Awaiting[Grading]:
-        keys = [(test.call.entry_point, test.call.arguments) for test in tests]
-        calls: dict[tuple[str, bytes], Call] = {}  # the different ones, in the tests' order
-        limits: dict[tuple[str, bytes], float] = {}  # CPU seconds of each
-        for test, key, test_digest in zip(tests, keys, known, strict=True):
+        keys = [_Asked.of(test.call) for test in tests]
+        limits: dict[_Asked, float] = {}  # CPU seconds of the different ones, in the tests' order
+        for key, test_digest in zip(keys, known, strict=True):
             limit = self._pool.limits.cpu_seconds_per_test
             seconds = self._memo.get(b"seconds" + test_digest)
             if seconds is not None:
                 limit = max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
-            calls[key] = test.call
             limits[key] = max(limit, limits.get(key, 0.0))
         ran = yield self._pool.run_calls(
-            program, list(calls.values()), reply=Reply.CANONICAL, call_seconds=list(limits.values())
+            program, list(limits), reply=Reply.CANONICAL, call_seconds=list(limits.values())
         )
-        outcomes = dict(zip(calls, ran.outcomes, strict=True))
+        outcomes = dict(zip(limits, ran.outcomes, strict=True))
         verdicts: list[Verdict] = []
         details: list[str] = []
         words: dict[bytes, str] = {}  # of outcomes: equal ones take memory once
         for test, key, test_digest in zip(tests, keys, known, strict=True):
             outcome, expected = outcomes[key], self._canonical(test, test_digest)
+            form = form_of(test.call.entry_point)
             if not expected:
                 verdicts.append(Verdict.INVALID)
+            elif form.startswith(RAISES):
+                verdicts.append(_raising_verdict(form, outcome, has_loaded=bool(ran.loaded)))
             elif outcome.kind == "value":
-                is_right = outcome.payload == expected or same_printed(key[0], expected, outcome.payload)
+                is_right = agree(form, outcome.payload, expected) or same_printed(key[0], expected, outcome.payload)
                 verdicts.append(Verdict.PASS if is_right else Verdict.FAIL)
             else:
                 verdicts.append(_VERDICTS[outcome.kind])
@@ -245,11 +259,11 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awai
     The second run has another hash seed, makes the sets in arguments in another way and takes the calls in the opposite
     order, so that answers made of set order, randomness or what earlier calls left behind disagree.
     """
-    first = yield from _outcomes(pool, program, calls, HASH_SEEDS[0])
-    reasons = [_why_unusable(outcome) for outcome in first]
+    first = yield from _answers(pool, program, calls, HASH_SEEDS[0])
+    reasons = [_why_unusable(outcome, call) for outcome, call in zip(first, calls, strict=True)]
     seconds = [outcome.cpu_seconds for outcome in first]
     rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
-    second = yield from _outcomes(pool, program, [calls[i] for i in rest], HASH_SEEDS[1])
+    second = yield from _answers(pool, program, [calls[i] for i in rest], HASH_SEEDS[1])
     for i, outcome in zip(rest, second, strict=True):
         if outcome.kind in ("timeout", "infra"):
             reasons[i] = outcome.kind
@@ -261,6 +275,28 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awai
         GroundTruthAnswer(not reason, b"" if reason else outcome.payload, reason, taken)
         for outcome, reason, taken in zip(first, reasons, seconds, strict=True)
     ]
+
+
+def _raising_verdict(form: str, outcome: Outcome, *, has_loaded: bool) -> Verdict:
+    """Returns the verdict of a call that should raise."""
+    if outcome.kind == "error":
+        is_right = has_loaded and is_raised(form, outcome.payload.decode("utf-8", "replace"))
+        return Verdict.PASS if is_right else Verdict.ERROR
+    return _VERDICTS.get(outcome.kind, Verdict.FAIL)
+
+
+def _answers(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Awaiting[list[Outcome]]:
+    """Runs calls of a ground truth; to one that should raise and does so on purpose, True is the answer."""
+    outcomes = yield from _outcomes(pool, program, [_Asked.of(call) for call in calls], hash_seed)
+    for i, call in enumerate(calls):
+        form, outcome = form_of(call.entry_point), outcomes[i]
+        if form.startswith(RAISES):
+            words = outcome.payload.decode("utf-8", "replace") if outcome.kind == "error" else ""
+            if words and is_raised(form, words) and raises_on_purpose(program, raised(words)):
+                outcomes[i] = replace(outcome, kind="value", payload=encode_exact(True))
+            elif outcome.kind == "value":
+                outcomes[i] = replace(outcome, payload=encode_exact(False))
+    return outcomes
 
 
 def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Awaiting[list[Outcome]]:
@@ -277,9 +313,11 @@ def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed:
     return outcomes
 
 
-def _why_unusable(outcome: Outcome) -> str:
+def _why_unusable(outcome: Outcome, call: Call) -> str:
     if outcome.kind != "value":
         return _WHY_UNUSABLE[outcome.kind]
+    if form_of(call.entry_point).startswith(RAISES) and outcome.payload != encode_exact(True):
+        return "does not raise"
     if canonical_of(outcome.payload) is not None:
         return ""
     try:

@@ -1,0 +1,407 @@
+"""The forms in which people and models state what a call gives, besides `f(x) == v`, as data.
+
+    y == f(x)    f(x)    not f(x)    f(x) is None
+    list(f(x)) == y, and so with tuple, set, sorted; round(f(x), 2) == y
+    abs(f(x) - y) < e    math.isclose(f(x), y)    f(x) == pytest.approx(y)
+    with pytest.raises(ValueError): f(x)
+    self.assertEqual(f(x), y), and other asserts of unittest that say one of these
+
+Names stand for an argument, an answer, a result, an object of the class under test or the function itself, until a
+statement that may change what they stand for. Every call is a test by itself, on a new object and with the arguments
+that were written: a program that changes its arguments is not asked about what it left of them.
+"""
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+from codea1.game.calls import Call
+from codea1.game.operands import NOT_ENTRY_POINT, Rejected, read_answer, read_call
+from codea1.values.forms import RAISES, WITHIN
+from codea1.values.literals import Budget, Named, NotLiteral, literal_value, named
+
+# Largest tolerance, of an answer's size and at least of 1: a wider one would be right without knowing the answer.
+MAX_TOLERANCE = 0.01
+MOST_DIGITS = 9  # and one at least, to which an answer may be rounded
+
+NO_COMPARISON = "not a comparison"
+CHAINED = "a chained comparison"
+NO_CALL = "no call on the left"
+NO_NUMBER = "answer is not a number"
+BAD_TOLERANCE = f"tolerance is none, or more than {MAX_TOLERANCE:.0%} of the answer"
+BAD_RAISES = "not one call that raises one exception"
+
+OPERATORS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_WRAPPERS = ("list", "tuple", "set", "sorted")
+_CHANGE_NOTHING = {  # functions of their arguments
+    *("abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min"),
+    *("print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip"),
+}
+_EQUAL = ("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual", "assertDictEqual")
+
+_Asked = ast.Call | Call | Rejected  # a call of the entry point; the last two were read when a name got its result
+_Meaning = Named | Call | Rejected | str  # what a name stands for; the last is an object or function, as written
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one statement says of a call."""
+
+    node: ast.stmt
+    call: Call | None = None
+    answer: bytes | None = None
+    rejection: str = ""  # why it is no test; empty where it is one
+
+
+class Reader:
+    """Reads the statements of a suite in order."""
+
+    def __init__(self, entry_point: str, budget: Budget) -> None:
+        self._entry_point, self._budget = entry_point, budget
+        self._names: dict[str, _Meaning] = {}
+        self._values: dict[str, Named] = {}  # those of the names that stand for plain data
+        self._claims: list[Claim] = []
+
+    def read(self, body: Sequence[ast.stmt]) -> list[Claim]:
+        """Returns what statements claim. Raises RecursionError for what is nested too deep."""
+        self._claims = []
+        self._walk(body)
+        return self._claims
+
+    def forget_all(self) -> None:
+        """Follows a statement that may do anything."""
+        self._names.clear()
+        self._values.clear()
+
+    def _walk(self, body: Iterable[ast.stmt]) -> None:
+        for node in body:
+            match node:
+                case ast.Assert(test=test):
+                    self._claim(node, test)
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) as call) if (
+                    name.startswith("assert")
+                ):
+                    self._claims.append(self._unittest(node, name, call))
+                case ast.With(items=[ast.withitem(context_expr=ast.Call() as context)], body=inner) if _last_name(
+                    context
+                ) in ("raises", "assertRaises"):
+                    self._claims.append(self._raising(node, context.args, context.keywords, inner))
+                    if self._may_change(ast.Module(inner, [])):
+                        self.forget_all()
+                case ast.FunctionDef(args=arguments, body=inner) | ast.AsyncFunctionDef(args=arguments, body=inner):
+                    self._in_scope(inner, [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs])
+                    self._forget(node.name)
+                case ast.ClassDef(body=inner):
+                    self._in_scope(inner)
+                    self._forget(node.name)
+                case ast.If(body=inner, orelse=otherwise):
+                    self._in_scope(inner)
+                    self._in_scope(otherwise)
+                    if any(not isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise)):
+                        self.forget_all()
+                case ast.With(body=inner) | ast.AsyncWith(body=inner):
+                    self.forget_all()
+                    self._walk(inner)
+                case ast.For() | ast.AsyncFor() | ast.While() | ast.Try() | ast.TryStar():
+                    blocks = [node.body, *(each.body for each in getattr(node, "handlers", ())), node.orelse]
+                    for inner in (*blocks, getattr(node, "finalbody", [])):
+                        self.forget_all()
+                        self._walk(inner)
+                    self.forget_all()
+                case _:
+                    self._follow(node)
+
+    def _in_scope(self, body: Iterable[ast.stmt], parameters: Sequence[ast.arg] = ()) -> None:
+        """Reads what has names of its own; a parameter `candidate` is the entry point, as `check` has it."""
+        names, values = dict(self._names), dict(self._values)
+        for each in parameters:
+            self._forget(each.arg)
+            if each.arg == "candidate":
+                self._names[each.arg] = self._entry_point
+        self._walk(body)
+        self._names, self._values = names, values
+
+    def _follow(self, node: ast.stmt) -> None:
+        """Follows a statement that claims nothing."""
+        match node:
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(target, value)
+            case ast.Assign(targets=targets, value=value) if all(isinstance(each, ast.Name) for each in targets):
+                self._assign(ast.Tuple(targets), value)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                for alias in aliases:
+                    self._forget((alias.asname or alias.name).partition(".")[0])
+                if any(alias.name == "*" for alias in aliases):
+                    self.forget_all()
+            case ast.Expr() | ast.Pass() | ast.AnnAssign() | ast.Return():
+                if self._may_change(node):
+                    self.forget_all()
+            case _:
+                self.forget_all()
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        targets, values = [target], [value]
+        if isinstance(target, ast.Tuple | ast.List):
+            targets = target.elts
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+        meanings = [self._meaning(each) for each in values] if len(targets) == len(values) else [None] * len(targets)
+        is_simple = all(isinstance(each, ast.Name) for each in targets)
+        if not is_simple or (None in meanings and self._may_change(value)):
+            self.forget_all()
+        for name, meaning in zip(targets, meanings, strict=True):
+            if isinstance(name, ast.Name):
+                self._forget(name.id)
+                if is_simple and meaning is not None:
+                    self._names[name.id] = meaning
+                    if isinstance(meaning, Named):
+                        self._values[name.id] = meaning
+
+    def _meaning(self, value: ast.expr) -> _Meaning | None:
+        if isinstance(value, ast.Name) and value.id in self._names:
+            return self._names[value.id]
+        if isinstance(value, ast.Call) and self._is_asked(value):
+            return read_call(value, self._entry_point, self._budget, self._values)
+        if meant := self._meant(value) or self._object(value):
+            return meant
+        try:
+            return named(value, self._budget, self._values)
+        except NotLiteral:
+            return None
+
+    def _forget(self, name: str) -> None:
+        self._names.pop(name, None)
+        self._values.pop(name, None)
+
+    def _may_change(self, node: ast.AST) -> bool:
+        """Returns whether running this may change what names stand for."""
+        for each in ast.walk(node):
+            if isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+                return True
+            is_known = (
+                isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in _CHANGE_NOTHING
+            )
+            if isinstance(each, ast.Call) and not is_known and not self._is_asked(each):
+                return True
+        return False
+
+    def _meant(self, node: ast.expr) -> str:
+        """Returns the entry point, where this is it."""
+        match node:
+            case ast.Name(id=name):
+                meant = self._names.get(name, name)
+            case ast.Attribute(value=owner, attr=name):
+                meant = f"{self._object(owner)}.{name}"
+            case _:
+                return ""
+        return self._entry_point if meant == self._entry_point else ""
+
+    def _object(self, node: ast.expr) -> str:
+        """Returns an object of the class under test as it is made; empty for what is none."""
+        match node:
+            case ast.Name(id=name) if isinstance(made := self._names.get(name), str):
+                return made
+            case ast.Call(func=ast.Name(id=owner), args=[], keywords=[]) if self._entry_point.startswith(f"{owner}()."):
+                return f"{owner}()"
+        return ""
+
+    def _is_asked(self, node: ast.Call) -> bool:
+        return bool(self._meant(node.func))
+
+    def _asked(self, node: ast.expr) -> _Asked | None:
+        """Returns the call that this is the result of."""
+        if isinstance(node, ast.Name):
+            meaning = self._names.get(node.id)
+            return meaning if isinstance(meaning, Call | Rejected) else None
+        return node if isinstance(node, ast.Call) and self._is_asked(node) else None
+
+    def _formed(self, node: ast.expr) -> tuple[str, _Asked] | None:
+        """Returns a call's result with the form around it."""
+        if asked := self._asked(node):
+            return "", asked
+        match node:
+            case ast.Call(func=ast.Name(id=wrapper), args=[inner], keywords=[]) if wrapper in _WRAPPERS:
+                form = wrapper
+            case ast.Call(func=ast.Name(id="round"), args=[inner, ast.Constant(value=int(digits))], keywords=[]) if (
+                0 < digits <= MOST_DIGITS
+            ):
+                form = f"round {digits}"
+            case _:
+                return None
+        return (form, asked) if (asked := self._asked(inner)) else None
+
+    def _claim(self, node: ast.stmt, test: ast.expr) -> None:
+        claim = self._stated(node, test)
+        self._claims.append(claim)
+        if claim.call is None and self._may_change(test):
+            self.forget_all()
+
+    def _stated(self, node: ast.stmt, test: ast.expr) -> Claim:
+        """Returns what holds where an expression is true."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand) if asked := self._asked(operand):
+                return self._equal(node, "", asked, ast.Constant(False))
+            case ast.Compare(ops=[ast.Lt() | ast.LtE() as sign], comparators=[tolerance]):
+                if near := self._distance(test.left):
+                    return self._near(node, *near, OPERATORS[type(sign)], tolerance)
+            case ast.Compare(ops=[ast.Eq()], comparators=[right]):
+                for one, other in ((test.left, right), (right, test.left)):
+                    if _last_name(one) == "approx" and isinstance(one, ast.Call) and (asked := self._asked(other)):
+                        return self._approximate(node, asked, one)
+            case ast.Call() if _last_name(test) == "isclose" and len(test.args) == 2:
+                if pair := self._pair(*test.args):
+                    return self._close(node, *pair, test.keywords)
+        if isinstance(test, ast.Compare):
+            return self._compared(node, test)
+        if asked := self._asked(test):
+            return self._equal(node, "", asked, ast.Constant(True))
+        return Claim(node, rejection=NO_COMPARISON)
+
+    def _compared(self, node: ast.stmt, test: ast.Compare) -> Claim:
+        formed, value = self._formed(test.left), test.comparators[0]
+        if formed is None and (formed := self._formed(value)):
+            value = test.left
+        if formed is None:
+            return Claim(node, rejection=NOT_ENTRY_POINT if isinstance(test.left, ast.Call) else NO_CALL)
+        first, *others = test.ops
+        is_one_object = isinstance(value, ast.Constant) and isinstance(value.value, bool | None)
+        is_equality = isinstance(first, ast.Eq) or (isinstance(first, ast.Is) and is_one_object and not formed[0])
+        reasons = [CHAINED] if others else [] if is_equality else [f"operator {OPERATORS[type(first)]}"]
+        return self._equal(node, *formed, value, reasons)
+
+    def _equal(self, node: ast.stmt, form: str, asked: _Asked, value: ast.expr, reasons: Sequence[str] = ()) -> Claim:
+        """Returns the claim that an answer, in a form, is a value; `reasons` are why it is no test."""
+        call = self._call(form, asked)
+        answer = read_answer(value, self._entry_point, self._budget, self._values)
+        reasons = [*reasons, *(part.reason for part in (call, answer) if isinstance(part, Rejected))]
+        return Claim(
+            node,
+            None if isinstance(call, Rejected) else call,
+            None if isinstance(answer, Rejected) else answer,
+            "; ".join(reasons),
+        )
+
+    def _call(self, form: str, asked: _Asked) -> Call | Rejected:
+        if isinstance(asked, ast.Call):
+            asked = read_call(asked, self._entry_point, self._budget, self._values)
+        if isinstance(asked, Call) and form:
+            return Call(f"{form} {self._entry_point}", asked.arguments)
+        return asked
+
+    def _pair(self, one: ast.expr, other: ast.expr) -> tuple[_Asked, ast.expr] | None:
+        """Returns which of two is the call's result, and the other."""
+        if asked := self._asked(one):
+            return asked, other
+        return (asked, one) if (asked := self._asked(other)) else None
+
+    def _distance(self, node: ast.expr) -> tuple[_Asked, ast.expr] | None:
+        match node:
+            case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=one, op=ast.Sub(), right=other)], keywords=[]):
+                return self._pair(one, other)
+        return None
+
+    def _near(self, node: ast.stmt, asked: _Asked, value: ast.expr, sign: str, tolerance: ast.expr) -> Claim:
+        width = self._number(tolerance)
+        return self._within(node, asked, value, sign, lambda _: math.nan if width is None else width)
+
+    def _approximate(self, node: ast.stmt, asked: _Asked, approx: ast.Call) -> Claim:
+        value, *positional = approx.args or [ast.Constant(None)]
+        given = self._numbers(("rel", "abs"), positional, approx.keywords)
+        if given is None:
+            return Claim(node, rejection=BAD_TOLERANCE)
+        relative, least = given.get("rel", 0.0 if "abs" in given else 1e-6), given.get("abs", 1e-12)
+        return self._within(node, asked, value, "<=", lambda size: max(relative * size, least))
+
+    def _close(self, node: ast.stmt, asked: _Asked, value: ast.expr, keywords: Sequence[ast.keyword]) -> Claim:
+        given = self._numbers(("rel_tol", "abs_tol"), (), keywords)
+        if given is None:
+            return Claim(node, rejection=BAD_TOLERANCE)
+        relative, least = given.get("rel_tol", 1e-9), given.get("abs_tol", 0.0)
+        return self._within(node, asked, value, "<=", lambda size: max(relative * size, least))
+
+    def _almost(self, node: ast.stmt, asked: _Asked, value: ast.expr, call: ast.Call) -> Claim:
+        given = self._numbers(("places", "msg", "delta"), call.args[2:], call.keywords)
+        if given is None or "msg" in given:
+            return Claim(node, rejection=BAD_TOLERANCE)
+        width = given.get("delta", 0.5 * 10 ** -min(given.get("places", 7.0), 100.0))
+        return self._within(node, asked, value, "<=", lambda _: width)
+
+    def _within(
+        self, node: ast.stmt, asked: _Asked, value: ast.expr, sign: str, tolerance: Callable[[float], float]
+    ) -> Claim:
+        """Returns the claim that an answer is a number's neighbour; the tolerance may depend on the number's size."""
+        number = self._number(value)
+        if number is None:
+            return Claim(node, rejection=NO_NUMBER)
+        width, widest = tolerance(abs(number)), MAX_TOLERANCE * max(1.0, abs(number))
+        if not 0 <= width <= widest or (width == 0 and sign == "<"):
+            return Claim(node, rejection=BAD_TOLERANCE)
+        return self._equal(node, f"{WITHIN} {sign} {width!r}", asked, value)
+
+    def _number(self, node: ast.expr) -> float | None:
+        """Returns the finite real number that an operand is; None where it is something else."""
+        try:
+            value = literal_value(node, self._budget, self._values)
+            number = float(value) if isinstance(value, int | float | Fraction | Decimal) else math.nan
+        except (NotLiteral, ArithmeticError, ValueError):
+            return None
+        return number if math.isfinite(number) else None
+
+    def _numbers(
+        self, names: Sequence[str], positional: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+    ) -> dict[str, float] | None:
+        """Returns the options of a call, by name; None where there are others or one is no number."""
+        given = dict(zip(names, positional, strict=False)) | {each.arg or "": each.value for each in keywords}
+        numbers = {name: number for name, node in given.items() if (number := self._number(node)) is not None}
+        return numbers if len(positional) <= len(names) and set(numbers) == set(given) <= set(names) else None
+
+    def _raising(
+        self, node: ast.stmt, errors: Sequence[ast.expr], keywords: Sequence[ast.keyword], body: Sequence[ast.stmt]
+    ) -> Claim:
+        """Returns the claim that a body raises an exception."""
+        match errors, keywords, body:
+            case (
+                [ast.Name(id=error)],
+                [],
+                [ast.Expr(value=ast.Call() as call) | ast.Assign(targets=[ast.Name()], value=ast.Call() as call)],
+            ):
+                if self._is_asked(call):
+                    return self._equal(node, f"{RAISES} {error}", call, ast.Constant(True))
+                return Claim(node, rejection=NOT_ENTRY_POINT)
+        return Claim(node, rejection=BAD_RAISES)
+
+    def _unittest(self, node: ast.stmt, name: str, call: ast.Call) -> Claim:
+        """Returns what a method of `unittest.TestCase` asserts."""
+        match name, call.args:
+            case _, [one, other, *_] if name in _EQUAL:
+                return self._stated(node, ast.Compare(one, [ast.Eq()], [other]))
+            case "assertAlmostEqual", [one, other, *_] if pair := self._pair(one, other):
+                return self._almost(node, *pair, call)
+            case "assertIs", [one, other, *_]:
+                return self._stated(node, ast.Compare(one, [ast.Is()], [other]))
+            case "assertIsNone", [one, *_]:
+                return self._stated(node, ast.Compare(one, [ast.Is()], [ast.Constant(None)]))
+            case "assertTrue", [one, *_]:
+                return self._stated(node, one)
+            case "assertFalse", [one, *_]:
+                return self._stated(node, ast.UnaryOp(ast.Not(), one))
+        return Claim(node, rejection=NO_COMPARISON)
+
+
+def _last_name(node: ast.expr) -> str:
+    """Returns the name of a function, without the module that it may be in; of a call its function's."""
+    function = node.func if isinstance(node, ast.Call) else node
+    return getattr(function, "attr", getattr(function, "id", ""))

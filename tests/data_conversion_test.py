@@ -105,7 +105,7 @@ def test_an_input_of_23_kb_is_a_golden_test_and_a_larger_one_is_counted(tmp_path
     make_training_set(FORMATS["stdin"], [file], str(tmp_path / "out.parquet"))
     (question,) = load_questions(str(tmp_path / "out.parquet"))
     assert [len(test) > 20_000 for test in question.golden_tests] == [False, True]
-    assert "tests left out, an input or output of more than 64 KiB 1 " in " ".join(capsys.readouterr().out.split())
+    assert "tests left out: an input or output of more than 64 KiB 1 " in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -310,6 +310,13 @@ def test_parts_that_are_damaged_are_refused(tmp_path, convert, damage, told):
     damage(folder / "000000000001.jsonl.zst")
     with pytest.raises(BadInput, match=told):
         Parts(folder, {})
+
+
+def test_a_file_in_the_place_of_parts_is_refused_and_kept(tmp_path):
+    (tmp_path / "out.parts").write_text("mine")
+    with pytest.raises(BadInput, match=r"out\.parts is there already, and is no folder of parts"):
+        Parts(epath.Path(tmp_path / "out.parts"), {})
+    assert (tmp_path / "out.parts").read_text() == "mine"
 
 
 def test_what_parts_hold_comes_back_as_it_was(tmp_path, convert):

@@ -223,6 +223,13 @@ def test_lines_and_arrays_are_read_plain_or_gzipped_whatever_they_are_called(tmp
     assert [question.id for question in load_questions(str(tmp_path / name))] == ["H/0", "H/1", "H/2"]
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_a_file_that_the_system_does_not_open_is_no_damaged_one(tmp_path, kind):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=rf"file/rows\.{kind} cannot be read: Not a directory\."):
+        load_questions(str(tmp_path / "file" / f"rows.{kind}"))
+
+
 def test_damaged_and_misnamed_files_are_one_sentence(tmp_path, monkeypatch):
     whole = gzip.compress(json.dumps([validation_row()] * 100).encode())
     (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])

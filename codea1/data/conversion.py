@@ -447,10 +447,10 @@ def _show(result: Converted) -> None:
     table.add_row(what, f"{len(result.kept):,}", f"{left:,}")
     for reason, count in Counter(each.lost_script for each in result.outcomes if each.lost_script).most_common():
         table.add_row(f"check scripts left out: {reason}", f"{count:,}", "")
-    slow = f"kept whose solution takes more than {_SLOW_SECONDS:g} s for a test: less than ten times is allowed"
+    slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
     for what, count in {
         "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
-        "tests left out, an input or output of more than 64 KiB": sum(each.too_large for each in result.outcomes),
+        "tests left out: an input or output of more than 64 KiB": sum(each.too_large for each in result.outcomes),
         slow: sum(each.is_slow for each in result.outcomes),
     }.items():
         if count:

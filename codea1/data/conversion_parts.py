@@ -14,6 +14,7 @@ from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum, checksums
 from codea1.storage.json_lines import compressed, loads, whole_lines
 from codea1.storage.objects import (
+    exists,
     files,
     is_folder,
     location,
@@ -82,6 +83,8 @@ class Parts:
         self._outcomes: list[Outcome] = []  # that no part holds yet
         self._stored_at = time.monotonic()
         self.done: list[Outcome] = []  # that the folder held when it was opened
+        if exists(folder) and not is_folder(folder):
+            raise BadInput(f"{folder} is there already, and is no folder of parts.")
         remove_unfinished(folder)
         if held := names(folder):
             self._check_head(json.loads(json.dumps(head)))

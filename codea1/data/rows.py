@@ -84,6 +84,8 @@ def _parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -
     except FileNotFoundError:
         raise MissingFile(f"data file {path} does not exist.") from None
     except (pyarrow.ArrowInvalid, OSError) as error:
+        if number := getattr(error, "errno", None):
+            raise BadInput(f"data file {path} cannot be read: {os.strerror(number)}.") from None
         raise BadInput(f"data file {path} is not a Parquet file: {error}") from None
 
 

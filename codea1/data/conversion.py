@@ -13,7 +13,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -95,11 +95,11 @@ def declared(task: str, declaration: str) -> str:
     return f"{task.rstrip()}\n\nThe function is declared as `{declaration}`."
 
 
-@dataclass
+@dataclass(frozen=True)
 class Converted:
     """What became of the rows that were read."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[Outcome]
 
     @property
     def kept(self) -> list[Question]:
@@ -172,9 +172,10 @@ def _become(
         if isinstance(row, BadInput):
             raise row
         read = format.read(row, where)
-    except (BadInput, RecursionError) as error:
-        reason, detail = (NO_ROW, _behind(where, error)) if isinstance(error, BadInput) else (TOO_DEEP, "")
-        return Outcome(where, _named(row), reason=reason, detail=detail)
+    except BadInput as error:
+        return Outcome(where, _named(row), reason=NO_ROW, detail=str(error).removeprefix(where).lstrip(": "))
+    except RecursionError:
+        return Outcome(where, _named(row), reason=TOO_DEEP)
     if isinstance(read, str):
         return Outcome(where, _named(row), reason=read)
     solved = read if isinstance(read, Solved) else Solved(read)
@@ -198,10 +199,6 @@ def _named(row: Row | BadInput) -> str:
     """Returns what a row that is no question calls itself, empty where that is nothing."""
     names = [] if isinstance(row, BadInput) else [str(row[name]) for name in _IDS if row.get(name) is not None]
     return names[0] if names else ""
-
-
-def _behind(where: str, error: BadInput) -> str:
-    return str(error).removeprefix(where).lstrip(": ")
 
 
 def _is_unicode(solved: Solved) -> bool:

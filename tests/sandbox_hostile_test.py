@@ -20,7 +20,7 @@ UNIMPORTABLE = ("benign: an unimported module", "benign: the null device")  # th
 PROGRAMS = {name: right for name, _, right in all_programs()}
 AS_A_WHOLE_PROGRAM = {  # what ends otherwise where the answer is printed, and threads are waited for
     "processes: outlive as a thread": {"timeout"},
-    "resources: many large strings": {"error"},
+    "resources: many large strings": {"error", "timeout"},  # of the 0.25 s, building them takes 0.22
     "resources: deep value": {"error"},
     "benign: prints": {"fail"},
     "benign: a float that is whole": {"fail"},

@@ -131,6 +131,7 @@ def test_documented_memory_and_times_are_the_compilers():
 
 def test_the_papers_runs_keep_the_papers_settings():
     paper = default_config()
+    paper.game.assert_forms = "equality"
     for config in (CONFIGS[name] for name in PAPERS_RUNS):
         assert config.game == paper.game
         for player in ("code", "test"):

@@ -101,6 +101,24 @@ def test_a_story_has_every_meeting_and_the_book_made_again(run: RunFolder):
     assert not story.note
 
 
+@pytest.mark.parametrize(
+    ("form", "call", "truth", "test"),
+    [
+        ("sorted", "f([2, 1])", "[1, 2]", "assert sorted(f([2, 1])) == [1, 2]"),
+        ("within < 0.001", "f(2)", "0.5", "assert abs(f(2) - 0.5) < 0.001"),
+        ("raises ValueError", "f(-1)", "True", "with pytest.raises(ValueError): f(-1)"),
+        ("list", "Solution().f(1)", "[1]", "assert list(Solution().f(1)) == [1]"),
+    ],
+)
+def test_the_book_is_made_again_of_tests_in_all_forms(tmp_path: Path, form: str, call: str, truth: str, test: str):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    samples = Samples(folder)
+    samples.write(1, [code_row(1, 0), test_row(1, 0, [claim(call, truth, "fail", form=form)])])
+    samples.write(2, [code_row(2, 0, history=[{"test": test, "verdict": "pass"}])])
+    first, second = read_story(folder, "q/1").meetings
+    assert (first.book, second.book) == ((BookLine(test, 0, 1),), (BookLine(test, 1, 0),))
+
+
 def test_thoughts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture):
     folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
     suite = test_row(1, 0, [], text="<think>\nCounting [red]sheep")

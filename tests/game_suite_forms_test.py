@@ -1,9 +1,16 @@
 """The forms in which models write tests: what `assert_forms=all` reads of a suite, as data, and what it must not."""
 
-import pytest
+import time
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codea1.config import default_config
 from codea1.game.answers import parse_suite
+from codea1.game.asserts import parse_assert
 from codea1.values import decode_exact
+from configs import code_a1, tiny
 
 METHOD = "Solution().f"
 
@@ -183,3 +190,98 @@ def test_forms_that_models_write(text: str, entry_point: str, expected: list[tup
         form = test.call.entry_point.removesuffix(entry_point).rstrip()
         found.append(((*positional, *named.items()), decode_exact(test.expected), *([form] if form else [])))
     assert found == expected
+
+
+def test_an_assert_is_shown_as_it_is_written():
+    lines = ["def test_f():", "    assert f( 1 )==2, 'é'; assert f(", "        2) == 3", "    self.assertTrue(f(4))"]
+    written = ["assert f( 1 )==2, 'é'", "assert f(\n        2) == 3", "self.assertTrue(f(4))"]
+    assert [item.source for item in parse_suite(fenced(*lines), "f", all_forms=True).asserts] == written
+
+
+def test_what_is_no_test_is_counted_with_the_reason():
+    lines = ["assert f(1) < 2", "assert abs(f(1) - 2) < 1", "assert abs(f(1) - g(1)) < 1e-6", "assert g(1) == 2"]
+    lines += ["with pytest.raises(ValueError, match='x'):", "    f(1)"]
+    assert [item.rejection for item in parse_suite(fenced(*lines), "f", all_forms=True).asserts] == [
+        "operator <",
+        "tolerance is none, or more than 1% of the answer",
+        "answer is not a number",
+        "not the entry point",
+        "not one call that raises one exception",
+    ]
+
+
+def test_only_closed_blocks_are_fenced():
+    closed, opened = "```py\nassert f(1) == 2\n```", "```python\nassert f(1) == 2"
+    assert parse_suite(closed, "f", all_forms=True).fenced
+    assert not parse_suite(f"{closed}\n{opened}", "f", all_forms=True).fenced
+    assert not parse_suite("assert f(1) == 2", "f", all_forms=True).fenced
+
+
+def test_the_papers_configs_have_the_papers_form():
+    assert default_config().game.assert_forms == "all"
+    for config in (code_a1.get_config(), tiny.get_config(), tiny.get_config("world=blind,recipe=aimed")):
+        assert config.game.assert_forms == "equality"
+
+
+LONG = {
+    "names of names": "x = [1]\n" + "x = [x, x]\n" * 6_000,
+    "one large name": fenced("x = [0] * 9000", *["assert f(x) == x"] * 3_000),
+    "one large result": fenced("x = [0] * 9000", "r = f(x)", *["assert r == 1"] * 4_000),
+    "a chain of names": fenced("x0 = [0] * 9000", *[f"x{i + 1} = x{i}" for i in range(6_000)]),
+    "many scopes": fenced(*[f"x{i} = 1" for i in range(4_000)], *["def t(): pass"] * 1_500),
+    "many branches": fenced(*["if x: pass", *["elif x: pass"] * 1_300] * 3),
+    "fences": "```" * 21_000,
+    "ticks": "`assert f(1) == `\n" * 3_500,
+    "one line": fenced(";".join(["assert f(1) == 2"] * 3_500)),
+    "powers": fenced(*["assert abs(f(1) - 9**9**9) < 9**9**9"] * 1_500),
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_long_suites_cost_little(text):
+    started = time.process_time()
+    parse_suite(text, "f", all_forms=True)
+    assert time.process_time() - started < 3  # none takes 0.3 s
+
+
+PIECES = [
+    "assert ",
+    "f(",
+    ")",
+    " == ",
+    "1",
+    "'",
+    '"""',
+    "\\",
+    "\n",
+    "```",
+    "```py",
+    "[",
+    "#",
+    "x = ",
+    ";",
+    "é",
+    "`",
+    "- ",
+]
+PIECES += [
+    "with raises(E):",
+    "\n    ",
+    "def t():",
+    "abs(",
+    "-",
+    "<",
+    "self.assertEqual(",
+    ",",
+    "\r",
+    "else:",
+    "x",
+    "set(",
+]
+
+
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join))
+def test_any_text_can_be_read_in_all_forms(text):
+    for item in parse_suite(text, "f", all_forms=True).asserts:
+        assert (item.test is None) == bool(item.rejection)
+        assert item.test is None or parse_assert(item.test.text, "f") == item.test

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from bench.micro_run import content
+from codea1.game.asserts import parse_assert
 from codea1.game.book_pages import Page, Pages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -62,6 +63,13 @@ def test_a_test_holds_where_its_entry_point_takes_the_new_answer_for_the_old(gra
     pages, notes = revalidate(pages, [new], grader)
     assert [entry.test for entry in pages["q"].entries.values()] == tests[:1]
     assert notes == ["Mistake Book: the ground truth of q has changed; 1 of its 2 tests still hold"]
+
+
+def test_tests_in_other_forms_stay_too(grader):
+    tests = [parse_assert(f"assert {form}(f(5)) == [5]", "f") for form in ("list", "sorted")]
+    pages = {"q": Page("old", filled(*tests).pages()["q"].entries)}
+    kept, _ = revalidate(pages, [question("def f(n):\n    return {n}")], grader)
+    assert [entry.test for entry in kept["q"].entries.values()] == tests
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,11 @@ def test_a_run_of_an_earlier_version_is_read(earlier: RunFolder):
     )
 
 
+def test_a_run_from_before_there_were_forms_of_asserts_has_the_papers(earlier: RunFolder):
+    del earlier.config["game"]["assert_forms"]
+    assert config_of(earlier).game.assert_forms == "equality"
+
+
 def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolder, capsys: pytest.CaptureFixture):
     report_run(str(earlier.path))
     explain(str(earlier.path))

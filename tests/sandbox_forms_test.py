@@ -11,7 +11,8 @@ from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_canonical, encode_exact
-from codea1.values.forms import agree, answers_agree, is_raised, raises_on_purpose
+from codea1.values.checkers import same_answer
+from codea1.values.forms import agree, is_raised, raises_on_purpose
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_a_program_passes_what_it_would_pass_as_written(grader, source, truth, b
     test = parse_assert(source, "f")
     (answer,) = grader.ground_truth(f"def f(n):\n  {truth}", [test.call]).result(60)
     assert answer.usable
-    assert answers_agree(test.call.form, test.expected, answer.value)
+    assert same_answer(test.call.entry_point, test.expected, answer.value)
     assert grader.grade(f"def f(n):\n  {body}", [test]).result(60).verdicts == [verdict]
 
 
@@ -158,7 +159,7 @@ def test_what_a_program_claims_to_be_a_number_may_be_anything(claimed):
     ],
 )
 def test_how_close_answers_are(form, one, other, close):
-    assert answers_agree(form, encode_exact(one), encode_exact(other)) == close
+    assert same_answer(f"{form} f", encode_exact(one), encode_exact(other)) == close
 
 
 def test_exceptions_are_known_by_name():

@@ -171,10 +171,10 @@ def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
 def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, num_tests: int) -> Lessons:
     """Returns lessons of any questions: suites of `num_tests` of their golden tests, or of all, drawn at random.
 
-    The program that is shown is one of the question's mutants, or the ground truth where it has none. Raises BadInput:
-    no question has a golden test that is an assert.
+    Those are of the form that the prompt asks for, `f(x) == v`. The program that is shown is one of the question's
+    mutants, or the ground truth where it has none. Raises BadInput: no question has a golden test of that form.
     """
-    known = [(question, [test.text for test in golden_tests(question)]) for question in questions]
+    known = [(question, [test.text for test in golden_tests(question) if not test.call.form]) for question in questions]
     tested = [(question, tests) for question, tests in known if tests]
     if not tested:
         raise BadInput(f"none of the {len(questions)} training questions has a golden test that is an assert.")

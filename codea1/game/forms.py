@@ -74,6 +74,7 @@ class Reader:
         self._entry_point, self._budget = entry_point, budget
         self._names: dict[str, _Meaning] = {}
         self._values: dict[str, Named] = {}  # those of the names that stand for plain data
+        self._is_forgotten = False  # since the last scope began
         self._claims: list[Claim] = []
 
     def read(self, body: Sequence[ast.stmt]) -> list[Claim]:
@@ -84,6 +85,7 @@ class Reader:
 
     def forget_all(self) -> None:
         """Follows a statement that may do anything."""
+        self._is_forgotten = True
         self._names.clear()
         self._values.clear()
 
@@ -111,7 +113,8 @@ class Reader:
                 case ast.If(body=inner, orelse=otherwise):
                     self._in_scope(inner)
                     self._in_scope(otherwise)
-                    if any(not isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise)):
+                    is_plain = all(isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise))
+                    if not is_plain or self._may_change(node.test):
                         self.forget_all()
                 case ast.With(body=inner) | ast.AsyncWith(body=inner):
                     self.forget_all()
@@ -127,13 +130,17 @@ class Reader:
 
     def _in_scope(self, body: Iterable[ast.stmt], parameters: Sequence[ast.arg] = ()) -> None:
         """Reads what has names of its own; a parameter `candidate` is the entry point, as `check` has it."""
-        names, values = dict(self._names), dict(self._values)
+        names, values, before = dict(self._names), dict(self._values), self._is_forgotten
+        self._is_forgotten = False
         for each in parameters:
             self._forget(each.arg)
             if each.arg == "candidate":
                 self._names[each.arg] = self._entry_point
         self._walk(body)
-        self._names, self._values = names, values
+        if self._is_forgotten:  # it may have changed what is outside too
+            self.forget_all()
+        else:
+            self._names, self._values, self._is_forgotten = names, values, before
 
     def _follow(self, node: ast.stmt) -> None:
         """Follows a statement that claims nothing."""
@@ -160,7 +167,8 @@ class Reader:
             values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
         meanings = [self._meaning(each) for each in values] if len(targets) == len(values) else [None] * len(targets)
         is_simple = all(isinstance(each, ast.Name) for each in targets)
-        if not is_simple or (None in meanings and self._may_change(value)):
+        is_read = all(isinstance(each, Named | Call | str) for each in meanings)
+        if not is_simple or not (is_read or not self._may_change(value)):
             self.forget_all()
         for name, meaning in zip(targets, meanings, strict=True):
             if isinstance(name, ast.Name):

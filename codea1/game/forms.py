@@ -168,7 +168,7 @@ class Reader:
         meanings = [self._meaning(each) for each in values] if len(targets) == len(values) else [None] * len(targets)
         is_simple = all(isinstance(each, ast.Name) for each in targets)
         is_read = all(isinstance(each, Named | Call | str) for each in meanings)
-        if not is_simple or not (is_read or not self._may_change(value)):
+        if not is_simple or (not is_read and self._may_change(value)):
             self.forget_all()
         for name, meaning in zip(targets, meanings, strict=True):
             if isinstance(name, ast.Name):

@@ -111,8 +111,8 @@ def _code_blocks(text: str) -> Iterator[_Block]:
     lines: list[str] = []
     for line in text.split("\n"):
         inner = line.strip()
-        if not fence and inner.startswith(_FENCE) and inner.endswith(_FENCE) and len(inner) > 2 * len(_FENCE):
-            language, _, source = inner[len(_FENCE) : -len(_FENCE)].partition(" ")
+        if not fence and inner.startswith(_FENCE) and inner.endswith(_FENCE) and (inner := inner.strip("`")):
+            language, _, source = inner.partition(" ")
             yield _Block(language, source, True)
             continue
         before, marks, info = _split_fence(line)

@@ -120,6 +120,7 @@ def test_more_is_read_than_by_the_reference():
         ("Solution().f", "class Solution:\n    def f(self, x):\n        return x", "print(Solution().f(1))"),
         ("stdout", "n = int(input())\nprint(n + 1)", "2"),
         ("stdout", "import sys\nsys.stdout.write(input())", "python main.py < input.txt"),
+        ("stdout", "print(int(input()) + 1)", "assert stdout('1') == '2'"),
     ],
 )
 def test_methods_and_whole_programs(entry_point, program, other):

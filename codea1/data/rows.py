@@ -108,7 +108,7 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row | BadInput]]:
             first = next((line for line in iter(lambda: file.readline(_MAX_LINE), b"") if line.strip()), b"")
             file.seek(0)
             if first.lstrip().startswith(b"["):
-                rows = enumerate(_json(file.read(), f"data file {path}"), 1)
+                rows = enumerate(_json(file.read(), path), 1)
                 yield from (_object(row, f"{path}, row {number}") for number, row in rows)
             else:
                 yield from (_object(row, where) for where, row in _lines(file, path))

@@ -161,7 +161,7 @@ def _is_python(source: str) -> bool:
 def _definition_of(entry_point: str) -> re.Pattern[str]:
     """Returns what a program that defines an entry point contains, as far as its text tells."""
     if entry_point in PROGRAMS:
-        return re.compile(r"\b(?:print|stdout|write)\b")
+        return re.compile(r"\b(?:print|write|writelines|stdout(?!\())\b")
     method = class_and_method(entry_point)
     if method:
         return re.compile(rf"^class[ \t]+{re.escape(method[0])}\b", re.MULTILINE)

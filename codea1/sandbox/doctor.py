@@ -90,6 +90,8 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
         f"at most {MAX_THREADS} of each program" if pool.has_threads else "none: this kernel cannot limit their number"
     )
     yield f"threads     {counted}"
+    together = f"{pool.max_memory_bytes / 2**30:.1f} GiB of all programs together, by a cgroup"
+    yield f"memory      {together if pool.max_memory_bytes else 'of each program alone: no cgroup can be made here'}"
     yield f"own user    {'yes' if can_change_user(FIRST_UNPRIVILEGED_UID) else f'no: {no_user}'}"
     if not level.namespaces:
         yield f"to get namespaces: {_how_to_get_namespaces()}"

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from codea1.sandbox.host.memory_cgroup import MemoryCgroup
 from codea1.sandbox.host.zygote import Child, Ended, Profile, Zygote
 from codea1.sandbox.isolation import Isolation
 
@@ -114,12 +115,16 @@ class Dispatcher:
     Callbacks of futures run in a second thread of its own.
     """
 
-    def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile]) -> None:
-        """Runs `slots` gradings at once; the zygotes of `profiles` start right away, others when first needed."""
+    def __init__(self, slots: int, isolation: Isolation, profiles: Sequence[Profile], largest_child: int) -> None:
+        """Runs `slots` gradings at once; the zygotes of `profiles` start right away, others when first needed.
+
+        `largest_child` is what one child may use, in bytes: see `MemoryCgroup`.
+        """
         self.counters: dict[str, float] = dict.fromkeys(EVENTS + SECONDS, 0)
         self.failure = ""  # why a zygote last failed to work at all
         self.slots = slots
         self._isolation = isolation
+        self.memory = MemoryCgroup(largest_child)
         self._queue: deque[Task] = deque()
         self._active: set[Task] = set()
         self._owners: dict[Child, Task] = {}
@@ -302,7 +307,7 @@ class Dispatcher:
         self._ticked = ticked
 
     def _start_zygote(self, profile: Profile) -> Zygote:
-        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_GRADING * self.slots)
+        zygote = Zygote(profile, self._isolation, _CHILDREN_PER_GRADING * self.slots, self.memory)
         self._zygotes[profile] = zygote
         self.watch(zygote.control, lambda: self._receive(zygote), for_room=False)
         return zygote
@@ -398,6 +403,7 @@ class Dispatcher:
             task.steps.close()
         for zygote in self._zygotes.values():
             zygote.stop()
+        self.memory.remove()
         for task in unfinished:
             self._finished.put((task.future, RuntimeError("the sandbox was closed")))
         self._finished.put(None)

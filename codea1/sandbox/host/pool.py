@@ -76,7 +76,8 @@ class SandboxPool:
     def _start(self, isolation: Isolation) -> str:
         """Starts at one level; returns why that is not possible, or ""."""
         profiles = [Profile(with_numpy=False, hash_seed=seed) for seed in HASH_SEEDS]
-        self._dispatcher = Dispatcher(self.slots, isolation, profiles)
+        largest_child = max(self.limits.memory_bytes, self.limits.script_memory_bytes)
+        self._dispatcher = Dispatcher(self.slots, isolation, profiles, largest_child)
         program = self.run_calls("import colorsys" if isolation.hides_files else "", [], reply=Reply.EXACT).result()
         script = self.run_script("def check(candidate): candidate()", "def f(): pass", "f").result()
         if program.loaded and script.verdict is Verdict.PASS:
@@ -97,6 +98,11 @@ class SandboxPool:
     def close(self) -> None:
         """Kills every process of the sandbox. Gradings that have not finished fail."""
         self._dispatcher.close()
+
+    @property
+    def max_memory_bytes(self) -> int:
+        """Bytes that all programs may use together; 0 where nothing bounds them but the machine."""
+        return self._dispatcher.memory.max_bytes
 
     @property
     def isolation_note(self) -> str:

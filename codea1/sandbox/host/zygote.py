@@ -17,6 +17,7 @@ from pathlib import Path
 
 import codea1
 from codea1.sandbox.child.zygote import END, LIBRARY_PATH, READY, REPLY, REQUEST, START
+from codea1.sandbox.host.memory_cgroup import MemoryCgroup
 from codea1.sandbox.isolation import Isolation, kernel
 from codea1.sandbox.isolation.files import LIBRARIES
 
@@ -109,8 +110,9 @@ class Zygote:
     Requests to a dead zygote are dropped; `receive` raises EOFError.
     """
 
-    def __init__(self, profile: Profile, isolation: Isolation, max_children: int) -> None:
+    def __init__(self, profile: Profile, isolation: Isolation, max_children: int, memory: MemoryCgroup) -> None:
         self.profile = profile
+        self._memory = memory
         self.ready = False
         self._has_namespaces = isolation.namespaces
         self.failure = ""  # why it could not work, as it reported
@@ -171,6 +173,7 @@ class Zygote:
             raise EOFError
         if not self.ready:
             self.ready = message == READY
+            self._memory.add(_pid_of_sender(attached))
             self.failure = "" if self.ready else message.decode()
             return None
         operation, token, pid, status, cpu_seconds, was_asked = REPLY.unpack_from(message)
@@ -180,7 +183,7 @@ class Zygote:
             child.ended = Ended(status, cpu_seconds, failure, was_asked)
         elif self._has_namespaces and pid > 0:
             # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
-            child.pid = _CREDENTIALS.unpack(attached[0][2])[0]
+            child.pid = _pid_of_sender(attached)
         else:
             child.pid = pid
         if child.ended or pid < 0:
@@ -199,6 +202,10 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _pid_of_sender(attached: list[tuple[int, int, bytes]]) -> int:
+    return _CREDENTIALS.unpack(attached[0][2])[0]
 
 
 def can_change_user(uid: int) -> bool:

@@ -1,0 +1,82 @@
+"""A memory cgroup around all processes of a pool, where this process may make one.
+
+Each child has a limit of its own, and all of them together may take more memory than there is. Whom the kernel ends
+then, it chooses among all processes of the machine or container; a container may end as a whole. In a cgroup of their
+own the children are the only choice. Both versions are described in cgroups(7).
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROC = Path("/proc/self")
+_NAME = "codea1-sandbox-"  # with the trainer's process id behind it
+_SHARE = 0.5  # of the memory that this process may use
+_ROOM = 512 << 20  # bytes for the zygotes and scratch folders, beside the largest child
+
+
+class MemoryCgroup:
+    """Bounds the memory of the processes that are added. `max_bytes` is 0 where no cgroup can be made."""
+
+    def __init__(self, largest_child: int) -> None:
+        """Makes the cgroup, and removes those of trainers that are gone; `largest_child` is its limit in bytes."""
+        self.max_bytes = 0
+        self._folder = Path()
+        for parent, limit in _parents():
+            with contextlib.suppress(OSError):  # not ours to change
+                for left in parent.glob(f"{_NAME}*"):
+                    if not Path("/proc", left.name.removeprefix(_NAME).partition("-")[0]).exists():
+                        with contextlib.suppress(OSError):
+                            left.rmdir()
+                self._folder = parent / f"{_NAME}{os.getpid()}-{id(self)}"
+                self._folder.mkdir()
+                most = max(int(_available(parent, limit) * _SHARE), largest_child + _ROOM)
+                (self._folder / limit).write_text(str(most))
+                self.max_bytes = most
+                return
+
+    def add(self, pid: int) -> None:
+        """Moves a process into the cgroup, and with it the children that it will have."""
+        if self.max_bytes:
+            try:
+                (self._folder / "cgroup.procs").write_text(str(pid))
+            except OSError:
+                self.max_bytes = 0
+
+    def remove(self) -> None:
+        """Removes the cgroup, whose processes are dead. Safe to call twice."""
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+        self.max_bytes = 0
+
+
+def _parents() -> Iterator[tuple[Path, str]]:
+    """Yields folders in which a memory cgroup may be made, each with the name of the file of its limit."""
+    with contextlib.suppress(OSError, ValueError):  # another form than that of proc(5)
+        own = [line.split(":", 2)[1:] for line in (_PROC / "cgroup").read_text().splitlines()]
+        for line in (_PROC / "mountinfo").read_text().splitlines():
+            mount, _, filesystem = line.partition(" - ")
+            _, _, _, root, point, *_ = mount.split()
+            kind, _, options = filesystem.split()
+            controller = {"cgroup": "memory", "cgroup2": ""}.get(kind)
+            for controllers, path in own:
+                if controller not in controllers.split(",") or (controller and controller not in options.split(",")):
+                    continue
+                folder = Path(point, os.path.relpath(path, root))
+                if kind == "cgroup":
+                    yield folder, "memory.limit_in_bytes"
+                else:  # a cgroup with processes has none below it, but its parent may
+                    for parent in (folder, folder.parent):
+                        if "memory" in (parent / "cgroup.subtree_control").read_text().split():
+                            yield parent, "memory.max"
+
+
+def _available(parent: Path, limit: str) -> int:
+    """Returns the bytes that processes in `parent` may use."""
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    while (parent / limit).exists():
+        with contextlib.suppress(ValueError):  # "max"
+            available = min(available, int((parent / limit).read_text()))
+        parent = parent.parent
+    return available

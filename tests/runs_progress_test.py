@@ -13,7 +13,8 @@ METRICS = {
 
 
 def console(terminal: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=100, color_system=None, legacy_windows=False)
+    options = {"force_terminal": terminal, "width": 100, "color_system": None, "legacy_windows": False}
+    return Console(file=io.StringIO(), _environ={}, **options)  # whatever terminal the tests run in
 
 
 class Clock:

@@ -227,20 +227,13 @@ def test_gradings_that_wait_share_their_arguments(pool):
 
     text = "x" * (1 << 20)
     calls, inputs = [call(text)], Inputs([[text]], [1.0])
-    is_held, released = threading.Event(), threading.Event()
-
-    def hold(_: object) -> None:  # the dispatcher's thread
-        is_held.set()
-        released.wait(60)
-
-    pool.run_calls("import time\ntime.sleep(0.2)", [], reply=Reply.EXACT).add_done_callback(hold)
-    assert is_held.wait(30)
+    slots = [pool.run_calls("import time\ntime.sleep(1.5)", [], reply=Reply.EXACT) for _ in range(pool.slots)]
     tracemalloc.start()
     futures = [pool.run_calls("def f(x): return len(x)", calls, reply=Reply.EXACT) for _ in range(10)]
     batches = [pool.run_batch("def f(x): return len(x)", "f", inputs, Equal(), LIMITS) for _ in range(10)]
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    released.set()
+    assert not any(slot.done() for slot in slots)
     assert held < 1 << 20
     assert [values(future.result(60)) for future in futures] == [[1 << 20]] * 10
     assert {batch.result(60).verdict for batch in batches} == {"pass"}

@@ -3,11 +3,13 @@
   python -m bench.sandbox_load [--gradings 500] [--load 8] [--slots 64] [--isolation auto]
 
 A third of the programs use four fifths of their CPU limit, a third sleep four fifths of their time limit, a third use
-one and a half times their CPU limit. The load are processes that never wait, each in a session of its own.
+one and a half times their CPU limit. The load are processes that never wait, each in a session of its own. Last, what
+endless loops in all slots leave of a core to one thread of this process.
 """
 
 import argparse
 import collections
+import hashlib
 import os
 import subprocess
 import sys
@@ -27,7 +29,17 @@ KINDS = (  # programs, and their right verdict
     (SLEEPS, 0.8 * wall_limit(LIMITS.cpu_seconds_per_test), "pass"),
     (BURNS, 1.5 * LIMITS.cpu_seconds_per_test, "timeout"),
 )
+LOOPS = "def f(x):\n  while True: pass\n# {}"
 SPINS = [sys.executable, "-c", "while True: pass"]
+
+
+def speed(seconds: float) -> float:
+    """Returns hashes a second of this thread."""
+    begin, count = time.monotonic(), 0
+    while time.monotonic() < begin + seconds:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 500)
+        count += 1
+    return count / seconds
 
 
 def main() -> int:
@@ -55,6 +67,13 @@ def main() -> int:
                 process.wait()
         counters = {name: pool.counters()[name] for name in ("timeouts", "starved", "infra")}
         print(f"{pool.isolation}, {arguments.slots} slots, {count} processes beside: {time.monotonic() - begin:.0f} s")
+    limits = Limits(cpu_seconds_per_test=30, cpu_seconds_per_suite=30)
+    with SandboxPool(arguments.slots, limits, arguments.isolation) as pool:
+        alone, grader = speed(2), Grader(pool)
+        for i in range(arguments.slots):
+            grader.grade(LOOPS.format(i), TESTS)
+        time.sleep(1)
+        print(f"beside endless loops in all slots a thread of the trainer keeps {speed(4) / alone:.2f} of its speed")
     print(f"{flips.total()} of {arguments.gradings} verdicts flipped {dict(+flips)}; {counters}")
     return 1 if flips.total() else 0
 

@@ -1,6 +1,7 @@
 """The pool: calls answered in order, hangs and deaths that cost one call only, limits, and a queue with an end."""
 
 import math
+import os
 import threading
 import time
 import tracemalloc
@@ -337,6 +338,23 @@ def test_a_program_that_closes_its_socket_and_lives_on_is_ended_once(pool):
     assert pool.counters()["gradings"] == gradings + 1
 
 
-def test_each_child_has_a_session_of_its_own_which_the_kernel_groups_by(pool):
-    program = "import os\ndef f(): return os.getsid(0) == os.getpid() == os.getpgrp()"
-    assert values(run(pool, program, [call()])) == [True]
+def test_the_threads_of_a_child_get_together_what_one_does_and_the_trainer_comes_first(pool):
+    """By the kernel's weights: 1.25 to the power of a thread's niceness is what it gives up."""
+    program = """
+        import os, threading
+        def f(n):
+            done = threading.Event()
+            threads = [threading.Thread(target=done.wait) for _ in range(n)]
+            for thread in threads: thread.start()
+            niceness = [os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in threads]
+            done.set()
+            for thread in threads: thread.join()
+            return niceness + [os.getpriority(os.PRIO_PROCESS, 0)]
+        """
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for count in (0, 1, 4, 31):
+        levels = values(run(pool, program, [call(count)]))[0]
+        assert len(set(levels)) == 1
+        assert levels[0] == min(19, own + 10 + math.ceil(math.log(count + 1, 1.25)))
+    two = [call(2), call(1), call(3)]  # nobody takes back what a child gave up
+    assert [each[-1] for each in values(run(pool, program, two))] == [min(19, own + 10 + more) for more in (5, 5, 7)]

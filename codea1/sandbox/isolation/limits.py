@@ -5,6 +5,7 @@ Standard library only: this runs inside the sandbox.
 
 import errno
 import fcntl
+import math
 import os
 import resource
 import struct
@@ -21,6 +22,7 @@ MAX_THREADS = 32  # of a child at a time; what Python's own ThreadPoolExecutor a
 _ASKED = struct.Struct("=QIIi4xQ6Q")  # struct seccomp_notif: id, thread, flags; call, instruction pointer, arguments
 _ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp: id, value, minus an errno, flags
 _CONTINUE = 1
+_WEIGHT_OF_A_STEP, _NICEST = 1.25, 19  # a step nicer, a thread gets a fifth less: sched_prio_to_weight of the kernel
 _EXIT = seccomp.native(seccomp.WITH_CONDITIONS["exit"])
 _TGKILL = seccomp.native(seccomp.OF_THE_ZYGOTE["tgkill"])
 _MAX_FDS = 64
@@ -156,15 +158,22 @@ class Threads:
 
     def __init__(self) -> None:
         self.alive = 1
+        self.niceness = 0  # beyond the zygote's own
         self.questions = 0
         self.ended: set[int] = set()  # ids: a thread that is interrupted while it ends asks again
 
 
 class Supervisor:
-    """Answers those questions at the zygote's end of the listener."""
+    """Answers those questions at the zygote's end of the listener.
+
+    The kernel shares cores by thread: so that a child's threads together get no more than another child's one, they are
+    the nicer the more there are. A session for each child would do that too where there are autogroups (sched(7)), but
+    share cores so between children and trainer: of 16 slots on two cores, a tenth was left to it.
+    """
 
     def __init__(self, listener: int) -> None:
         self.listener = listener
+        self._own_niceness = os.getpriority(os.PRIO_PROCESS, 0)
 
     def answer(self, children: Iterable[int], known: dict[int, Threads]) -> None:
         """Answers one question of a thread of one of the processes `children`; notes their threads in `known`."""
@@ -187,8 +196,14 @@ class Supervisor:
                 threads.alive -= 1
         elif threads is None or threads.alive >= MAX_THREADS:
             self._reply(question, errno.EAGAIN)
-        elif self._reply(question, 0):
-            threads.alive += 1
+        else:
+            assert process is not None
+            niceness = math.ceil(math.log(threads.alive + 1, _WEIGHT_OF_A_STEP))
+            if niceness > threads.niceness:  # nobody here may take it back
+                os.setpriority(os.PRIO_PGRP, process, min(self._own_niceness + niceness, _NICEST))
+                threads.niceness = niceness
+            if self._reply(question, 0):
+                threads.alive += 1
 
     def _reply(self, question: int, code: int) -> bool:
         """Lets the call go on, or fail with an errno; returns whether its thread still waited."""

@@ -2,7 +2,7 @@
 
 The zygote's filter is inherited by every child and lists what is allowed at all: no networks, no other process's memory
 or scheduling, no IPC that outlives a process, no new program, and nothing that the kernel may learn to do tomorrow. The
-child's filter takes away what the zygote itself still needed: new processes, signals, namespaces.
+child's filter takes away what the zygote itself still needed: new processes, signals, namespaces, priorities.
 
 A denied call fails with an errno, so that honest programs get an ordinary Python exception.
 
@@ -133,7 +133,8 @@ WITH_CONDITIONS = _table(
 OF_THE_ZYGOTE = _table(
     """
     fork 57 -, vfork 58 -, kill 62 129, tgkill 234 131, setns 308 268, unshare 272 97, capset 126 91,
-    seccomp 317 277, sendmsg 46 211, recvmsg 47 212, landlock_restrict_self 446 446, setsid 112 157
+    seccomp 317 277, sendmsg 46 211, recvmsg 47 212, landlock_restrict_self 446 446, setpgid 109 154,
+    setpriority 141 140
     """
 )
 

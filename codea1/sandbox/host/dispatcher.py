@@ -30,8 +30,7 @@ SECONDS = ("queue_seconds", "run_seconds", "busy_seconds")
 MAX_QUEUED = 1 << 14  # gradings; `submit` waits beyond them
 _MAX_RESTARTS = 3  # of the loop without a grading finished between them
 _CHILDREN_PER_GRADING = 2  # at most: a check script's has two
-_MAX_ATTEMPTS = 2  # of one grading beside others, when a zygote is lost or a child killed under it; then one alone
-_MAX_KILLS = 2  # of one grading's children: then, if it was alone, its program is what gets them killed
+_MAX_ATTEMPTS = 2  # of one grading beside others, when a zygote is lost or a child killed under it; as many then alone
 _STARVED = 0.1  # share of a grading's time without a free core, from which on a time limit is not the program's doing
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 _STANDSTILL = 1.0  # seconds that a turn of the loop may be late; beyond them it has stood still
@@ -70,7 +69,8 @@ class Task:
         self.steps: Waiting[Any]  # of the attempt under way, from the first on
         self.attempts = 0
         self.is_alone = dispatcher.slots == 1  # judged beside no other grading
-        self.kills = 0  # of its children, by other processes
+        self.attempts_alone = 0  # of the attempts
+        self.kills_alone = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead
         self.waited = 0.0  # seconds for which this attempt's children found no free core, as last seen
         self.waited_before = 0.0  # of them, those of children that are dead
@@ -102,10 +102,13 @@ class Task:
         self.dispatcher.counters[event] += 1
 
     def accept_end(self, ended: Ended) -> None:
-        """Takes a child's early end for its own doing. Raises KilledByOthers where it may be that of others."""
+        """Takes a child's early end for its own doing. Raises KilledByOthers where it may be that of others.
+
+        Where it is killed whenever it is alone, its program is what gets it killed.
+        """
         if ended.was_killed:
-            self.kills += 1
-            if not self.is_alone or self.kills < _MAX_KILLS:
+            self.kills_alone += self.is_alone
+            if self.kills_alone < _MAX_ATTEMPTS:
                 raise KilledByOthers
 
 
@@ -248,6 +251,7 @@ class Dispatcher:
                 self._room.notify()
             if task.attempts or task.short_since or task.future.set_running_or_notify_cancel():
                 task.attempts += 1
+                task.attempts_alone += task.is_alone
                 task.began = self.now
                 self.counters["queue_seconds"] += time.monotonic() - task.queued
                 self._active.add(task)
@@ -348,12 +352,13 @@ class Dispatcher:
         task.short_since = task.short_since or now
         if now - task.short_since < _MAX_SHORTAGE:
             task.attempts -= 1
+            task.attempts_alone -= task.is_alone
         self._begin_again(task, why)
 
     def _begin_again(self, task: Task, why: str, *, alone: bool = False) -> None:
         """Takes a grading back to the queue for no fault of its own, to be judged `alone` or, soon, in any case.
 
-        Gives it up where it was lost again, and alone: among others nobody knows whose doing that was.
+        Gives it up where it was lost again, alone: among others nobody knows whose doing that was.
         """
         task.steps.close()
         for child in task.children:
@@ -362,7 +367,7 @@ class Dispatcher:
         task.children.clear()
         task.waited = task.waited_before = 0.0
         self._active.discard(task)
-        if task.is_alone and task.attempts >= _MAX_ATTEMPTS:
+        if task.attempts_alone >= _MAX_ATTEMPTS:
             self.counters["infra"] += 1
             self._finished.put((task.future, task.run.lost(why)))
         else:

@@ -40,7 +40,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
     for key, supported in _ASSUMED.items():
         if raw.get(key, supported) != supported:
             raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported.")
-    sizes = {field: _number(path, raw, key, int) for field, key in _COUNTS.items()}
+    sizes = {field: number(path, raw, key, int) for field, key in _COUNTS.items()}
     if raw.get("head_dim") is None:  # older files leave it out
         raw["head_dim"] = sizes["hidden_size"] // max(sizes["num_heads"], 1)
     dtype = raw.get("dtype") or raw.get("torch_dtype") or "float32"
@@ -49,9 +49,9 @@ def read(folder: ModelFolder) -> Qwen2Config:
     return Qwen2Config(
         **sizes,
         **family,
-        head_dim=_number(path, raw, "head_dim", int),
+        head_dim=number(path, raw, "head_dim", int),
         rope_theta=_rope_theta(path, raw),
-        rms_norm_eps=_number(path, raw, "rms_norm_eps", float),
+        rms_norm_eps=number(path, raw, "rms_norm_eps", float),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         dtype=dtype,
         param_dtype=dtype,
@@ -107,7 +107,8 @@ def content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = None) -> d
     }
 
 
-def _number(path: str, holder: dict[str, Any], key: str, kind: type) -> Any:
+def number(path: str, holder: dict[str, Any], key: str, kind: type) -> Any:
+    """Returns what `holder`, read from a file at `path`, has at `key`. Raises BadInput: nothing, or another kind."""
     if key not in holder:
         raise BadInput(f"{path}: key {key} is missing.")
     value = holder[key]
@@ -121,4 +122,4 @@ def _rope_theta(path: str, raw: dict[str, Any]) -> float:
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     if rope_type != "default":
         raise BadInput(f"{path}: rotary embeddings of type {rope_type!r} are not supported, only 'default'.")
-    return _number(path, rope if "rope_theta" in rope else raw, "rope_theta", float)
+    return number(path, rope if "rope_theta" in rope else raw, "rope_theta", float)

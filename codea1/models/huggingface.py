@@ -1,13 +1,14 @@
 """Weights in and out, in the folder layout that `transformers` and vLLM load: config.json and safetensors files.
 
 Folders are local or behind any URL that fsspec knows. A host reads the rows of stored tensors that its devices hold,
-and writes one tensor after the other: it never has a whole model in memory.
+and writes one tensor after the other: it never has a whole model in memory. `codea1.models.peft` is built of the same
+parts, for adapters.
 """
 
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from codea1.models.qwen2 import Params, abstract
 from codea1.models.safetensors_header import DTYPES, Entry, Shape, make_header, read_header
 from codea1.runtime.errors import BadInput
 from codea1.sharding import to_host
+from codea1.storage.checksums import checksum_of
 
 _READ_AT_ONCE = 8  # tensors: a bucket answers many requests in the time of one
 
@@ -82,6 +84,15 @@ TENSORS = {
     "norm.scale": Tensor("model.norm.weight", 0),
     "lm_head": Tensor("lm_head.weight", None),
 }
+# Beside the kernel of every linear layer an adapter [inputs..., rank], [rank, outputs...], under the names of PEFT.
+TENSORS |= {
+    path.replace("_kernel", f"_lora_{half.lower()}"): Tensor(
+        f"base_model.model.{kernel.name.removesuffix('weight')}lora_{half}.weight", kernel.inputs if half == "A" else 1
+    )
+    for path, kernel in TENSORS.items()
+    if path.endswith("_kernel")
+    for half in "AB"
+}
 
 
 class Checkpoint:
@@ -97,26 +108,45 @@ class Checkpoint:
         """
         self._folder = ModelFolder(folder)
         config = config_json.read(self._folder)
-        self._entries = _entries(self._folder)
-        self.config = dataclasses.replace(config, param_dtype=_dtype(self._folder, self._entries))
-        self._shapes = _shapes(self.config)
-        _check(self._folder, self._entries, self._shapes)
+        self._stored = StoredTensors(self._folder, _tensor_files(self._folder), parameter_shapes(config))
+        self.config = dataclasses.replace(config, param_dtype=self._stored.dtype)
 
     def place(self, shardings: Any, dtype: DTypeLike) -> Params:
         """Returns the parameters on the devices of `shardings`, shaped like them, in `dtype`.
 
         No host ever holds more than the parts of one parameter that its devices hold, and a few stored tensors.
         """
+        return unflatten_dict(self._stored.place(flatten_dict(shardings, sep="."), dtype), sep=".")
 
-        def one(path: str, sharding: jax.sharding.Sharding) -> jax.Array:
+    def checksum(self) -> str:
+        """Returns a text that tells these weights from others; cut into other files, the same weights have another."""
+        found = [self._folder.checksum(file) for file in _tensor_files(self._folder)]
+        return checksum_of(repr([tuple(each) for each in found]).encode()).crc32c
+
+
+class StoredTensors:
+    """Safetensors files that hold exactly the parameters of certain paths and shapes, all in one `dtype`."""
+
+    def __init__(self, folder: ModelFolder, files: Sequence[str], shapes: Mapping[str, Shape]) -> None:
+        """Reads the files' headers. Raises BadInput naming the file or tensor that is missing, left over or wrong."""
+        self._folder, self._shapes = folder, shapes
+        self._entries = _entries(folder, files)
+        where = folder.file(files[0]) if len(files) == 1 else folder.url
+        self.dtype = _dtype(where, self._entries)
+        _check(where, self._entries, shapes)
+
+    def place(self, shardings: Mapping[str, jax.sharding.Sharding], dtype: DTypeLike) -> dict[str, jax.Array]:
+        """Returns the parameters by path, each as its sharding says, in `dtype`."""
+        placed: dict[str, jax.Array] = {}
+        for path, sharding in shardings.items():
             shape = self._shapes[path]
             indices = sharding.addressable_devices_indices_map(shape).values()
             needed = list({_bounds(index, shape): None for index in indices})
             parts = dict(zip(needed, self._read(path, needed, jnp.dtype(dtype)), strict=True))
-            return jax.make_array_from_callback(shape, sharding, lambda index: parts[_bounds(index, shape)])
-
-        placed = {path: one(path, sharding) for path, sharding in flatten_dict(shardings, sep=".").items()}
-        return unflatten_dict(placed, sep=".")
+            placed[path] = jax.make_array_from_callback(
+                shape, sharding, lambda index, shape=shape, parts=parts: parts[_bounds(index, shape)]
+            )
+        return placed
 
     def _read(self, path: str, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
         """Returns the parts of a parameter at `needed`; no byte is read twice."""
@@ -168,21 +198,13 @@ def save(
     """
     folder = ModelFolder(folder)
     arrays = flatten_dict(params, sep=".")
-    shards = _shards(arrays, max_shard_bytes)
-    writes = jax.process_index() == 0
-    for name in folder.names() if writes else ():
-        if name == "config.json" or name.endswith((".safetensors", ".safetensors.index.json")):
-            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}.")
+    shards = dealt(arrays, max_shard_bytes)
+    require_free(folder)
     names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
     names = ["model.safetensors"] if len(shards) == 1 else names
     for name, shard in zip(names, shards, strict=True):
-        content = _content(shard, arrays)
-        if writes:
-            folder.write(name, content)
-        else:
-            for _ in content:
-                pass
-    if not writes:
+        write_tensors(folder, name, shard, arrays)
+    if jax.process_index() != 0:
         return
     if len(shards) > 1:
         weight_map = {stored: name for name, shard in zip(names, shards, strict=True) for stored in shard}
@@ -194,7 +216,26 @@ def save(
     folder.write_json("config.json", config_json.content(config, dtype, ids))
 
 
-def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) -> Iterator[Content]:
+def require_free(folder: ModelFolder) -> None:
+    """Raises BadInput, on the process that writes, for a folder that holds a model, adapters or a part of them."""
+    for name in folder.names() if jax.process_index() == 0 else ():
+        if name.endswith(("config.json", ".safetensors", ".safetensors.index.json")):
+            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}.")
+
+
+def write_tensors(
+    folder: ModelFolder, name: str, shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]
+) -> None:
+    """Writes a file of `dealt` tensors: the first process does, and every process must call this."""
+    content = _content(shard, arrays)
+    if jax.process_index() == 0:
+        folder.write(name, content)
+    else:
+        for _ in content:
+            pass
+
+
+def _content(shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]) -> Iterator[Content]:
     """Yields the bytes of a file with these tensors."""
     described = {}
     for stored, (path, _) in shard.items():
@@ -206,7 +247,7 @@ def _content(shard: dict[str, tuple[str, int]], arrays: dict[str, jax.Array]) ->
         yield TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8).data
 
 
-def _shards(arrays: dict[str, jax.Array], max_bytes: int) -> list[dict[str, tuple[str, int]]]:
+def dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, int]]]:
     """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
     tensors = []
     for path, array in arrays.items():
@@ -233,7 +274,8 @@ def _layer(array: jax.Array, layer: jax.Array) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
 
 
-def _shapes(config: Qwen2Config) -> dict[str, Shape]:
+def parameter_shapes(config: Qwen2Config) -> dict[str, Shape]:
+    """Returns the shapes of a model's parameters by path."""
     _, params = abstract(config)
     return {path: param.shape for path, param in flatten_dict(nnx.to_pure_dict(params), sep=".").items()}
 
@@ -243,10 +285,10 @@ def _bounds(index: tuple[slice, ...] | None, shape: Shape) -> Bounds:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
-def _entries(folder: ModelFolder) -> dict[str, Entry]:
+def _entries(folder: ModelFolder, files: Sequence[str]) -> dict[str, Entry]:
     """Returns every tensor by name."""
     entries: dict[str, Entry] = {}
-    for file in _tensor_files(folder):
+    for file in files:
         for name, entry in read_header(folder, file).items():
             if name in entries:
                 raise BadInput(f"{folder}: tensor {name} is both in {entries[name].file} and in {file}.")
@@ -268,21 +310,21 @@ def _tensor_files(folder: ModelFolder) -> list[str]:
         ) from error
 
 
-def _dtype(folder: ModelFolder, entries: dict[str, Entry]) -> str:
+def _dtype(where: str, entries: dict[str, Entry]) -> str:
     """Returns the one dtype that all tensors share. Raises BadInput: there are several, or another kind."""
     found = {entry.dtype: name for name, entry in entries.items()}
     for dtype, name in found.items():
         if dtype not in DTYPES:
-            raise BadInput(f"{folder}: tensor {name} has dtype {dtype}, only {', '.join(DTYPES)} are supported.")
+            raise BadInput(f"{where}: tensor {name} has dtype {dtype}, only {', '.join(DTYPES)} are supported.")
     if not found:
-        raise BadInput(f"{folder}: there are no tensors.")
+        raise BadInput(f"{where}: there are no tensors.")
     if len(found) > 1:
         kinds = ", ".join(f"{name} {dtype}" for dtype, name in found.items())
-        raise BadInput(f"{folder}: tensors must share one dtype, there are {kinds}.")
+        raise BadInput(f"{where}: tensors must share one dtype, there are {kinds}.")
     return DTYPES[next(iter(found))]
 
 
-def _check(folder: ModelFolder, entries: dict[str, Entry], shapes: dict[str, Shape]) -> None:
+def _check(where: str, entries: dict[str, Entry], shapes: Mapping[str, Shape]) -> None:
     """Raises BadInput unless the files hold exactly the tensors of the model, each in its shape."""
     expected: dict[str, Shape] = {}
     for path, shape in shapes.items():
@@ -294,7 +336,7 @@ def _check(folder: ModelFolder, entries: dict[str, Entry], shapes: dict[str, Sha
         ("not part of the model", entries.keys() - expected.keys()),
     ):
         if names:
-            raise BadInput(f"{folder}: tensor {min(names)} is {problem} ({len(names)} such in all).")
+            raise BadInput(f"{where}: tensor {min(names)} is {problem} ({len(names)} such in all).")
     for name, shape in expected.items():
         if entries[name].shape != shape:
-            raise BadInput(f"{folder}: tensor {name} has shape {entries[name].shape}, config.json makes it {shape}.")
+            raise BadInput(f"{where}: tensor {name} has shape {entries[name].shape}, it must have {shape}.")

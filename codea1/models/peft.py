@@ -1,0 +1,194 @@
+"""Adapters in and out, in the folder layout of PEFT: adapter_config.json and adapter_model.safetensors.
+
+`save` adds a third file, base.json, with the name and the checksum of the base. A key of ours in PEFT's file would make
+PEFT warn that a newer version had written it; older versions would fail.
+"""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.typing import DTypeLike
+
+from codea1.models import config_json
+from codea1.models.config import Qwen2Config
+from codea1.models.files import ModelFolder
+from codea1.models.huggingface import TENSORS, StoredTensors, dealt, parameter_shapes, require_free, write_tensors
+from codea1.models.qwen2 import Params
+from codea1.models.safetensors_header import Shape
+from codea1.runtime.errors import BadInput
+
+_CONFIG, _WEIGHTS, _BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
+
+# Of the linear layers, by the path of the kernel without its ending: PEFT's name.
+_MODULES = {
+    path.removesuffix("_kernel"): tensor.name.split(".")[-2]
+    for path, tensor in TENSORS.items()
+    if path.endswith("_kernel")
+}
+_WRITTEN = {
+    "peft_type": "LORA",
+    "task_type": "CAUSAL_LM",
+    "bias": "none",
+    "fan_in_fan_out": False,
+    "inference_mode": True,
+    "init_lora_weights": True,
+    "lora_dropout": 0.0,
+    "modules_to_save": None,
+    "use_dora": False,
+    "use_rslora": False,
+}
+# What a key may say. Null, false and empty are fine for any other key too: they turn a feature of PEFT off, so one of a
+# later version is refused where it is on. Other ways to initialise adapters change the base as well.
+_SUPPORTED = {
+    "peft_type": ("LORA",),
+    "task_type": ("CAUSAL_LM",),
+    "bias": ("none",),
+    "init_lora_weights": (True, "gaussian", "orthogonal"),
+}
+# Keys that `Adapters` reads, that matter in training alone, or that are set although their feature is off.
+_ANYTHING = {"r", "lora_alpha", "target_modules", "base_model_name_or_path", "revision", "peft_version", "auto_mapping"}
+_ANYTHING |= {"inference_mode", "lora_dropout", "megatron_core", "qalora_group_size"}
+
+
+class Base(NamedTuple):
+    """The model that adapters belong to."""
+
+    name: str  # its folder, or another name
+    checksum: str | None  # of `huggingface.Checkpoint`; None where it is not known, as PEFT does not
+
+
+class Adapters:
+    """LoRA on all linear layers or on some, in a folder that `save` or PEFT wrote.
+
+    An adapter adds `alpha` / `rank` times the product of its halves to a kernel of the `base`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Reads what the folder says of its adapters, not yet these.
+
+        Raises BadInput naming the file and the key that is missing, malformed or asks for what is not supported.
+        """
+        self._folder = ModelFolder(folder)
+        path, raw = self._folder.file(_CONFIG), self._object(_CONFIG)
+        if "peft_type" not in raw:
+            raise BadInput(f"{path}: key peft_type is missing.")
+        for key, value in raw.items():
+            supported = _SUPPORTED.get(key, ())
+            if value not in supported and (value or key == "peft_type") and key not in _ANYTHING:
+                instead = f"only {' or '.join(map(repr, supported))} is" if supported else "which is not"
+                raise BadInput(f"{path}: {key} is {value!r}, {instead} supported.")
+        self.rank: int = config_json.number(path, raw, "r", int)
+        if self.rank < 1:
+            raise BadInput(f"{path}: r must be at least 1, got {self.rank}.")
+        self.alpha: float = config_json.number(path, raw, "lora_alpha", float)
+        modules, supported = raw.get("target_modules"), [*_MODULES.values()]
+        names = modules if isinstance(modules, list) else []
+        # Of a small model PEFT lists them layer by layer; that no layer is left out, the tensors show.
+        self._modules = {str(name).rpartition(".")[2] for name in names}
+        if not self._modules or not self._modules <= {*supported}:
+            raise BadInput(f"{path}: target_modules is {modules!r}, it must list some of {', '.join(supported)}.")
+        checksum = self._object(_BASE).get("checksum") if _BASE in self._folder.names() else None
+        self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
+
+    def place(
+        self, config: Qwen2Config, checksum: str, shardings: Any, dtype: DTypeLike, absent: Params | None = None
+    ) -> Params:
+        """Returns the adapters on the devices of `shardings`, shaped like them, in `dtype`.
+
+        Args:
+          config: of the base.
+          checksum: of the base, by `huggingface.Checkpoint`.
+          shardings: of adapters on all linear layers, nested as parameters are.
+          dtype: of the adapters.
+          absent: adapters for linear layers that the folder has none for. Zeros by default: they change no answer, and
+            cannot learn to, for where both halves are zero neither has a gradient.
+
+        Raises BadInput naming the file, and the tensor that is missing, left over or of another shape; or the two
+        checksums, where the base is not the one that the adapters belong to.
+        """
+        if self.base.checksum not in (None, checksum):
+            raise BadInput(
+                f"{self._folder.file(_BASE)}: the adapters belong to another base, "
+                f"{self.base.name} with checksum {self.base.checksum}; that of this one is {checksum}."
+            )
+        where = flatten_dict(shardings, sep=".")
+        shapes = _shapes(config, self.rank)
+        present = {path: shape for path, shape in shapes.items() if _MODULES[_linear(path)] in self._modules}
+        stored = StoredTensors(self._folder, [_WEIGHTS], present)
+        placed = flatten_dict(absent or {}, sep=".") | stored.place({path: where[path] for path in present}, dtype)
+        for path, shape in shapes.items():
+            if path not in placed:
+                placed[path] = jnp.zeros(shape, dtype, device=where[path])
+        return unflatten_dict(placed, sep=".")
+
+    def _object(self, name: str) -> dict[str, Any]:
+        content = self._folder.read_json(name)
+        if not isinstance(content, dict):
+            raise BadInput(f"{self._folder.file(name)}: is not a JSON object.")
+        return content
+
+
+def save(folder: str | os.PathLike[str], adapters: Params, *, alpha: float, base: Base) -> None:
+    """Writes adapters in float32, as PEFT loads them; adapter_config.json last.
+
+    Gathers adapters that are cut across processes, a tensor at a time: every process must call this, and the first one
+    writes. Raises BadInput, before anything is written, for a folder that holds a model, adapters or a part of them.
+    """
+    folder = ModelFolder(folder)
+    arrays = {path: array.astype(jnp.float32) for path, array in flatten_dict(adapters, sep=".").items()}
+    require_free(folder)
+    (shard,) = dealt(arrays, math.inf)
+    write_tensors(folder, _WEIGHTS, shard, arrays)
+    if jax.process_index() != 0:
+        return
+    folder.write_json(_BASE, base._asdict())
+    config = {
+        **_WRITTEN,
+        "base_model_name_or_path": base.name,
+        "lora_alpha": alpha,
+        "r": next(array.shape[-1] for path, array in arrays.items() if path.endswith("_a")),
+        "target_modules": sorted({_MODULES[_linear(path)] for path in arrays}),
+    }
+    folder.write_json(_CONFIG, config)
+
+
+def merged(params: Params, adapters: Params, scale: float) -> Params:
+    """Returns the parameters of a model that answers as `params` with the adapters do, `scale` being alpha / rank.
+
+    Sums are rounded once, to the dtype of the kernel. Compiled, it has one layer of a kernel in float32 at a time.
+    """
+    found, halves = flatten_dict(params, sep="."), flatten_dict(adapters, sep=".")
+
+    def one(layer: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        kernel, a, b = layer
+        # On TPUs the default is the product of numbers rounded to bfloat16.
+        product = jnp.tensordot(a.astype(jnp.float32), b.astype(jnp.float32), 1, precision=jax.lax.Precision.HIGHEST)
+        return (kernel.astype(jnp.float32) + scale * product).astype(kernel.dtype)
+
+    # In one order on all hosts, as what they compute together must be.
+    for layer in dict.fromkeys(_linear(path) for path in halves):
+        kernel = found[f"{layer}_kernel"]
+        found[f"{layer}_kernel"] = jax.lax.map(one, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
+    return unflatten_dict(found, sep=".")
+
+
+def _linear(path: str) -> str:
+    """Returns the path of an adapter's half without its ending."""
+    return path.rpartition("_lora_")[0]
+
+
+def _shapes(config: Qwen2Config, rank: int) -> dict[str, Shape]:
+    """Returns the shapes of adapters on all linear layers by path."""
+    shapes: dict[str, Shape] = {}
+    kernels = parameter_shapes(config)
+    for layer in _MODULES:
+        inputs = TENSORS[f"{layer}_kernel"].inputs
+        assert inputs is not None
+        layers, *dimensions = kernels[f"{layer}_kernel"]
+        shapes[f"{layer}_lora_a"] = (layers, *dimensions[:inputs], rank)
+        shapes[f"{layer}_lora_b"] = (layers, rank, *dimensions[inputs:])
+    return shapes

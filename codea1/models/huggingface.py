@@ -218,7 +218,8 @@ def save(
 def require_free(folder: ModelFolder) -> None:
     """Raises BadInput, on the process that writes, for a folder that holds a model, adapters or a part of them."""
     for name in folder.names() if jax.process_index() == 0 else ():
-        if name.endswith(("config.json", ".safetensors", ".safetensors.index.json")):
+        whole = name in ("config.json", "adapter_config.json")
+        if whole or name.endswith((".safetensors", ".safetensors.index.json")):
             raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}.")
 
 

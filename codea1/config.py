@@ -50,6 +50,10 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.thinking = ""  # "on" or "off": the chat template's enable_thinking; "": its own. No thought is part of an answer
     c.temperature = 1.0  # of training samples; log-probs are those of the same tempered softmax
 
+    c.lora = ConfigDict()  # adapters beside the kernels of all layers, on a base that is frozen; the paper has none
+    c.lora.rank = 0  # of the adapters; 0: there are none, and all weights train
+    c.lora.alpha = 32.0  # what an adapter adds counts alpha / rank times, as PEFT has it
+
     c.learning_rate = 1e-6  # peak
     c.warmup_steps = 10  # training steps; the first has learning rate 0
     c.decay = "cosine"  # after warm-up, towards 0 one step after the last: "cosine", "linear" or "constant"
@@ -351,7 +355,7 @@ POSITIVE = (
     "model.log_prob_chunk mesh.replica mesh.tensor "
     "{player}.max_prompt_length {player}.max_response_length {player}.temperature {player}.learning_rate "
     "{player}.max_grad_norm {player}.adam_eps {player}.mini_batches {player}.micro_batch_size "
-    "{player}.critic.learning_rate"
+    "{player}.critic.learning_rate {player}.lora.alpha"
 )
 NOT_NEGATIVE = (
     "seed rollout.cache_gib rollout.guesses game.made_mutants game.history_size game.book_cap game.book_total_cap "
@@ -361,7 +365,8 @@ NOT_NEGATIVE = (
     "sft.warmup_steps sft.weight_decay sft.misconceptions "
     "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
     "{player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap "
-    "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty"
+    "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty "
+    "{player}.lora.rank"
 )
 FRACTIONS = (
     "data.max_dropped game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
@@ -420,6 +425,7 @@ READ_WHERE: Mapping[str, tuple[str, Decides]] = {
     ),
     "{player}.kl_estimator": ("kl_coefficient is not 0", lambda _, player: player.kl_coefficient > 0),
     "{player}.dual_clip": ("surrogate is ppo", lambda _, player: player.surrogate == "ppo"),
+    "{player}.lora.alpha": ("lora.rank is not 0", lambda _, player: player.lora.rank > 0),
     "{player}.overlong_penalty": ("overlong_buffer is not 0", lambda _, player: player.overlong_buffer > 0),
 }
 
@@ -522,6 +528,8 @@ def _check_values(config: ConfigDict) -> None:
         has_critic = config[name].advantage == "gae"
         rule = f"be False: config.{name}.advantage is gae, whose rows hold one sequence"
         check(f"{name}.share_prompts", not (has_critic and config[name].share_prompts), rule)
+        rule = f"be 0: config.{name}.advantage is gae, whose critic would be a second model, all of whose weights train"
+        check(f"{name}.lora.rank", not (has_critic and config[name].lora.rank), rule)
         longest = config[name].max_response_length
         row = max(config[name].max_prompt_length + longest, *config[name].row_lengths, 0)
         can_share = row <= SHARED_ROW and longest <= SHARED_RESPONSE
@@ -585,7 +593,15 @@ _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
-    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "skipped_steps"),
+    *(
+        "code.lora",
+        "test.lora",
+        "rollout.int8_weights",
+        "code.share_prompts",
+        "test.share_prompts",
+        "log.keep_samples",
+        "skipped_steps",
+    ),
 )
 
 

@@ -2,6 +2,10 @@
 
   python -m codea1.export --run=runs/tiny/code_a1 --player=code --step=best --output=exported/code
   python -m codea1.export --run=runs/tiny/code_a1 --player=test --output=gs://BUCKET/exported/test
+  python -m codea1.export --run=runs/lora --player=code --output=exported/merged --merge
+
+Of a run of adapters (config.code.lora) the folder is PEFT's: adapter_model.safetensors and adapter_config.json. With
+--merge it is a whole model, as it is of other runs.
 
 The folder holds the weights (model.safetensors, or numbered files of at most 5 GiB with an index), the tokenizer's
 files, generation_config.json and, written last, config.json: without it, nothing takes the folder for a model; see
@@ -19,6 +23,7 @@ PLAYER = flags.DEFINE_enum("player", "code", ["code", "test"], "which of its pol
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
 OUTPUT = flags.DEFINE_string("output", None, "folder to write, local or gs://BUCKET/FOLDER; it must not exist")
 DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["bfloat16", "float32"], "of the weights in the folder")
+MERGE = flags.DEFINE_bool("merge", False, "write a run's adapters added to their base, as a whole model")
 HOSTS = command.define_hosts()
 
 
@@ -30,7 +35,7 @@ def main() -> None:
         run = RunFolder.existing(RUN.value)
     from codea1.players.export import export  # imports JAX, once the flags are checked
 
-    export(run, PLAYER.value, STEP.value, OUTPUT.value, DTYPE.value, hosts)
+    export(run, PLAYER.value, STEP.value, OUTPUT.value, DTYPE.value, hosts, MERGE.value)
 
 
 if __name__ == "__main__":

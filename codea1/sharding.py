@@ -37,6 +37,7 @@ ACTIVATION_RULES: AxisRules = {
     "layers": None,
     "head_dim": None,
     "norm": None,
+    "rank": None,
     "embed": None,
 }
 TRAIN_RULES: AxisRules = {**ACTIVATION_RULES, "embed": EMBED_AXIS}

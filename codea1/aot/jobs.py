@@ -21,7 +21,7 @@ from codea1.game.methods import METHODS
 from codea1.models import config_json
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
-from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.players.functions import PlayerFunctions, has_reference, share_base
 from codea1.runtime.compilations import Function
 
 
@@ -79,15 +79,18 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     """
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
     always: dict[str, int] = {}
+    seen: list[str] = []
     by_turns: dict[str, int] = {}
     jobs: list[Compilation] = []
     for name, own in players.items():
-        params = bytes_per_device(own.abstract_params)
+        base = bytes_per_device(own.abstract_base)
+        if base and not any(share_base(config, name, other) and players[other].abstract_base for other in seen):
+            always[f"{name}: {'frozen base' if own.learns else 'parameters'}"] = base
+        seen.append(name)
         if not own.learns:
-            always[f"{name}: parameters"] = params
             continue
         if has_reference(config[name]):
-            always[f"{name}: reference"] = params
+            always[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)
         always[f"{name}: parameters and moments at rest"] = bytes_per_device(_on_chips(own))
         if own.critic:
             always[f"{name}: critic and its optimizer"] = bytes_per_device(own.critic.abstract_state)
@@ -138,16 +141,19 @@ def _on_chips(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
 
 def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Compilation], dict[str, int]]:
     decode = next(function for function in own.generation if function.kind == "decode")
+    publish = next(function for function in own.generation if function.kind == "publish")
     weights, cache = map(bytes_per_device, decode.arguments[:2])
+    taken = bytes_per_device(publish.arguments)
+    kept = bytes_per_device(own.abstract_params) - taken  # weights that are not copied
     beside = {
-        "publish": always - bytes_per_device(own.abstract_params),
-        "empty": always + weights,
-        "prefill": always,
-        "copy_pages": always + weights,
-        "decode": always,
+        "publish": always - taken,
+        "empty": always + weights - kept,
+        "prefill": always - kept,
+        "copy_pages": always + weights - kept,
+        "decode": always - kept,
     }
     jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
-    return jobs, {"published weights": weights, "pages of keys and values": cache}
+    return jobs, {"published weights": weights - kept, "pages of keys and values": cache}
 
 
 def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Compilation]:
@@ -160,7 +166,9 @@ def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> li
     of_critic = own.critic.functions if own.critic else []
     jobs = []
     for function in own.learning:
-        # Parameters or states, which come first, are there already; those of zeros are no arguments, see `Update`.
+        # Parameters or states, which come first, are there already, and the frozen base after them; the parameters of
+        # zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
+        known += bytes_per_device(own.abstract_base) if function.kind == "accumulate" else 0
         jobs.append(Compilation(name, "learn", function, present - known + (0 if function in of_critic else fetched)))
     return jobs

@@ -7,7 +7,8 @@
     state, report = update(state, micro_batches, learning_rate)
 
 The state is donated. One compiled function per shape of a micro-batch and one that applies the sum; equal arguments
-give the same compiled functions, so two players of one shape share them.
+give the same compiled functions, so two players of one shape share them. Of adapters `params` are theirs alone, and the
+frozen base is one more argument, which has no gradient.
 """
 
 import functools
@@ -26,6 +27,7 @@ from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding, rows
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
+from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.runtime.compilations import Function
 from codea1.sharding import laid_out, to_host
@@ -87,6 +89,7 @@ class Update:
         state: TrainState,
         batches: Sequence[Any],
         *,
+        frozen: Params | None = None,
         prefix: str = "",
     ) -> None:
         """Lists the functions; nothing is compiled before the first use.
@@ -96,9 +99,11 @@ class Update:
           optimizer: what follows the gradients.
           state: as shapes in their layout.
           batches: one of each shape of a micro-batch, as shapes in their layout.
+          frozen: the parameters beside those of the state, as shapes in their layout; see `codea1.models.lora`.
           prefix: of the functions' names.
         """
-        leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, state))
+        frozen = frozen or {}
+        leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, (state, frozen)))
         zeros, accumulate, apply = _jitted(micro_loss, optimizer, tuple(leaves), structure)
         gradients = jax.tree.map(
             lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=p.sharding), state.params
@@ -112,7 +117,7 @@ class Update:
         self._zeros = function("zeros", "", zeros, state.params)
         self._accumulate = {
             batch.tokens_BT.shape: function(
-                "accumulate", f" {rows_of(batch.tokens_BT)}", accumulate, state.params, gradients, batch
+                "accumulate", f" {rows_of(batch.tokens_BT)}", accumulate, state.params, frozen, gradients, batch
             )
             for batch in batches
         }
@@ -120,7 +125,7 @@ class Update:
         self.functions = [self._zeros, *self._accumulate.values(), self._apply]
 
     def __call__(
-        self, state: TrainState, batches: Sequence[Any], learning_rate: float
+        self, state: TrainState, batches: Sequence[Any], learning_rate: float, frozen: Params | None = None
     ) -> tuple[TrainState, "UpdateReport"]:
         """Takes one step down the sum of the micro-batches' losses.
 
@@ -128,13 +133,15 @@ class Update:
           state: donated.
           batches: of one mini-batch, on the mesh; none at all makes a step of weight decay and old moments.
           learning_rate: of this step.
+          frozen: the parameters that the update was told of as such.
 
         Raises KeyError: a micro-batch is of another shape than those that the update was made for.
         """
         gradients = self._zeros(state.params)
         reports, log_probs = [], []
         for batch in batches:
-            gradients, report, log_probs_BT = self._accumulate[batch.tokens_BT.shape](state.params, gradients, batch)
+            accumulate = self._accumulate[batch.tokens_BT.shape]
+            gradients, report, log_probs_BT = accumulate(state.params, frozen or {}, gradients, batch)
             reports.append(report)
             log_probs.append(log_probs_BT)
         state, applied = self._apply(state, gradients, np.float32(learning_rate))
@@ -227,13 +234,13 @@ def _jitted(
     structure: jax.tree_util.PyTreeDef,
 ) -> tuple[Callable, Callable, Callable]:
     """Returns the jitted `_zeros`, `_accumulate` and `_apply`, the same ones for equal arguments."""
-    shardings = jax.tree.unflatten(structure, sharding_leaves)
+    shardings, frozen = jax.tree.unflatten(structure, sharding_leaves)
     replicated = shardings.step
     by_rows = batch_sharding(replicated.mesh)
     accumulate = jax.jit(
         functools.partial(_accumulate, micro_loss),
-        donate_argnums=1,
-        in_shardings=(shardings.params, shardings.params, by_rows),
+        donate_argnums=2,
+        in_shardings=(shardings.params, frozen, shardings.params, by_rows),
         out_shardings=(shardings.params, replicated, by_rows),
     )
     # Left open, XLA's choice for the new state would differ from the old state's layout, and the second step would be
@@ -257,10 +264,14 @@ def _zeros(params: Params) -> Params:
 
 
 def _accumulate(
-    micro_loss: MicroLoss, params: Params, gradients: Params, batch: Any
+    micro_loss: MicroLoss, params: Params, frozen: Params, gradients: Params, batch: Any
 ) -> tuple[Params, DeviceMetrics, jax.Array]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
-    (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(micro_loss, has_aux=True)(params, batch)
+
+    def loss_of(params: Params) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
+        return micro_loss(join(params, frozen), batch)
+
+    (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(loss_of, has_aux=True)(params)
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask_BT).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))

@@ -42,7 +42,9 @@ class Qwen2Config:
     qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
     tie_word_embeddings: bool = True  # the output head is the embedding table
     dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
-    param_dtype: DTypeLike = jnp.float32  # parameters at rest
+    param_dtype: DTypeLike = jnp.float32  # parameters that train, at rest
+    lora_rank: int = 0  # of the adapters, which alone train then; 0: there are none, and all parameters train
+    lora_alpha: float = 32.0  # what an adapter adds counts lora_alpha / lora_rank times
     remat: str = "none"  # one of REMAT_POLICIES
     platform: str = "cpu"  # of the mesh that functions are compiled for: chooses between forms of the same attention
 
@@ -51,8 +53,9 @@ class Qwen2Config:
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
         object.__setattr__(self, "param_dtype", jnp.dtype(self.param_dtype))
         for field in dataclasses.fields(self):
-            if field.type is int and getattr(self, field.name) < 1:
-                raise BadInput(f"model {field.name} must be at least 1, got {getattr(self, field.name)}.")
+            least = 0 if field.name == "lora_rank" else 1
+            if field.type is int and getattr(self, field.name) < least:
+                raise BadInput(f"model {field.name} must be at least {least}, got {getattr(self, field.name)}.")
         if self.num_heads % self.num_kv_heads:
             raise BadInput(f"model num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}.")
         if self.head_dim % 2:

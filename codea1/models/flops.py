@@ -87,6 +87,12 @@ def layer_weights(model: Qwen2Config) -> int:
     return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F
 
 
+def adapter_weights(model: Qwen2Config) -> int:
+    """Counts the weights of one layer's adapters; 0 where there are none."""
+    D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
+    return model.lora_rank * (2 * (D + model.num_heads * h) + 2 * (D + model.num_kv_heads * h) + 3 * (D + F))
+
+
 def head_weights(model: Qwen2Config) -> int:
     """Counts the weights of the output head."""
     return model.vocab_size * model.hidden_size
@@ -98,12 +104,17 @@ def num_weights(model: Qwen2Config) -> int:
     return model.num_layers * layer_weights(model) + tables * head_weights(model)
 
 
+def trained_weights(model: Qwen2Config) -> int:
+    """Counts the weights of all matrices that train."""
+    return model.num_layers * adapter_weights(model) if model.lora_rank else num_weights(model)
+
+
 def layers_flops(model: Qwen2Config, rows: int, length: int, visible: float = 1.0) -> float:
     """Counts operations of all layers forward over rows of so many tokens.
 
     Under a causal mask, of whose pairs the share `visible` counts.
     """
-    weights = 2 * rows * length * layer_weights(model)
+    weights = 2 * rows * length * (layer_weights(model) + adapter_weights(model))
     return model.num_layers * (weights + visible * attention_flops(model, rows, length))
 
 
@@ -128,24 +139,31 @@ def update(model: Qwen2Config, rows: int, length: int, cut: Cut, visible: float 
 
     Backward is twice forward, and the chunks of logits are computed again for it; so are the layers, but for "none".
     Rematerialising with "dots" is counted as with "full". The backward kernels of attention make seven products of
-    all pairs where forward makes two.
+    all pairs where forward makes two. What is frozen has no gradient, half of its backward pass.
     """
     passes = 3 if model.remat == "none" else 4
     attention = (3.5 - 2) * model.num_layers * visible * attention_flops(model, rows, length)
     flops = passes * layers_flops(model, rows, length, visible) + attention + 4 * head_flops(model, rows * length)
-    gradients = F32 * num_weights(model)
+    flops -= _frozen_gradients(model, rows * length)
+    gradients = F32 * trained_weights(model)
     reduced = Work(0, 2 * gradients, gradients * _others(cut.fsdp) * cut.data)
     return Work(flops, 0) + _pass(model, rows * length, cut) * passes + reduced
 
 
 def model_flops(model: Qwen2Config, rows: int, length: int) -> float:
     """Counts what an update must compute and no more: forward and backward. The numerator of MFU."""
-    return 3 * (layers_flops(model, rows, length) + head_flops(model, rows * length))
+    forward = layers_flops(model, rows, length) + head_flops(model, rows * length)
+    return 3 * forward - _frozen_gradients(model, rows * length)
+
+
+def _frozen_gradients(model: Qwen2Config, tokens: int) -> float:
+    """Counts the gradients of matrices that do not train: none where there are no adapters."""
+    return 2 * tokens * model.num_layers * layer_weights(model) + head_flops(model, tokens) if model.lora_rank else 0.0
 
 
 def optimizer(model: Qwen2Config) -> Work:
     """Counts AdamW: it reads parameters, both moments and, twice, gradients; and writes all but the gradients."""
-    return Work(0, num_weights(model) * F32 * (4 + 1 + 3))
+    return Work(0, trained_weights(model) * F32 * (4 + 1 + 3))
 
 
 def publish(model: Qwen2Config, cut: Cut, kernel_bytes: int = BF16) -> Work:

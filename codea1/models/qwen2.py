@@ -16,9 +16,10 @@ so two players of one shape share their compiled functions. Layers are stacked o
 time does not grow with depth.
 
 Dimension letters: B batch, T time, D embed, H query heads, K key/value heads, h head dim, F MLP, V vocabulary,
-L layers; of a cache N pages, P positions of a page, M pages of a row.
+L layers, r the rank of adapters; of a cache N pages, P positions of a page, M pages of a row.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ from flax import nnx
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
-from codea1.models.weights import dense, gathered, look_up, rounded
+from codea1.models.weights import dense, gathered, look_up, low_rank, rounded
 from codea1.sharding import constrain
 
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
@@ -40,21 +41,52 @@ def _param(value: jax.Array, axes: tuple[str, ...]) -> nnx.Param:
 
 
 class _Initialiser:
-    """Makes the parameters of one module, in the configuration's parameter dtype."""
+    """Makes the parameters of one module.
+
+    Those that train are in the configuration's parameter dtype. The others lie in that of activations, in which alone
+    they are read.
+    """
 
     def __init__(self, config: Qwen2Config, rngs: nnx.Rngs) -> None:
-        self._dtype = config.param_dtype
+        self._config = config
+        self._dtype = config.dtype if config.lora_rank else config.param_dtype
         self._rngs = rngs
 
     def weight(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
         """Draws from a normal with deviation 0.02, the `initializer_range` of every Qwen2.5 configuration."""
         return _param(0.02 * jax.random.normal(self._rngs.params(), shape, self._dtype), axes)
 
+    def kernel(
+        self, module: nnx.Module, name: str, shape: tuple[int, ...], axes: tuple[str, ...], contracted: int = 1
+    ) -> None:
+        """Gives a module the kernel called `name`, and its adapter where there are adapters: A drawn as PEFT does, B 0.
+
+        `project` multiplies by them, and its arguments say what they are here.
+        """
+        setattr(module, f"{name}_kernel", self.weight(shape, axes))
+        if rank := self._config.lora_rank:
+            inputs, dtype = shape[:contracted], self._config.param_dtype
+            bound = math.prod(inputs) ** -0.5
+            a = jax.random.uniform(self._rngs.adapters(), (*inputs, rank), dtype, -bound, bound)
+            b = jnp.zeros((rank, *shape[contracted:]), dtype)
+            setattr(module, f"{name}_lora_a", _param(a, (*axes[:contracted], "rank")))
+            setattr(module, f"{name}_lora_b", _param(b, ("rank", *axes[contracted:])))
+
     def zeros(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
         return _param(jnp.zeros(shape, self._dtype), axes)
 
     def ones(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
         return _param(jnp.ones(shape, self._dtype), axes)
+
+
+def project(module: Any, name: str, x: jax.Array, axes: tuple[str, ...], contracted: int = 1) -> jax.Array:
+    """Multiplies x [B, T, in...] by a kernel of a module, see `dense`; its adapter, where it has one, adds to that."""
+    y = dense(x, getattr(module, f"{name}_kernel")[...], axes, contracted)
+    config = module.config
+    if not config.lora_rank:
+        return y
+    a, b = (getattr(module, f"{name}_lora_{each}")[...] for each in "ab")
+    return y + low_rank(x, a, b, axes, contracted, config.lora_alpha / config.lora_rank)
 
 
 class RMSNorm(nnx.Module):
@@ -80,10 +112,10 @@ class Attention(nnx.Module):
         self.config = config
         D, H, K, h = config.hidden_size, config.num_heads, config.num_kv_heads, config.head_dim
         make = _Initialiser(config, rngs)
-        self.q_kernel = make.weight((D, H, h), ("embed", "heads", "head_dim"))
-        self.k_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
-        self.v_kernel = make.weight((D, K, h), ("embed", "kv_heads", "head_dim"))
-        self.o_kernel = make.weight((H, h, D), ("heads", "head_dim", "embed"))
+        make.kernel(self, "q", (D, H, h), ("embed", "heads", "head_dim"))
+        make.kernel(self, "k", (D, K, h), ("embed", "kv_heads", "head_dim"))
+        make.kernel(self, "v", (D, K, h), ("embed", "kv_heads", "head_dim"))
+        make.kernel(self, "o", (H, h, D), ("heads", "head_dim", "embed"), contracted=2)
         if config.qkv_bias:
             self.q_bias = make.zeros((H, h), ("heads", "head_dim"))
             self.k_bias = make.zeros((K, h), ("kv_heads", "head_dim"))
@@ -102,8 +134,8 @@ class Attention(nnx.Module):
     ) -> tuple[jax.Array, Cache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
-        def project(name: str, heads: str) -> jax.Array:
-            y_BTHh = dense(x_BTD, getattr(self, f"{name}_kernel")[...], ("embed", heads, "head_dim"))
+        def of_input(name: str, heads: str) -> jax.Array:
+            y_BTHh = project(self, name, x_BTD, ("embed", heads, "head_dim"))
             if self.config.qkv_bias:
                 bias = rounded(getattr(self, f"{name}_bias")[...], dtype)
                 y_BTHh = (y_BTHh.astype(jnp.float32) + bias).astype(dtype)
@@ -114,33 +146,34 @@ class Attention(nnx.Module):
                 y_BTHh = getattr(self, f"{name}_norm")(y_BTHh)
             return rope(y_BTHh, positions_BT, theta)
 
-        q_BTHh = rotate(project("q", "heads"), "q")
-        k_BTKh = rotate(project("k", "kv_heads"), "k")
-        v_BTKh = project("v", "kv_heads")
+        q_BTHh = rotate(of_input("q", "heads"), "q")
+        k_BTKh = rotate(of_input("k", "kv_heads"), "k")
+        v_BTKh = of_input("v", "kv_heads")
         if cache is not None and not table_of(cache).is_prefill:
             cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
             y_BTHh = cache.attend(layer, q_BTHh, positions_BT)
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform, packing)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
-        return dense(y_BTHh.astype(dtype), self.o_kernel[...], ("heads", "head_dim", "embed"), 2), cache
+        return project(self, "o", y_BTHh.astype(dtype), ("heads", "head_dim", "embed"), contracted=2), cache
 
 
 class MLP(nnx.Module):
     """SwiGLU (Shazeer, 2020)."""
 
     def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.config = config
         D, F = config.hidden_size, config.intermediate_size
         make = _Initialiser(config, rngs)
-        self.gate_kernel = make.weight((D, F), ("embed", "mlp"))
-        self.up_kernel = make.weight((D, F), ("embed", "mlp"))
-        self.down_kernel = make.weight((F, D), ("mlp", "embed"))
+        make.kernel(self, "gate", (D, F), ("embed", "mlp"))
+        make.kernel(self, "up", (D, F), ("embed", "mlp"))
+        make.kernel(self, "down", (F, D), ("mlp", "embed"))
 
     def __call__(self, x_BTD: jax.Array) -> jax.Array:
-        gate_BTF = dense(x_BTD, self.gate_kernel[...], ("embed", "mlp"))
-        up_BTF = dense(x_BTD, self.up_kernel[...], ("embed", "mlp"))
+        gate_BTF = project(self, "gate", x_BTD, ("embed", "mlp"))
+        up_BTF = project(self, "up", x_BTD, ("embed", "mlp"))
         hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
-        return dense(hidden_BTF, self.down_kernel[...], ("mlp", "embed"))
+        return project(self, "down", hidden_BTF, ("mlp", "embed"))
 
 
 class Layer(nnx.Module):
@@ -238,10 +271,11 @@ def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
 def initialise(config: Qwen2Config, key: jax.Array, shardings: Any = None) -> Params:
     """Draws random parameters, each on its own devices where `shardings` (of `sharding.param_shardings`) is given.
 
-    The values depend on `key` alone, not on the sharding.
+    The values depend on `key` alone, not on the sharding; those of the base not on whether there are adapters.
     """
 
     def create(key: jax.Array) -> Params:
-        return nnx.to_pure_dict(nnx.state(Qwen2(config, rngs=nnx.Rngs(key))))
+        rngs = nnx.Rngs(key, adapters=jax.random.fold_in(key, 0))
+        return nnx.to_pure_dict(nnx.state(Qwen2(config, rngs=rngs)))
 
     return jax.jit(create, out_shardings=shardings)(key)

@@ -14,7 +14,7 @@ import qwix
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 
-from codea1.sharding import TRAIN_RULES, constrain, mesh_of, on_each_device
+from codea1.sharding import BATCH_AXES, EMBED_AXIS, TRAIN_RULES, constrain, mesh_of, on_each_device
 
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
@@ -99,8 +99,9 @@ def _kernel_gradient(x: jax.Array, y_bar: jax.Array, axes: Axes, contracted: int
         sums_IO = jnp.matmul(rows_NI.T, y_bar_NO, preferred_element_type=jnp.float32)
         sums = sums_IO.reshape(*x.shape[2:], *y_bar.shape[2:])
         if not mesh.empty:
-            sums = jax.lax.psum(sums, "replica")
-            sums = jax.lax.psum_scatter(sums, "fsdp", scatter_dimension=axes.index("embed"), tiled=True)
+            sums = jax.lax.psum(sums, "replica" if "embed" in axes else BATCH_AXES)
+        if not mesh.empty and "embed" in axes:
+            sums = jax.lax.psum_scatter(sums, EMBED_AXIS, scatter_dimension=axes.index("embed"), tiled=True)
         return sums
 
     inputs = ("batch", None, *axes[:contracted]), ("batch", None, *axes[contracted:])
@@ -108,6 +109,12 @@ def _kernel_gradient(x: jax.Array, y_bar: jax.Array, axes: Axes, contracted: int
 
 
 dense.defvjp(_dense_forward, _dense_backward)
+
+
+def low_rank(x: jax.Array, a: jax.Array, b: jax.Array, axes: Axes, contracted: int, scale: float) -> jax.Array:
+    """Multiplies x by a [in..., r], b [r, out...] and a scale: what an adapter adds to `dense`."""
+    x_BTr = dense(x, a, (*axes[:contracted], "rank"), contracted)
+    return dense(scale * x_BTr, b, ("rank", *axes[contracted:]))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))

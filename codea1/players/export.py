@@ -1,4 +1,4 @@
-"""Writes one player of a run as a folder that `transformers` and vLLM load; see docs/models.md."""
+"""Writes one player of a run as a folder that `transformers` and vLLM, or PEFT, load; see docs/models.md."""
 
 import contextlib
 import os
@@ -10,10 +10,13 @@ from flax import nnx
 from codea1.config import config_of
 from codea1.data.tokenizer import copy_tokenizer, load_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import config_json, huggingface, qwen2
+from codea1.models import config_json, huggingface, peft, qwen2
 from codea1.models.config import SpecialIds, require_divisible
 from codea1.models.files import ModelFolder
-from codea1.players.functions import model_config
+from codea1.models.lora import split
+from codea1.models.peft import merged
+from codea1.players.base import base_checksums, require_base
+from codea1.players.functions import player_model
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, StorageFailed
@@ -22,11 +25,22 @@ from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
 from codea1.storage.faults import reason
 
 
-def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str], dtype: str, hosts: Hosts) -> None:
+def export(
+    run: RunFolder,
+    player: str,
+    step: str,
+    output: str | os.PathLike[str],
+    dtype: str,
+    hosts: Hosts,
+    merge: bool = False,
+) -> None:
     """Writes the parameters of one player at one checkpoint, with its tokenizer.
 
-    Raises BadInput: there is no such checkpoint, the folder that the player started from has gone, or `output` holds
-    something or cannot be written.
+    Adapters are written alone, in float32, for PEFT; or with `merge` the whole model, in which they are added to the
+    kernels of their base.
+
+    Raises BadInput: there is no such checkpoint, the folder that the player started from has gone or is another, there
+    is nothing to merge, or `output` holds something or cannot be written.
     """
     folder = ModelFolder(output)
     with hosts.agreed():
@@ -43,18 +57,34 @@ def export(run: RunFolder, player: str, step: str, output: str | os.PathLike[str
         started_from = ModelFolder(config[player].model)
         tokenizer = load_tokenizer(started_from.url)
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-        shape = model_config(config, config_json.read(started_from), mesh)
+        shape = player_model(config, player, config_json.read(started_from), mesh)
         require_divisible(shape, mesh)
+        if merge and not shape.lora_rank:
+            raise BadInput(f"--merge is for adapters: all weights of the {player} policy of {run.path} have learned.")
+        hosts.of_main(lambda: require_base(config, player, checkpoints, number))
     _, abstract = qwen2.abstract(shape)
-    wanted = laid_out(nnx.to_pure_dict(abstract), param_shardings(abstract, mesh, TRAIN_RULES))
+    shardings = param_shardings(abstract, mesh, TRAIN_RULES)
+    wanted, _ = split(laid_out(nnx.to_pure_dict(abstract), shardings))
     params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
+    if merge:
+        _, of_base = split(shardings)
+        base = huggingface.Checkpoint(started_from.url).place(of_base, "float32")  # so that sums are rounded once
+        merging = jax.jit(merged, static_argnums=2, donate_argnums=0, out_shardings=of_base)
+        params = merging(base, params, shape.lora_alpha / shape.lora_rank)
+    is_alone = shape.lora_rank > 0 and not merge
+    dtype = "float32" if is_alone else dtype
     params = jax.tree.map(lambda x: x.astype(dtype), params)
     with _whole_or_not_at_all(folder, hosts):
         if hosts.is_main:
             copy_tokenizer(started_from, folder)
-        huggingface.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+        if is_alone:
+            checksum = hosts.of_main(lambda: base_checksums(config, [player])[player])
+            peft.save(folder.url, params, alpha=shape.lora_alpha, base=peft.Base(started_from.url, checksum))
+        else:
+            huggingface.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
-        print(f"wrote {folder}: the {player} policy of {run.path} after step {number}, in {dtype}")
+        what = "the adapters of " if is_alone else ""
+        print(f"wrote {folder}: {what}the {player} policy of {run.path} after step {number}, in {dtype}")
 
 
 def _require_empty(folder: ModelFolder) -> None:

@@ -19,10 +19,12 @@ from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
-from codea1.models import qwen2
+from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
+from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.rollout.engine import Engine
+from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
 
@@ -43,10 +45,11 @@ class PlayerFunctions:
         Raises:
           BadInput: the mesh cannot cut the model.
         """
+        self.name = name
         self._config = own = config[name]
         self._log_prob_chunk = config.model.log_prob_chunk
         self.learns = config.frozen != name
-        self.model = model_config(config, stored, mesh)
+        self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
         self._graphdef, self._declared = qwen2.abstract(self.model)
         self.mesh = mesh
@@ -58,7 +61,9 @@ class PlayerFunctions:
             share_prompts=own.share_prompts,
         )
         self.optimizer = adamw(own)
-        self.shardings = state_shardings(param_shardings(self._declared, mesh, TRAIN_RULES), self.optimizer)
+        trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
+        self.shardings = state_shardings(trained, self.optimizer)
+        self.base_shardings = frozen if self.learns else trained  # of what never changes
         # Where the state is while the player does not learn.
         self.resting = self.shardings
         if config.model.offload_moments:
@@ -77,6 +82,7 @@ class PlayerFunctions:
             int8_weights=config.rollout.int8_weights,
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
+            learns=self.learns,
         )
 
     @property
@@ -93,13 +99,26 @@ class PlayerFunctions:
 
     @cached_property
     def abstract_params(self) -> Params:
-        """The parameters as shapes in their training layout."""
-        return laid_out(nnx.to_pure_dict(self._declared), self.shardings.params)
+        """All parameters as shapes in their training layout."""
+        return laid_out(nnx.to_pure_dict(self._declared), param_shardings(self._declared, self.mesh, TRAIN_RULES))
+
+    @cached_property
+    def abstract_base(self) -> Params:
+        """Those of them that never change: all of a frozen player; the base of adapters; or else none."""
+        return split(self.abstract_params)[1] if self.learns else self.abstract_params
+
+    def place_base(self, checkpoint: huggingface.Checkpoint) -> Params:
+        """Loads those parameters that never change."""
+        return checkpoint.place(self.base_shardings, self.model.dtype)
+
+    def restore_params(self, checkpoints: Checkpoints, step: int) -> Params:
+        """Reads those that train, as they were at a checkpoint of a run."""
+        return checkpoints.restore_part(step, {self.name: {"params": self.abstract_state.params}})[self.name]["params"]
 
     @cached_property
     def abstract_state(self) -> TrainState:
         """All that training changes, as shapes in its layout."""
-        return abstract_state(self.abstract_params, self.optimizer, self.shardings)
+        return abstract_state(split(self.abstract_params)[0], self.optimizer, self.shardings)
 
     @cached_property
     def abstract_batches(self) -> list[TrainBatch]:
@@ -134,7 +153,7 @@ class PlayerFunctions:
             entropy_coefficient=c.entropy_coefficient,
         )
         loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature)
-        return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches)
+        return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches, frozen=self.abstract_base)
 
     @cached_property
     def critic(self) -> "CriticFunctions | None":
@@ -194,6 +213,20 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
         remat=config.model.remat,
         platform=mesh.devices.flat[0].platform,
     )
+
+
+def player_model(config: ConfigDict, name: str, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+    """Returns the model of a player; a frozen one has no adapter, and lies as the base of adapters does."""
+    model, lora = model_config(config, stored, mesh), config[name].lora
+    if config.frozen == name:
+        return dataclasses.replace(model, param_dtype=model.dtype)
+    return dataclasses.replace(model, lora_rank=lora.rank, lora_alpha=lora.alpha)
+
+
+def share_base(config: ConfigDict, name: str, other: str) -> bool:
+    """Returns whether two players start from the same weights: what of them never changes is there once for both."""
+    first, second = config[name], config[other]
+    return (first.model, first.shape) == (second.model, second.shape)
 
 
 def adamw(config: ConfigDict) -> AdamWConfig:

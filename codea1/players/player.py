@@ -26,10 +26,12 @@ from codea1.learn.update import TrainState, init_state
 from codea1.models import huggingface
 from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds
 from codea1.models.flops import utilisation
+from codea1.models.lora import initialise_adapters, join
 from codea1.models.qwen2 import Params
 from codea1.players.critic import Critic
-from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
+from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss, share_base
 from codea1.rollout.engine import Request, Sample
+from codea1.rollout.sampling import stream_key
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput
@@ -45,7 +47,9 @@ class Player:
     A frozen player answers and does not learn: there is no optimizer, no reference and no state.
     """
 
-    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer):
+    def __init__(
+        self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer, others: Iterable["Player"] = ()
+    ):
         """Loads the model and declares its functions; nothing is compiled before the first use.
 
         Args:
@@ -53,6 +57,7 @@ class Player:
           config: the whole config of the run.
           mesh: of the devices that it computes on.
           tokenizer: the one in its model folder.
+          others: players of the run; with those that start from the same folder it shares what never changes.
 
         Raises:
           BadInput: the model folder cannot be read, or the mesh cannot cut the model.
@@ -70,21 +75,29 @@ class Player:
         _require_shape(name, self._config, checkpoint.config)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
         self.functions = functions = PlayerFunctions(name, config, mesh, checkpoint.config, ids)
-        params = checkpoint.place(functions.shardings.params, functions.model.param_dtype)
         self.learns = functions.learns
+        # All weights of a frozen player, and the base of adapters: neither ever changes.
+        shared = [each.base for each in others if each.base and share_base(config, name, each.name)]
+        self.base: Params = shared[0] if shared else functions.place_base(checkpoint)
         self._critic: Critic | None = None
         if functions.critic:
             self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)
         self.state: TrainState | None = None
+        self._reference: Params = {}
         if self.learns:
-            self.state = self._placed(init_state(params, functions.optimizer, functions.shardings), functions.resting)
-        self._frozen: Params = {} if self.learns else params
-        self._reference: Params = params if self.learns and has_reference(self._config) else {}
+            if functions.model.lora_rank:
+                key = stream_key(config.seed, f"{name}/adapters", 0)
+                start = initialise_adapters(functions.model, key, functions.shardings.params)
+            else:
+                start = checkpoint.place(functions.shardings.params, functions.model.param_dtype)
+            self.state = self._placed(init_state(start, functions.optimizer, functions.shardings), functions.resting)
+            if has_reference(self._config):
+                self._reference = join(start, self.base)
 
     @property
     def params(self) -> Params:
         """The weights that it answers with."""
-        return self.state.params if self.state is not None else self._frozen
+        return join(self.state.params if self.state is not None else {}, self.base)
 
     @property
     def states(self) -> dict[str, TrainState]:
@@ -117,8 +130,7 @@ class Player:
 
     def params_at(self, checkpoints: Checkpoints, step: int) -> Params:
         """Reads the weights that it had at a checkpoint, laid out as those that it has."""
-        wanted = {self.name: {"params": self.functions.abstract_params}}
-        return checkpoints.restore_part(step, wanted)[self.name]["params"]
+        return join(self.functions.restore_params(checkpoints, step), self.base)
 
     def shaped_reward(self, reward: float, response_length: int) -> float:
         """Returns what the player learns from: the reward, less what the length of its response costs."""
@@ -244,7 +256,7 @@ class Player:
         assert self.state is not None
         state, reports = self._placed(self.state, self.functions.shardings), []
         for batches in scored:
-            state, report = self.functions.update(state, batches, rate)
+            state, report = self.functions.update(state, batches, rate, self.base)
             reports.append(report)
         self.state = self._placed(state, self.functions.resting)
         found = [report.metrics() for report in reports]

@@ -12,7 +12,9 @@ from codea1.game.prompts import Message
 from codea1.models import config_json, huggingface
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
+from codea1.models.lora import join
 from codea1.models.qwen2 import Params
+from codea1.players.base import require_base
 from codea1.players.functions import PlayerFunctions
 from codea1.rollout.engine import Request, Sample
 from codea1.runs.checkpoints import Checkpoints
@@ -65,6 +67,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
     """
     config = default_config()
+    config.frozen = role
     config[role].model, config[role].thinking = url, thinking
     prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
@@ -72,8 +75,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     if jax.devices()[0].platform == "cpu":
         config.model.dtype = "float32"
     functions = _functions(role, config, checkpoint.config)
-    params = checkpoint.place(functions.shardings.params, config.model.param_dtype)
-    return Policy(role, config, params, functions)
+    return Policy(role, config, functions.place_base(checkpoint), functions)
 
 
 def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
@@ -100,12 +102,10 @@ def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int,
         config.rollout.slots = slots or config.rollout.slots
         config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
         functions = _functions(role, config, config_json.read(ModelFolder(config[role].model)))
-    if role == config.frozen:
-        params = huggingface.Checkpoint(config[role].model).place(functions.shardings.params, config.model.param_dtype)
-        return Policy(role, config, params, functions)
-    wanted = {role: {"params": functions.abstract_params}}
-    params = checkpoints.restore_part(step, wanted)[role]["params"]
-    return Policy(role, config, params, functions)
+    base = functions.place_base(huggingface.Checkpoint(config[role].model)) if functions.abstract_base else {}
+    hosts.of_main(lambda: require_base(config, role, checkpoints, step))
+    trained = functions.restore_params(checkpoints, step) if functions.learns else {}
+    return Policy(role, config, join(trained, base), functions)
 
 
 def _functions(role: str, config: ConfigDict, stored: Qwen2Config) -> PlayerFunctions:

@@ -14,10 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh
 
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache
+from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
@@ -72,7 +74,8 @@ class Engine:
     once, the same ones. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
     first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation,
-    or with `int8_weights` the kernels of the layers rounded to int8.
+    or with `int8_weights` the kernels of the layers rounded to int8. Those that never change, which are all unless the
+    policy `learns`, are used where they lie if nothing need be changed about them.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Engine:
         cache_gib: float = 0.0,
         guesses: int = 0,
         int8_weights: bool = False,
+        learns: bool = True,
         chunk: int = 16,
     ) -> None:
         self.sizes = Sizes.of(
@@ -106,7 +110,8 @@ class Engine:
         self._pad_id = pad_id
         self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
         self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
-        self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes)
+        self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes, learns)
+        self._published = flatten_dict(self._functions[("publish",)].arguments[0]).keys()  # the others are kept
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
@@ -123,7 +128,9 @@ class Engine:
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""
-        return self._functions[("publish",)](params)
+        flat = flatten_dict(params)
+        taken = {path: flat.pop(path) for path in self._published}
+        return join(self._functions[("publish",)](unflatten_dict(taken)), unflatten_dict(flat))
 
     def take_statistics(self) -> dict[str, float]:
         """Returns metrics of what was generated since the last call; see `Statistics`."""

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import qwix
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.models import qwen2
@@ -26,6 +27,7 @@ from codea1.models.kv_cache import (
     page_bytes,
     page_size,
 )
+from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.models.weights import Axes, in_int8, scale_axes
 from codea1.rollout import decoding
@@ -131,19 +133,19 @@ def smallest(sizes: Sequence[int], count: int) -> int:
 
 
 # What a function does, and its static sizes:
-#   ("publish",)                                   training parameters to those of generation
+#   ("publish",)                                   training parameters to those of generation; see `_publishing`
 #   ("empty",)                                     a cache
 #   ("prefill", prompts, length), ("copy_pages",)
 #   ("decode", slots), ("decode restricted", slots)
 Functions = dict[tuple[str | int, ...], Function]
 
 
-def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes) -> Functions:
-    """Lists what an engine of such sizes calls; see `decoding` for what takes which arguments."""
+def generation_functions(
+    config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes, learns: bool = True
+) -> Functions:
+    """Lists what an engine of such sizes calls, for weights that learn or not; see `decoding` for the arguments."""
+    publish, params, weights = _publishing(config, mesh, learns)
     jitted, layouts = _jitted(config, graphdef, mesh)
-    _, declared = qwen2.abstract(config.model)
-    params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
-    weights = laid_out(jax.eval_shape(jitted["publish"], params), layouts["publish"])
     pages = sizes.pages * sizes.shards
     cache = laid_out(
         jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
@@ -154,7 +156,7 @@ def generation_functions(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: M
         function = jitted[kind.partition(" ")[0]]
         found[kind, *key] = Function(kind, name, function, arguments, static)
 
-    add("publish", name="publish", arguments=(params,))
+    found[("publish",)] = Function("publish", "publish", publish, (params,))
     add("empty", name=f"empty {pages} pages", arguments=(), static=(pages,))
     for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
         tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
@@ -191,36 +193,58 @@ def _rows(slots: int) -> Rows:
 
 
 @functools.cache
-def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[dict[str, Callable], dict[str, Any]]:
-    """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
-    _, declared = qwen2.abstract(config.model)
-    names = param_axes(declared)
+def _publishing(config: DecodingConfig, mesh: Mesh, learns: bool) -> tuple[Callable, Params, Params]:
+    """Returns the jitted `publish` and, as shapes in their layout, the parameters that it takes and all weights.
 
-    def is_rounded(path: jax.tree_util.KeyPath) -> bool:
-        return config.int8_weights and path[-1].key.endswith("_kernel")
+    It does not take those that never change and lie as they would be published: they are there once.
+    """
+    _, declared = qwen2.abstract(config.model)
+    params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
+    at_rest, names = flatten_dict(params), flatten_dict(param_axes(declared))
+
+    def is_rounded(path: tuple[str, ...]) -> bool:
+        return config.int8_weights and path[-1].endswith("_kernel")
 
     def publish(params: Params) -> Params:
-        def one(path: jax.tree_util.KeyPath, p: jax.Array, axes: Axes) -> jax.Array | qwix.QArray:
-            return in_int8(p, axes) if is_rounded(path) else p.astype(config.model.dtype)
+        def one(path: tuple[str, ...], p: jax.Array) -> jax.Array | qwix.QArray:
+            return in_int8(p, names[path]) if is_rounded(path) else p.astype(config.model.dtype)
 
-        return jax.tree.map_with_path(one, params, names)
+        return unflatten_dict({path: one(path, p) for path, p in flatten_dict(params).items()})
 
     def sharding(axes: Axes) -> NamedSharding:
         return NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
 
-    def published(path: jax.tree_util.KeyPath, axes: Axes) -> NamedSharding | qwix.QArray:
+    def layout(path: tuple[str, ...]) -> NamedSharding | qwix.QArray:
         if is_rounded(path):
-            return qwix.QArray(sharding(axes), sharding(scale_axes(axes)), qtype=np.int8)
-        return sharding(axes)
+            return qwix.QArray(sharding(names[path]), sharding(scale_axes(names[path])), qtype=np.int8)
+        return sharding(names[path])
 
+    layouts = {path: layout(path) for path in names}
+    weights = laid_out(jax.eval_shape(publish, params), unflatten_dict(layouts))
+    as_published = flatten_dict(weights)
+
+    def is_kept(path: tuple[str, ...], p: jax.ShapeDtypeStruct) -> bool:
+        wanted = as_published[path]
+        return not is_rounded(path) and p.dtype == wanted.dtype and p.sharding.is_equivalent_to(wanted.sharding, p.ndim)
+
+    frozen = flatten_dict(split(params)[1] if learns else params)
+    taken = [path for path, p in at_rest.items() if path not in frozen or not is_kept(path, p)]
+    own_layouts = unflatten_dict({path: layouts[path] for path in taken})
+    jitted = jax.jit(publish, out_shardings=own_layouts)
+    return jitted, unflatten_dict({path: at_rest[path] for path in taken}), weights
+
+
+@functools.cache
+def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[dict[str, Callable], dict[str, Any]]:
+    """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
     form = form_of(config.model.platform)
     axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
     # Pinned, or a chunk would hand back a cache cut in another way than it came.
     shape = jax.eval_shape(partial(form.zeros, config.model, 1))
-    cache = jax.tree.unflatten(jax.tree.structure(shape), map(sharding, axes))
+    layout = [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes]
+    cache = jax.tree.unflatten(jax.tree.structure(shape), layout)
     everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
     layouts = {
-        "publish": jax.tree.map_with_path(published, names, is_leaf=lambda x: isinstance(x, tuple)),
         "empty": cache,
         "prefill": cache,
         "copy_pages": cache,
@@ -231,7 +255,6 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
         return jax.jit(function, out_shardings=layouts[name], **options)
 
     return {
-        "publish": jit("publish", publish),
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
         "prefill": jit("prefill", partial(decoding.prefill, config, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),

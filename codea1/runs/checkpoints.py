@@ -239,6 +239,11 @@ class Checkpoints:
             )
         return restored.arrays, restored.state
 
+    def state(self, step: int) -> dict[str, Any]:
+        """Returns the state of one step, without its arrays. See `restore`."""
+        self._require(step)
+        return loads(read(self._directory / str(step) / "state" / "metadata"))
+
     def restore_book(self, step: int, shards: range = ALL_SHARDS) -> Pages:
         """Returns what some shards of a step's Mistake Book hold; no host waits for another.
 

@@ -109,7 +109,9 @@ def assemble(config: ConfigDict) -> Components:
     if config.game.made_mutants:
         train = [_with_made_mutants(question, config.game.made_mutants) for question in train]
     train = [with_wrong_truth(question, config.noise.wrong_truths, config.seed) for question in train]
-    policies = {name: Player(name, config, mesh, tokenizers[name]) for name in rules.method.policies}
+    policies: dict[str, Player] = {}
+    for name in rules.method.policies:
+        policies[name] = Player(name, config, mesh, tokenizers[name], policies.values())
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Components(rules, players, policies, feed, train, dropped, untested, **sets)

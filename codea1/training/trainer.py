@@ -17,6 +17,7 @@ from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
 from codea1.game.round_views import rows
 from codea1.learn.update import float32_norm
+from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -110,6 +111,7 @@ class Trainer:
             keep_every=config.opponents.every if config.opponents.side else 0,
         )
         self._opponents = Opponents(config)
+        self._bases: dict[str, str] = {}  # checksums of what the players' adapters belong to
         self._undamaged: set[int] = set()  # steps of past players that were examined
 
     def __enter__(self) -> "Trainer":
@@ -341,6 +343,7 @@ class Trainer:
             "record": self._record.cursor(),
             "skipped": self._position.skipped,
             "sound": self._position.sound,
+            "bases": self._bases,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
@@ -359,12 +362,15 @@ class Trainer:
 
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
+        self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies]))
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
         self._gives_up = bool(damages)
         if step is None:
             return
+        for name in self._bases:
+            self._hosts.of_main(partial(require_base, self._config, name, self._checkpoints, step))
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)

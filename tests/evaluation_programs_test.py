@@ -29,6 +29,7 @@ from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2"
+UNASKED = SimpleNamespace(call_between_chunks=lambda _: None)  # a policy
 RIGHT, WRONG = "def f(x):\n    return x + 1", "def f(x):\n    return x"
 
 
@@ -138,7 +139,7 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
     completions(tmp_path)
     model = tmp_path / "model"
     shutil.copytree(model_folder, model)
-    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
     monkeypatch.setattr(programs, "sampled", lambda *_: iter(()))
     wanted = asked(tmp_path, completions="", model=str(model))
     evaluate_code(wanted, Hosts())
@@ -246,7 +247,7 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
     wanted = asked(tmp_path, completions="", model="model", sampling=AnswerSampling(samples=1))
     monkeypatch.setattr(evaluation.huggingface, "Checkpoint", lambda _: None)
-    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: None)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
     monkeypatch.setattr(
         programs,
         "sampled",
@@ -308,6 +309,17 @@ def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
         evaluate_code(
             asked(tmp_path, completions="", model=str(model_folder), sampling=AnswerSampling(samples=4)), Hosts()
         )
+
+
+def test_sampling_shows_how_far_it_is(tmp_path, model_folder, monkeypatch, capsys):
+    monkeypatch.setattr(evaluation, "SECONDS_BETWEEN_LINES", 0.0)
+    completions(tmp_path)
+    evaluate_code(asked(tmp_path, completions="", model=str(model_folder), lengths=(600, 16, 8)), Hosts())
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.endswith(" tokens")]
+    assert lines[0] == "programs for humanevalplus: 0 of 6, 0 tokens"
+    drawn = [int(line.split()[-2].replace(",", "")) for line in lines]
+    assert drawn == sorted(drawn)
+    assert drawn[-1] > 0
 
 
 def test_prompts_that_do_not_fit_are_failures(tmp_path, model_folder):

@@ -166,7 +166,9 @@ def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
 def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
     (run.path / "config.json").write_text(json.dumps(dict(run.config, method=method)))
     seen = []
-    monkeypatch.setattr(evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter))
+    monkeypatch.setattr(
+        evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter, call_between_chunks=lambda _: None)
+    )
     monkeypatch.setattr(suites, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(()))
     evaluate_suites(asked(files, run=str(run.path), completions="", in_rounds=False), Hosts())
     assert seen == [METHODS[method].sees_solution]

@@ -67,6 +67,19 @@ def test_a_prefill_follows_the_head_of_the_answer(model_folder):
     assert not policy.fits([0] * 81)
 
 
+def test_the_weights_of_a_folder_are_there_once(model_folder):
+    policy = policy_of_folder("code", str(model_folder), LENGTHS)
+    assert policy._engine.publish(policy._params) is policy._params
+
+
+def test_a_folder_has_pages_for_an_eighth_of_its_slots_and_short_prompts_stay_short(model_folder):
+    small = policy_of_folder("code", str(model_folder), (300, 84, 16))._engine.sizes
+    assert small.prompt_lengths == (256, 300)
+    assert small.pages == 2 * (384 // 64 + 1) + 1
+    least = policy_of_folder("code", str(model_folder), (300, 84, 1))._engine.sizes
+    assert least.pages >= 384 // 64 + 1
+
+
 def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
     asked = EvaluationSpec(

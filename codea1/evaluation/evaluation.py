@@ -7,12 +7,13 @@ then all of it is scored and published.
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TextColumn
 
 from codea1.config import config_of
 from codea1.evaluation.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
@@ -32,6 +33,7 @@ from codea1.storage import json_lines
 from codea1.storage.checksums import MANIFEST, checksum, checksums
 from codea1.storage.objects import GrowingFile, location, names
 
+SECONDS_BETWEEN_LINES = 60.0
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer
 
 Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's id and a round
@@ -115,6 +117,7 @@ class Evaluation:
         used. Weights stay unread.
         """
         self.spec, self.hosts = spec, hosts
+        self._told: Callable[[str], None] = lambda tokens: None  # shows how many were drawn, beside the bar there is
         self.console = Console(stderr=True, quiet=not hosts.is_main)
         with hosts.agreed():
             self.run = RunFolder.existing(spec.run) if spec.run else None
@@ -147,9 +150,12 @@ class Evaluation:
         self.console.print(f"loading the {role} model")
         if url:
             with self.hosts.agreed():
-                return policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
-        assert self.run is not None
-        return policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
+                policy = policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
+        else:
+            assert self.run is not None
+            policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
+        policy.call_between_chunks(lambda drawn: self._told(f"{drawn:,} tokens"))
+        return policy
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
@@ -260,9 +266,19 @@ class Evaluation:
 
     @contextlib.contextmanager
     def shown(self, what: str, total: int) -> Iterator[Callable[[], None]]:
-        """Shows a progress bar; yields what is to be called for each of the total."""
-        with Progress(console=self.console, disable=not self.hosts.is_main) as progress:
-            task = progress.add_task(what, total=total)
+        """Shows a progress bar, or a line a minute where there is no terminal; yields what to call for each of all."""
+        columns = *Progress.get_default_columns(), TextColumn("{task.fields[tokens]}")
+        with Progress(*columns, console=self.console, disable=not self.hosts.is_main) as progress:
+            task, said = progress.add_task(what, total=total, tokens=""), time.monotonic()
+
+            def told(tokens: str) -> None:
+                nonlocal said
+                progress.update(task, tokens=tokens)
+                if not self.console.is_terminal and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+                    said = time.monotonic()
+                    self.console.print(f"{what}: {progress.tasks[task].completed:.0f} of {total}, {tokens}")
+
+            self._told = told
             yield lambda: progress.advance(task)
 
     def _file(self, name: str) -> str:

@@ -1,6 +1,7 @@
 """A model that only answers: of a run's checkpoint, or in a Hugging Face folder. It holds no optimizer state."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 from ml_collections import ConfigDict
@@ -12,6 +13,7 @@ from codea1.game.prompts import Message
 from codea1.models import config_json, huggingface
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
+from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.players.base import require_base
@@ -23,7 +25,11 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import make_mesh
 
-MODEL_LENGTHS = (4096, 2048, 64)  # tokens of prompts and of responses, and slots, of a folder, which states none
+# Of a folder, which states none: tokens of prompts and of responses, and slots; lengths that shorter prompts are padded
+# to; and for which part of the slots there are pages for the longest sequences, at least for one.
+MODEL_LENGTHS = (4096, 2048, 64)
+PROMPT_LENGTHS = (256, 512, 1024, 2048)
+PART_OF_PAGES = 8
 
 
 class Policy:
@@ -43,6 +49,10 @@ class Policy:
     def fits(self, prompt_ids: Sequence[int]) -> bool:
         """Returns whether the prompt is short enough for the policy."""
         return len(prompt_ids) <= self.max_prompt_length
+
+    def call_between_chunks(self, function: Callable[[int], None]) -> None:
+        """Has `function` called every few tokens of whatever is generated, with how many were drawn until then."""
+        self._engine.between_chunks = lambda: function(self._engine.num_drawn)
 
     def generate(
         self, requests: Sequence[Request], *, seed: int, purpose: str, temperature: float, top_p: float
@@ -71,9 +81,14 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     config[role].model, config[role].thinking = url, thinking
     prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
-    checkpoint = huggingface.Checkpoint(url)
-    if jax.devices()[0].platform == "cpu":
+    config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)
+    checkpoint, platform = huggingface.Checkpoint(url), jax.devices()[0].platform
+    if platform == "cpu":
         config.model.dtype = "float32"
+    page = page_bytes(dataclasses.replace(checkpoint.config, dtype=config.model.dtype, platform=platform), 1)
+    longest = -(-(prompt + response) // page_size(platform)) + 1
+    pages = max(slots // jax.device_count() // PART_OF_PAGES, 1) * longest + 1
+    config.rollout.cache_gib = pages * page / 2**30
     functions = _functions(role, config, checkpoint.config)
     return Policy(role, config, functions.place_base(checkpoint), functions)
 

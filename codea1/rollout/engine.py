@@ -137,6 +137,11 @@ class Engine:
         statistics, self._statistics = self._statistics, Statistics()
         return statistics.metrics()
 
+    @property
+    def num_drawn(self) -> int:
+        """Tokens since the statistics were taken last."""
+        return self._statistics.tokens
+
     def generate(
         self,
         params: Params,

@@ -25,7 +25,7 @@ from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
-from codea1.models.flops import CHIPS
+from codea1.models.flops import CHIPS, adapter_weights
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh, make_mesh
@@ -93,6 +93,22 @@ def test_a_small_shape_compiles(config, name, kinds, tmp_path, monkeypatch):
     assert update.collectives  # gradients are summed over chips
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)  # the sum is written over the old one
     assert Report.from_json(json.loads(json.dumps(dataclasses.asdict(report)))) == report
+
+
+@needs_libtpu
+def test_adapters_compile_and_their_gradients_alone_are_sent(config, tmp_path, monkeypatch):
+    kinds = ("accumulate", "apply", "decode", "prefill", "publish")
+    config.mesh.tensor, config.code.micro_batch_size, config.test.micro_batch_size = 1, 4, 4
+    config.code.lora.rank = 8
+    report = compiled(config, "v5e-4", tmp_path, kinds, monkeypatch)
+    assert {row.kind for row in report.rows} == {*kinds}
+    assert fit_of(report).fits
+    (update,) = (row.result for row in report.rows if row.kind == "accumulate")
+    assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)
+    assert {*update.collectives} <= {"all-gather", "all-reduce", "reduce-scatter"}
+    sums = sum(each.bytes for kind, each in update.collectives.items() if kind != "all-gather")
+    model = dataclasses.replace(models(config)["code"].config, lora_rank=8)
+    assert sums <= 4 * adapter_weights(model) + 256  # of a layer, and a few numbers: the loop over layers is one
 
 
 @needs_libtpu

@@ -67,6 +67,25 @@ def test_residents_are_as_large_as_the_arrays_of_a_player(planned, player):
     assert planned.residents["code: reference"] == size_of(player.state.params)
 
 
+@pytest.mark.parametrize("frozen", ["", "test"])
+def test_two_players_of_adapters_have_one_base(micro_config, frozen):
+    micro_config.frozen = frozen
+    for player in (micro_config.code, micro_config.test):
+        player.lora.rank = 4
+    planned = plan(micro_config, mesh := device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
+    player = Player("code", micro_config, mesh, load_tokenizer(micro_config.code.model))
+    assert planned.residents["code: frozen base"] == size_of(player.base)
+    assert planned.residents["code: reference"] == size_of(player.state.params)
+    assert planned.residents["code: published weights"] == size_of(player.state.params)  # the base is there
+    assert not {"test: frozen base", "test: parameters"} & planned.residents.keys()
+    (accumulate,) = (job for job in planned.jobs if (job.player, job.function.kind) == ("code", "accumulate"))
+    trained, base, gradients, _ = map(bytes_per_device, accumulate.function.arguments)
+    assert (trained, base, gradients) == (size_of(player.state.params), size_of(player.base), trained)
+    others = {name: size for name, size in planned.residents.items() if "pages" not in name and "published" not in name}
+    others = sum(size for name, size in others.items() if name != "test: micro-batches")
+    assert accumulate.beside == others - trained - base
+
+
 def test_moments_on_the_host_are_on_the_chip_while_their_player_learns(config, planned, player):
     config.model.offload_moments = True
     offloaded = plan(config, device_mesh(config, jax.devices()[:1]), models(config))

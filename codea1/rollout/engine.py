@@ -111,7 +111,7 @@ class Engine:
         self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
         self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
         self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes, learns)
-        self._published = flatten_dict(self._functions[("publish",)].arguments[0]).keys()  # the others are kept
+        self._published = flatten_dict(self._functions[("publish",)].arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
@@ -129,8 +129,8 @@ class Engine:
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""
         flat = flatten_dict(params)
-        taken = {path: flat.pop(path) for path in self._published}
-        return join(self._functions[("publish",)](unflatten_dict(taken)), unflatten_dict(flat))
+        kept = {path: flat.pop(path) for path in flat.keys() - self._published}
+        return join(self._functions[("publish",)](unflatten_dict(flat)), unflatten_dict(kept))
 
     def take_statistics(self) -> dict[str, float]:
         """Returns metrics of what was generated since the last call; see `Statistics`."""

@@ -19,7 +19,7 @@ from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
-from codea1.models import huggingface, peft, qwen2
+from codea1.models import flops, huggingface, peft, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.lora import initialise_adapters, join, split
 from codea1.models.peft import merged
@@ -116,6 +116,14 @@ def test_loss_log_probs_and_gradients_are_those_of_peft(tmp_path):
             np.testing.assert_allclose(mine, weight.grad.numpy(), atol=1e-5 * weight.grad.abs().max().item(), rtol=1e-4)
             compared += 1
     assert compared == 2 * 7 * TINY.num_layers
+
+
+def test_the_update_of_adapters_counts_no_gradient_of_the_base():
+    whole, adapted = (flops.model_flops(config, 8, 128) for config in (TINY, CONFIG))
+    base = 8 * 128 * (TINY.num_layers * flops.layer_weights(TINY) + flops.head_weights(TINY))
+    assert whole - adapted == 2 * base - 6 * 8 * 128 * flops.trained_weights(CONFIG)
+    adapters, _ = split(qwen2.abstract(CONFIG)[1].to_pure_dict())
+    assert flops.trained_weights(CONFIG) == sum(x.size for x in jax.tree.leaves(adapters))
 
 
 def compute(replica: int, fsdp: int, tensor: int) -> dict:

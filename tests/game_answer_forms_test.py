@@ -77,26 +77,6 @@ READ = {
     "thoughts first": f"<think>\n```python\n{WRONG}\n```\n</think>\n```python\n{F}\n```",
     "in tags": f"<answer>\n```python\n{F}\n```\n</answer>",
     "a main guard": f"```python\n{F}\n\nif __name__ == '__main__':\n    print(f(int(input())))\n```",
-    "a wrong assert behind it": f"```python\n{F}\n\nassert f(1) == 3\n```",
-    "a wrong call behind it": f"```python\n{F}\n\n# Example\nprint(f('1'))  # 2\n```",
-    "a wrong call of a given name behind it": f"```python\n{F}\n\nx = None\nresult = f(x)\nprint(result)\n```",
-    "wrong calls in a loop": f"```python\n{F}\n\nfor x in [1, '2']:\n    print(f(x))\n```",
-    "wrong tests in a function of their own": (
-        f"```python\n{F}\n\ndef test_f():\n    assert f(1) == 3\n\ntest_f()\nprint('ok')\n```"
-    ),
-    "a wrong guard": f"```python\n{F}\n\nassert f(1) == 3\n\nif __name__ == '__main__':\n    main()\n```",
-    "an output that is no comment behind it": f"```python\n{F}\n\nprint(f(1))  # [2,\n    3]\n```",
-    "an end among its tests": f"```python\n{F}\n\n# Test cases\nassert f(1) == 2\nassert f(",
-    "a lambda that calls itself": "```python\nf = lambda x: x + 1 if x > 0 else f(0)\n```",
-    "a table that it needs behind it": (
-        "```python\ndef f(x):\n    return x + ONE[0]\n\nONE = [len(str(1))]\nprint(f(1))\n```"
-    ),
-    "a table that it fills behind it": (
-        "```python\nONE = []\n\ndef f(x):\n    return x + ONE[-1] if ONE else 1\n\nprint(f(0))\nONE.append(1)\n```"
-    ),
-    "a table that it makes behind it": (
-        "```python\nONE = 0\n\ndef f(x):\n    return x + (ONE or 1)\n\nONE = f(0)\nassert ONE == 1\n```"
-    ),
 }
 NOT_READ = {  # of these a program could be made, but what the policy wrote is none
     "prose after it": f"{F}\n\nThis adds one to x.",
@@ -151,17 +131,6 @@ def test_methods_and_whole_programs(entry_point, program, other):
 def test_a_program_that_is_too_long_to_be_parsed_is_read():
     long = f"{F}\n" + "# a comment\n" * 5_000
     assert is_right(extract_program(f"```python\n{WRONG}\n```\n```python\n{long}```", "f").source)
-
-
-def test_what_only_tries_a_program_out_is_no_part_of_it():
-    assert extract_program(f"```python\n{F}\n\n{TESTS}\n```", "f").source == F
-    assert extract_program(f"```python\n{F}\nsetup()\n{TESTS}\n```", "f").source == f"{F}\nsetup()"
-    for kept in (f"{F}\n{TESTS}\nsetup()", f"{F}\ny = 1; print(f(y))"):
-        assert extract_program(f"```python\n{kept}\n```", "f").source == kept
-    stated = f"{F}\n{TESTS}"
-    assert extract_program(stated, "").source == stated
-    long = f"{F}\n" + "# a comment\n" * 5_000 + "def g(x): return x"
-    assert extract_program(long, "f").source == long
 
 
 @pytest.mark.parametrize("closed", [True, False])

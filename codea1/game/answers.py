@@ -4,12 +4,11 @@ Every text here was written by a policy that is paid for the outcome. Reading it
 nothing and never raises.
 """
 
-import ast
 import contextlib
 import re
 import string
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,8 +36,6 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-_TRIAL = re.compile(r"^(?:#|print\(|assert\b|if __name__)", re.MULTILINE)
 _TEST = re.compile(r"\bassert|\braises\b")
 _LINE = re.compile(r"\s*(?:[-*+]\s+|\d+[.):]\s*)?(`*)(assert\b.*)")
 _PRINTABLE = frozenset(string.printable)
@@ -75,7 +72,7 @@ def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
     A block may be indented, in a list say, and the last one may not be closed. Where no block defines the entry point,
     or none is given, it is the first closed one, and without any the whole answer, from the first statement on where
     prose stands before it. Blocks in other languages count only where there is none in Python or in no language.
-    Thoughts are no part of the answer, nor is what only tries the program out at its end: see `_without_trials`.
+    Thoughts are no part of the answer.
     """
     answer = without_thoughts(answer).removeprefix("\ufeff")
     blocks = list(_code_blocks(answer))
@@ -85,11 +82,11 @@ def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
     if len(defining) > 1:
         defining = [block for block in defining if _is_python(block.source)] or defining
     if chosen := defining[-1:] or closed[:1] or blocks[:1]:
-        return ExtractedProgram(_without_trials(chosen[0].source, entry_point), chosen[0].is_closed)
+        return ExtractedProgram(chosen[0].source, chosen[0].is_closed)
     source = _dedented(answer.strip("\n"))
     if (begins := _STATEMENT.search(source)) and not _is_python(source) and _is_python(source[begins.start() :]):
         source = source[begins.start() :]
-    return ExtractedProgram(_without_trials(source, entry_point), False)
+    return ExtractedProgram(source, False)
 
 
 @dataclass(frozen=True)
@@ -158,60 +155,6 @@ def _is_python(source: str) -> bool:
     except NotLiteral:
         return False
     return True
-
-
-def _without_trials(source: str, entry_point: str) -> str:
-    """Returns a program without the calls, prints and asserts behind its last definition that only try it out.
-
-    They often state a wrong answer, or call it wrongly, and would take a right function with them. Where the source
-    does not parse, as where an answer ends among them, it is what stands before the first of them, if that does. What
-    may belong to the program stays: other calls, and names that its definitions know.
-    """
-    defined = _definition_of(entry_point).search(source) if entry_point and entry_point not in PROGRAMS else None
-    if defined is None:
-        return source
-    try:
-        body = parse_source(source).body
-    except NotLiteral:
-        line = _TRIAL.search(source, defined.end()) if len(source) <= MAX_SOURCE_BYTES else None
-        return source[: line.start()].rstrip() if line and _is_python(source[: line.start()]) else source
-    name = entry_point.rpartition(".")[2]
-    tries = [_tries(each, name) for each in body]
-    first = max(
-        (i for i, each in enumerate(body, 1) if isinstance(each, _DEFINITIONS) or name in _stored(each)), default=0
-    )
-    first = next((i for i in range(first, len(body)) if tries[i]), len(body))
-    rest = body[first:]
-    is_whole = all(is_trial or isinstance(each, ast.Assign) for each, is_trial in zip(rest, tries[first:], strict=True))
-    if not rest or not is_whole or rest[0].col_offset or _stored(ast.Module(rest, [])) & _needed(body[:first]):
-        return source
-    return "\n".join(source.replace("\r\n", "\n").replace("\r", "\n").split("\n")[: rest[0].lineno - 1]).rstrip()
-
-
-def _tries(node: ast.stmt, name: str) -> bool:
-    """Returns whether a statement asserts, prints, calls a function or what is named as a test, or is a main guard."""
-    match node:
-        case ast.Assert() | ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
-            return True
-        case ast.Expr(value=ast.Call(func=ast.Name(id=called))) if called.startswith(("print", "test", "check")):
-            return True
-    called = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
-    return any(name in (getattr(each, "id", ""), getattr(each, "attr", "")) for each in called)
-
-
-def _stored(node: ast.AST) -> set[str]:
-    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-    return {each.id for each in names if isinstance(each.ctx, ast.Store)}
-
-
-def _needed(body: Sequence[ast.stmt]) -> set[str]:
-    """Returns the names that statements read and do not give themselves."""
-    needed = set()
-    for node in body:
-        own = _stored(node) | {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-        needed |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - own
-        needed |= {name for each in ast.walk(node) if isinstance(each, ast.Global) for name in each.names}
-    return needed
 
 
 @lru_cache(maxsize=4096)

@@ -74,14 +74,17 @@ def compare(folder: str, policy: Policy, samples: Sequence[Sample]) -> None:
         highest_T2 = np.sort(np.partition(theirs_TV[:length], -2, axis=1)[:, -2:], axis=1)
         margins += (highest_T2[:, 1] - highest_T2[:, 0]).tolist()
         equal, tokens = equal + (not len(parted)), tokens + length
-        if len(parted):
+        if not len(parted):
+            print(f"{sample.question_id}: all {len(ours_T)} tokens are equal", flush=True)
+        else:
             one, other = int(ours_T[length]), int(best_T[length])
             logits = our_logits(folder, policy, whole[: start + length])
             gaps = logits[one] - logits[other], theirs_TV[length, other] - theirs_TV[length, one]
             print(
                 f"{sample.question_id} parts at token {length} of {len(ours_T)}: "
                 f"{policy.tokenizer.decode([one])!r} here, by {gaps[0]:.1e}; "
-                f"{policy.tokenizer.decode([other])!r} there, by {gaps[1]:.1e}"
+                f"{policy.tokenizer.decode([other])!r} there, by {gaps[1]:.1e}",
+                flush=True,
             )
     print(f"{equal} of {len(samples)} texts are equal token for token; {tokens:,} tokens until others part")
     print(
@@ -100,7 +103,9 @@ def main() -> None:
     policy = policy_of_folder("code", given.folder, (PROMPT, given.tokens, SLOTS))
     samples = answers(policy, given.file, given.tasks)
     drawn = sum(len(sample.token_ids) for sample in samples)
-    print(f"{len(samples)} answers, {drawn:,} tokens in {time.monotonic() - started:.0f} s, loading included")
+    print(
+        f"{len(samples)} answers, {drawn:,} tokens in {time.monotonic() - started:.0f} s, loading included", flush=True
+    )
     compare(given.folder, policy, samples)
 
 

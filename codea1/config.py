@@ -593,15 +593,8 @@ _ADDED = (
     *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
-    *(
-        "code.lora",
-        "test.lora",
-        "rollout.int8_weights",
-        "code.share_prompts",
-        "test.share_prompts",
-        "log.keep_samples",
-        "skipped_steps",
-    ),
+    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "skipped_steps"),
+    *("code.lora", "test.lora"),
 )
 
 

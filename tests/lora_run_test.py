@@ -19,6 +19,7 @@ from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.training.opened_run import opened_run
 from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from tests.model_folders import load
@@ -89,6 +90,10 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
         policy_of_run(RunFolder(folder.path, changed), 6, "code", (0, 0, 0), Hosts())
     config.opponents.side, config.opponents.every = "code", 3
     monkeypatch.setattr(huggingface.Checkpoint, "checksum", lambda _: "another")
+    with pytest.raises(BadInput, match="is not the base"):
+        SavedStep(folder, ConfigDict(folder.config), 4).replay()
+    with pytest.raises(BadInput, match="is not the base"), opened_run(str(folder.path), ["last"], Hosts()):
+        pass
     with pytest.raises(BadInput, match=r"is not the base .* its checksum is another, and was "):
         train(config, tmp_path / "run")
 

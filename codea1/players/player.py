@@ -78,7 +78,7 @@ class Player:
         self.learns = functions.learns
         # All weights of a frozen player, and the base of adapters: neither ever changes.
         shared = [each.base for each in others if each.base and share_base(config, name, each.name)]
-        self.base: Params = shared[0] if shared else functions.place_base(checkpoint)
+        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(checkpoint)
         self._critic: Critic | None = None
         if functions.critic:
             self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)

@@ -34,6 +34,8 @@ _MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
+# What runs did from before there were these fields.
+_THEN = {"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0}
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
 _FORM = {  # of a config, as far as it is read without being compared with this version's
     **{"method": (str, ...), "steps": (int, ...), "seed": (int, ...), "sft": ({"steps": (int, ...)}, ...)},
@@ -183,6 +185,7 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
     if _kind(there) != _kind(here):
         raise BadInput(f"{path} holds {_kind(there)}, and this is {_kind(here)}: it needs a folder of its own.")
     there, here = dict(leaves(there)), dict(leaves(here))
+    there = {key: value for key, value in _THEN.items() if key in here} | there
     differences = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)

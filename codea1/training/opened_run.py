@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ml_collections import ConfigDict
 from rich.console import Console
@@ -11,6 +12,7 @@ from codea1.config import config_of
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import summary, write_evaluation
 from codea1.evaluation.tables import evaluation_table
+from codea1.players.base import require_base
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -59,6 +61,8 @@ def opened_run(
         checkpoints = Checkpoints.reader(folder.checkpoints)
     hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
     found = hosts.of_main(lambda: _steps(checkpoints, folder, steps))
+    for name in parts.policies if found[-1] else ():
+        hosts.of_main(partial(require_base, config, name, checkpoints, found[-1]))
     with hosts.agreed():
         pool = SandboxPool.of_config(config)
     with pool as sandbox:

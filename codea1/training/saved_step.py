@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
 from codea1.learn.batch import TrainSample
+from codea1.players.base import require_base
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -103,6 +104,7 @@ class SavedStep:
         own = self._config[name]
         player = Player(name, self._config, mesh, load_tokenizer(own.model, own.thinking))
         if self.step > 1:
+            require_base(self._config, name, self._checkpoints, self.step - 1)
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
         return player.learn(_train_samples(self._samples.read(self.step), player), self.step)
 

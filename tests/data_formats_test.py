@@ -101,6 +101,13 @@ def test_a_row_of_mbpp():
     assert "    assert add_up([1], 2) == limit" in question.check_script
 
 
+def test_a_row_of_sanitized_mbpp_is_that_of_mbpp():
+    plain = {**MBPP, "challenge_test_list": None}
+    row = {**plain, "prompt": plain.pop("text"), "test_imports": plain.pop("test_setup_code").split("\n")}
+    del row["text"], row["test_setup_code"]
+    assert FORMATS["mbpp"].read(row, "row 1") == read("mbpp", MBPP, challenge_test_list=None)
+
+
 def test_a_row_of_mbpp_may_have_no_challenge_tests():
     question = read("mbpp", MBPP, challenge_test_list=None)
     assert question.golden_tests == ("assert add_up([1, 2]) == 4", "assert add_up([]) == 5")

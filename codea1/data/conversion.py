@@ -185,7 +185,7 @@ def _become(
     words = " ".join(question.problem.lower().split())
     asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
     programs = (question.ground_truth, *solved.others)
-    is_near = any(evaluations.of(question.description, program) is not None for program in programs)
+    is_near = any(evaluations.of(question.id, question.description, program) is not None for program in programs)
     reason = REPEATED if asks in asked else NEAR_DUPLICATE if is_near else ""
     ids.add(question.id)
     asked.add(asks)

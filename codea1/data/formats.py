@@ -70,7 +70,9 @@ def _declaration(program: str, name: str) -> str:
 
 
 def read_mbpp(row: Row, where: str) -> Question | str:
-    """Returns a row of mbpp.jsonl (Austin et al., 2021): a task in words, a solution, and three asserts."""
+    """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task in words, a solution, asserts."""
+    if "prompt" in row and _are_texts(row.get("test_imports")):
+        row = {**row, "text": row["prompt"], "test_setup_code": "\n".join(row["test_imports"])}
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)
     lists = {"test_list": row["test_list"], "challenge_test_list": row.get("challenge_test_list") or []}
     if bad := next((key for key, tests in lists.items() if not _are_texts(tests)), None):

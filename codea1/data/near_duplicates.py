@@ -1,7 +1,8 @@
 """Which questions are, nearly, questions of an evaluation set: training on them would be training on the test.
 
-Two signs, either of which is enough. Half of an evaluation question's runs of WORDS words stand in the other's text. Or
-the two ground truths are the same program but for names, docstrings, annotations and layout.
+Any of three signs is enough. Both have the same id, whatever its case. Half of an evaluation question's runs of WORDS
+words, its examples aside, stand in the other's text. Or the two ground truths are the same program but for names,
+docstrings, annotations and layout.
 """
 
 import ast
@@ -14,6 +15,7 @@ from codea1.game.question import Question
 WORDS = 5  # of a run
 SHARE = 0.5  # of an evaluation question's runs that make another one near
 _WORD = re.compile(r"[a-z0-9]+")
+_EXAMPLE = re.compile(r"(?m)^\s*(assert |>>> |def ).*$")  # MBPP+ puts the signature and a test into its statements
 
 
 class NearDuplicates:
@@ -22,21 +24,23 @@ class NearDuplicates:
     def __init__(self, questions: Iterable[Question]) -> None:
         self._by_run: dict[tuple[str, ...], set[int]] = defaultdict(set)
         self._by_program: dict[str, str] = {}
+        self._by_id: dict[str, str] = {}
         self._ids: list[str] = []
         self._num_runs: list[int] = []
         for number, question in enumerate(questions):
-            runs = word_runs(question.description)
+            runs = word_runs(_EXAMPLE.sub("", question.description))
             for run in runs:
                 self._by_run[run].add(number)
             self._ids.append(question.id)
+            self._by_id[question.id.lower()] = question.id
             self._num_runs.append(len(runs))
             self._by_program.setdefault(shape_of(question.ground_truth), question.id)
 
-    def of(self, description: str, ground_truth: str) -> str | None:
+    def of(self, id: str, description: str, ground_truth: str) -> str | None:
         """Returns the id of an evaluation question that this one nearly is; None where there is none."""
-        program = self._by_program.get(shape_of(ground_truth))
-        if program is not None:
-            return program
+        same = self._by_id.get(id.lower()) or self._by_program.get(shape_of(ground_truth))
+        if same is not None:
+            return same
         shared = Counter(number for run in word_runs(description) for number in self._by_run.get(run, ()))
         near = [(count / self._num_runs[number], -number) for number, count in shared.items()]
         share, number = max(near, default=(0.0, 0))

@@ -117,6 +117,19 @@ def test_runs_of_a_seed_share_their_warm_start_and_validation_runs_leave_the_tes
     assert not any("data.test" in word for word in of_test.arguments)
 
 
+def test_a_study_of_given_models_and_questions_has_no_warm_start_and_no_world(tmp_path: Path):
+    text = DECLARED.replace('start.fields = {"sft.steps" = 9}', 'validation = {"data.test.source" = "V.parquet"}')
+    study = read_study(declared(tmp_path, text.replace('worlds = ["r16", "r32"]\n', "")))
+    (run,) = study.runs(study.stages[0], ["ours"], [100])
+    (job,) = study.jobs([run], "W")
+    assert job.arguments[1:4] == (
+        "codea1.train",
+        "--config=configs/tiny.py:seed=100,steps=60,method=code_a1",
+        "--workdir=W/ours_100_validation",
+    )
+    assert job.arguments[-1] == "--config.data.test.source=V.parquet"
+
+
 def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_path: Path):
     late = '[arms.late]\ntitle = "Late"\nopponent = "ours"\n[[stages]]'
     study = read_study(declared(tmp_path, DECLARED.replace("[[stages]]", late, 1)))

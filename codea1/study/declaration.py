@@ -17,8 +17,11 @@ rungs = [1, 2]                          # seeds of each rung; after each, the be
 primary = [["code_a1", "frozen"]]       # is the first above the second?
 secondary = []
 
-[start]                                 # of the warm starts
+[start]                                 # of the warm starts; without it the config names the models
 fields = {"sft.expert_suites" = 0.1}
+
+Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
+the validation split asks those in the place of the test questions.
 """
 
 import tomllib
@@ -58,9 +61,9 @@ class Stage:
 
     name: str
     split: str
-    worlds: tuple[str, ...]
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
+    worlds: tuple[str, ...] = ("",)  # "": the config's own questions
     rungs: tuple[int, ...] = ()  # empty: every arm has every seed
     primary: tuple[Pair, ...] = ()
     secondary: tuple[Pair, ...] = ()
@@ -175,7 +178,8 @@ def read_study(path: str) -> Study:
         arms = {name: Arm(name, **given) for name, given in declared.pop("arms").items()}
         given = declared.pop("stages")
         stages = tuple(Stage(**{key: _frozen(value) for key, value in stage.items()}) for stage in given)
-        study = Study(arms=arms, stages=stages, start=declared.pop("start", {}).get("fields", {}), **declared)
+        start = declared.pop("start").get("fields", {}) if "start" in declared else None
+        study = Study(arms=arms, stages=stages, start=start, **declared)
     except FileNotFoundError:
         raise BadInput(f"study {path} does not exist.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
@@ -188,7 +192,7 @@ def read_study(path: str) -> Study:
     for stage in stages:
         where = f"stage {stage.name}"
         _check(path, f"{where}, split", [stage.split], SPLITS)
-        _check(path, f"{where}, worlds", stage.worlds, WORLDS)
+        _check(path, f"{where}, worlds", list(filter(None, stage.worlds)), WORLDS)
         _check(path, f"{where}, arms", stage.arms, arms)
         for pair in (*stage.primary, *stage.secondary):
             _check(path, f"{where}, comparisons", pair, stage.arms)

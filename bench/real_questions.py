@@ -1,0 +1,110 @@
+"""Makes the questions of the real model's run: MBPP's, of which training gets those that the model solves sometimes.
+
+  python -m codea1.tools.convert mbpp mbpp.jsonl --exclude=humanevalplus_mbppplus.parquet --output=MBPP.parquet
+  python -m bench.real_questions MBPP.parquet --output=FOLDER --model=Qwen2.5-Coder-0.5B-Instruct
+  python -m bench.real_questions MBPP.parquet --output=FOLDER --rates=studies/real_rates.json
+
+Questions are ordered by a hash of their ids. The first are for validation, with mutants of their ground truths that
+fail a golden test. The next are asked: SAMPLES programs each at temperature 1, judged by their check scripts. Training
+gets the questions of which the model passes between LOW and HIGH. FOLDER gets train.parquet, validation.parquet and
+rates.json; the last command makes the same files of recorded rates.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+from codea1.data.loader import load_questions
+from codea1.game.answers import extract_program
+from codea1.game.mutants import drawn_mutants
+from codea1.game.prompts import DEFAULT, code_messages
+from codea1.game.question import Question
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
+from codea1.values.verdict import Verdict
+
+VALIDATION, ASKED, SAMPLES = 24, 80, 4
+LOW, HIGH = 0.1, 0.9  # share of samples passed
+MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
+PROMPT, RESPONSE, SLOTS = 256, 256, 64  # tokens, tokens, sequences
+ROOM = 3840  # tokens: a folder has pages for an eighth of its slots at their longest, which is all at RESPONSE
+
+
+def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> dict[str, float]:
+    """Returns the share of SAMPLES programs of each question, at temperature 1, that pass its check script."""
+    from codea1.players.policy import policy_of_folder
+    from codea1.rollout.engine import Request
+
+    policy = policy_of_folder("code", folder, (PROMPT, ROOM, SLOTS))
+    requests = [
+        Request(each.id, policy.prompt_ids(code_messages(DEFAULT, each)), 0, SAMPLES, length_limit=RESPONSE)
+        for each in questions
+    ]
+    by_id = {each.id: each for each in questions}
+    passed = Counter[str]()
+    tokens = 0
+    for number, sample in enumerate(
+        policy.generate(requests, seed=0, purpose="real_questions", temperature=1.0, top_p=1.0)
+    ):
+        question = by_id[sample.question_id]
+        program = extract_program(policy.tokenizer.decode(sample.token_ids), question.entry_point).source
+        assert question.check_script is not None
+        run = grader.check(question.module(program), question.check_script, question.entry_point).result()
+        passed[question.id] += run.verdict is Verdict.PASS
+        tokens += len(sample.token_ids)
+        if number % 20 == 19:
+            print(f"{number + 1} of {len(requests) * SAMPLES} programs, {tokens:,} tokens", file=sys.stderr)
+    return {id: passed[id] / SAMPLES for id in by_id}
+
+
+def broken(question: Question, grader: Grader) -> list[str]:
+    """Returns up to MUTANTS mutants of the ground truth that fail its check script: none is equivalent to it."""
+    tried = drawn_mutants(question.ground_truth, TRIED, question.id)
+    assert question.check_script is not None
+    runs = [grader.check(question.module(each), question.check_script, question.entry_point) for each in tried]
+    failed = [run.result().verdict in (Verdict.FAIL, Verdict.ERROR) for run in runs]
+    return [mutant for mutant, fails in zip(tried, failed, strict=True) if fails][:MUTANTS]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mbpp", help="what codea1.tools.convert made of mbpp.jsonl")
+    parser.add_argument("--output", type=Path, required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", help="folder of the model that is asked")
+    source.add_argument("--rates", type=Path, help="rates.json of an earlier time")
+    given = parser.parse_args()
+    questions = [each for each in load_questions(given.mbpp) if each.check_script]
+    questions.sort(key=lambda each: hashlib.blake2b(each.id.encode()).hexdigest())
+    table = pyarrow.parquet.read_table(given.mbpp)
+    rows = {row["extra_info"]["question_id"]: row for row in table.to_pylist()}
+    given.output.mkdir(parents=True, exist_ok=True)
+    with SandboxPool(isolation=AUTO) as pool:
+        grader = Grader(pool)
+        validation = []
+        while len(validation) < VALIDATION:
+            question = questions.pop(0)
+            if mutants := broken(question, grader):
+                validation.append({**rows[question.id], "mutants": mutants})
+        asked = questions[:ASKED]
+        rates = json.loads(given.rates.read_text()) if given.rates else pass_rates(given.model, asked, grader)
+    schema = table.schema.set(
+        table.schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
+    )
+    train = [rows[id] for id, rate in rates.items() if LOW <= rate <= HIGH]
+    (given.output / "rates.json").write_text(json.dumps(rates, indent=0) + "\n")
+    for name, kept in (("train", train), ("validation", validation)):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(kept, schema), given.output / f"{name}.parquet")
+        print(f"{name}.parquet: {len(kept)} questions")
+
+
+if __name__ == "__main__":
+    main()

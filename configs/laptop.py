@@ -1,0 +1,65 @@
+"""A real model on two CPU cores: both players are adapters on one Qwen2.5-Coder-0.5B-Instruct, questions are MBPP's.
+
+  python -m codea1.train --config=configs/laptop.py:model=FOLDER,data=FOLDER --workdir=runs/laptop
+
+`model` is Qwen2.5-Coder-0.5B-Instruct as downloaded. `data` holds train.parquet and validation.parquet, as
+bench/real_questions.py makes them of MBPP without MBPP+'s tasks, and test.parquet, which
+`codea1.tools.convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
+
+Arguments: steps, seed, method.
+
+The base lies in memory once, in float32, which CPUs multiply fastest. The rate is a hundred times the paper's, as
+adapters and few steps want; there is no KL term, which would cost a forward pass. Nothing is computed twice in the
+backward pass: rows are short.
+"""
+
+from ml_collections import ConfigDict
+
+from codea1.config import default_config, parse_arg, use_method
+
+
+def get_config(arg: str | None = None) -> ConfigDict:
+    arg = parse_arg(
+        arg, model="data/Qwen2.5-Coder-0.5B-Instruct", data="data/laptop", steps=24, seed=0, method="code_a1"
+    )
+    c = default_config()
+    c.seed = arg.seed
+    c.steps = arg.steps
+    c.questions_per_step = 2
+    c.data.train.source = f"{arg.data}/train.parquet"
+    c.data.validation.source = f"{arg.data}/validation.parquet"
+    c.data.test.source = f"{arg.data}/test.parquet"
+    c.game.num_solutions = 4
+    c.game.num_suites = 4
+    c.game.num_tests = 5
+    c.game.trained_solutions = 2
+    for player in (c.code, c.test):
+        player.model = arg.model
+        player.lora.rank = 16
+        player.learning_rate = 1e-4
+        player.warmup_steps = 2
+        player.kl_coefficient = 0.0
+        player.mini_batches = 1
+        player.micro_batch_size = 1
+        player.share_prompts = True
+        player.old_log_probs = "sampler"
+    c.code.max_prompt_length = 384
+    c.code.prompt_lengths = (128,)
+    c.code.max_response_length = 256
+    c.code.row_lengths = (1024,)
+    c.test.max_prompt_length = 1024
+    c.test.prompt_lengths = (384, 512)
+    c.test.max_response_length = 320
+    c.test.row_lengths = (1536,)
+    c.model.dtype = "float32"
+    c.model.remat = "none"
+    c.model.log_prob_chunk = 256
+    c.rollout.slots = 32
+    c.sandbox.isolation = "auto"
+    c.validation.every = 12
+    c.validation.samples = 2
+    c.validation.test_samples = 2
+    c.validation.shown_mutants = 1
+    c.checkpoint.every = 4
+    use_method(c, arg.method)
+    return c

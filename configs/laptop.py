@@ -20,7 +20,7 @@ from codea1.config import default_config, parse_arg, use_method
 
 def get_config(arg: str | None = None) -> ConfigDict:
     arg = parse_arg(
-        arg, model="data/Qwen2.5-Coder-0.5B-Instruct", data="data/laptop", steps=24, seed=0, method="code_a1"
+        arg, model="data/Qwen2.5-Coder-0.5B-Instruct", data="data/laptop", steps=20, seed=0, method="code_a1"
     )
     c = default_config()
     c.seed = arg.seed
@@ -29,14 +29,16 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.data.train.source = f"{arg.data}/train.parquet"
     c.data.validation.source = f"{arg.data}/validation.parquet"
     c.data.test.source = f"{arg.data}/test.parquet"
+    c.data.validation.limit = 16
+    c.data.test.limit = 40
     c.game.num_solutions = 4
     c.game.num_suites = 4
-    c.game.num_tests = 5
+    c.game.num_tests = 4
     c.game.trained_solutions = 2
     for player in (c.code, c.test):
         player.model = arg.model
         player.lora.rank = 16
-        player.learning_rate = 1e-4
+        player.learning_rate = 2e-4
         player.warmup_steps = 2
         player.kl_coefficient = 0.0
         player.mini_batches = 1
@@ -45,21 +47,21 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.old_log_probs = "sampler"
     c.code.max_prompt_length = 384
     c.code.prompt_lengths = (128,)
-    c.code.max_response_length = 256
-    c.code.row_lengths = (1024,)
+    c.code.max_response_length = 192
+    c.code.row_lengths = (896,)
     c.test.max_prompt_length = 1024
     c.test.prompt_lengths = (384, 512)
-    c.test.max_response_length = 320
-    c.test.row_lengths = (1536,)
+    c.test.max_response_length = 224
+    c.test.row_lengths = (1280,)
     c.model.dtype = "float32"
     c.model.remat = "none"
     c.model.log_prob_chunk = 256
-    c.rollout.slots = 32
+    c.rollout.slots = 64
     c.sandbox.isolation = "auto"
-    c.validation.every = 12
-    c.validation.samples = 2
-    c.validation.test_samples = 2
+    c.validation.every = 10
+    c.validation.samples = 1
+    c.validation.test_samples = 1
     c.validation.shown_mutants = 1
-    c.checkpoint.every = 4
+    c.checkpoint.every = 2
     use_method(c, arg.method)
     return c

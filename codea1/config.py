@@ -42,7 +42,9 @@ def question_source() -> ConfigDict:
 def player(max_prompt_length: int) -> ConfigDict:
     """Returns one policy: the model it starts from, how it samples and how it learns."""
     c = ConfigDict()
-    c.model = ""  # folder with config.json, model.safetensors and the tokenizer's files
+    # Folder with config.json, model.safetensors and the tokenizer's files; or with adapter_config.json and
+    # adapter_model.safetensors, as PEFT has them: the base is the folder that they name.
+    c.model = ""
     c.shape = ""  # of codea1.models.config.PUBLISHED; the folder must agree, and `compile_tpu` needs no folder then
     c.max_prompt_length = max_prompt_length  # tokens
     c.prompt_lengths = ()  # tokens: further lengths that shorter prompts are padded to; each is compiled for

@@ -26,7 +26,7 @@ from codea1.runtime.errors import BadInput
 RUN = flags.DEFINE_string("run", None, "folder of a run whose players are measured")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
 SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "questions of the run's config that are asked")
-MODEL = flags.DEFINE_string("model", None, "Hugging Face folder of the model that is asked, local or gs://")
+MODEL = flags.DEFINE_string("model", None, "folder of the model that is asked, or of adapters for one, local or gs://")
 COMPLETIONS = flags.DEFINE_string(
     "completions", None, "programs: a .jsonl file with task_id and solution or completion; ground_truth; or the same "
     "with an operator flipped, flipped_ground_truth. Of test generation, suites: task_id and tests"
@@ -55,7 +55,7 @@ MAX_PROMPT_LENGTH = flags.DEFINE_integer("max_prompt_length", 0, "tokens; 0: the
 MAX_RESPONSE_LENGTH = flags.DEFINE_integer("max_response_length", 0, "tokens; 0: the run's own, or 2048", lower_bound=0)
 SLOTS = flags.DEFINE_integer("slots", 0, "sequences that decode at once; 0: the run's own, or 64", lower_bound=0)
 BEST_OF = flags.DEFINE_bool("best_of", False, "also choose one program of each question by a Test LLM's tests")
-TEST_MODEL = flags.DEFINE_string("test_model", None, "Hugging Face folder of that Test LLM; else the run's own")
+TEST_MODEL = flags.DEFINE_string("test_model", None, "folder of that Test LLM, as --model; else the run's own")
 NUM_TESTS = flags.DEFINE_integer(
     "num_tests", EvaluationSpec.num_tests, "asserts asked for at once: with --best_of or --rounds=false", lower_bound=1
 )

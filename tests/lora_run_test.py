@@ -1,7 +1,10 @@
 """Runs of adapters: one base in memory, resumed bit for bit, refused on another base, replayed and exported."""
 
+import dataclasses
+import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,11 +13,14 @@ from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config, make_model_folder
 from codea1.config import validate
+from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
+from codea1.evaluation.programs import evaluate_code
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters, merged
+from codea1.players.base import Start
 from codea1.players.export import export
-from codea1.players.policy import policy_of_run
+from codea1.players.policy import policy_of_folder, policy_of_run
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -22,6 +28,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.training.opened_run import opened_run
 from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
+from tests.evalplus_files import humaneval_row, write_rows
 from tests.model_folders import load
 from tests.train_test import Played, assert_same_run, scripting, train
 
@@ -142,6 +149,142 @@ def test_exports_and_policies_of_a_run_are_its_players(whole, tmp_path):
     (again,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], seed=0, purpose="again", temperature=0.0, top_p=1.0)
     (sample,) = player.generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
     assert again.token_ids == sample.token_ids
+
+
+@pytest.fixture(scope="module")
+def exported(whole, tmp_path_factory) -> Path:
+    """Folders of both players' adapters, by name."""
+    folder = tmp_path_factory.mktemp("exported")
+    for name in ("code", "test"):
+        export(RunFolder.existing(str(whole.folder)), name, "last", folder / name, "float32", Hosts())
+    return folder
+
+
+def from_adapters(config: ConfigDict, exported: Path) -> ConfigDict:
+    config.code.model, config.test.model = str(exported / "code"), str(exported / "test")
+    return config
+
+
+def equal(a, b) -> None:
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def test_players_start_from_folders_of_adapters(whole, config, exported):
+    policies = assemble(from_adapters(config, exported)).policies
+    for name, player in policies.items():
+        there = whole.trainer._policies[name]
+        equal(player.state.params, there.state.params)
+        equal(player.base, there.base)
+        assert not any(np.any(x) for x in jax.tree.leaves(player.state.opt_state))
+        samples = [list(each.generate([Request("q", (5, 6, 7), 0, 4)], step=1)) for each in (player, there)]
+        for sample, of_there in zip(*samples, strict=True):
+            np.testing.assert_array_equal(sample.log_probs, of_there.log_probs)
+        # The reference is where it started.
+        trained = [TrainSample(x.prompt_ids, x.token_ids, x.log_probs, 1.0) for x in samples[0]]
+        player._config.mini_batches = 1
+        assert abs(player.learn(trained, 2)["kl_ref"]) < 1e-6
+        assert player.learn(trained, 3)["kl_ref"] > 1e-6
+
+
+@pytest.mark.parametrize("frozen", ["", "code", "test"])
+def test_adapters_lie_on_the_base_that_another_player_names(whole, config, exported, tmp_path, frozen):
+    (tmp_path / "link").symlink_to(config.test.model)
+    config.code.model, config.test.model, config.frozen = str(exported / "code"), str(tmp_path / "link"), frozen
+    policies = assemble(config).policies
+    in_base = [jax.tree.leaves(player.base) for player in policies.values()]
+    assert all(one is other for one, other in zip(*in_base, strict=True))
+    (again,) = policies["code"].generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
+    (sample,) = whole.trainer._policies["code"].generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
+    np.testing.assert_array_equal(again.log_probs, sample.log_probs)
+    assert policies["code"].learns == (frozen != "code")
+
+
+def test_a_run_from_adapters_is_replayed_and_exported_on_their_base(config, exported, tmp_path):
+    from_adapters(config, exported)
+    config.method, config.steps, config.checkpoint.every = "golden", 2, 1
+    with scripting():
+        train(config, tmp_path / "run")
+    folder = RunFolder.existing(str(tmp_path / "run"))
+    for step in (1, 2):  # from the folder, and from a checkpoint with the folder's for reference
+        pairs = SavedStep(folder, ConfigDict(folder.config), step).replay()
+        assert all(pair.is_equal for pair in pairs)
+        assert {pair.name: pair.again > 0 for pair in pairs}["code/kl_ref"] == (step == 2)
+    export(folder, "code", "last", tmp_path / "code", "float32", Hosts())
+    assert Adapters(tmp_path / "code").base == Adapters(exported / "code").base
+
+
+def test_a_folder_of_adapters_is_evaluated(whole, exported, tmp_path):
+    policies = policy_of_folder("test", str(exported / "test"), (80, 12, 8)), whole.trainer._policies["test"]
+    options = {"seed": 0, "purpose": "q", "top_p": 1.0}, {"step": 0}
+    request = Request("q", (5, 6, 7), 0, 1, length_limit=12)
+    found = [list(p.generate([request], temperature=0.0, **o)) for p, o in zip(policies, options, strict=True)]
+    np.testing.assert_array_equal(*(sample.log_probs for (sample,) in found))
+    file = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
+    asked = EvaluationSpec(benchmark="humanevalplus", file=file, model=str(exported / "test"), output=str(tmp_path))
+    evaluate_code(dataclasses.replace(asked, sampling=AnswerSampling(samples=1), lengths=(80, 12, 8)), Hosts())
+    assert json.loads((tmp_path / "evaluations" / "humanevalplus_step_000000.json").read_text())["questions"] == 1
+
+
+def test_adapters_without_a_tokenizer_have_that_of_their_base(exported, tmp_path):
+    folder = shutil.copytree(exported / "code", tmp_path / "code")
+    for path in folder.iterdir():
+        if not path.name.startswith("adapter"):
+            path.unlink()  # what PEFT writes is left
+    start = Start(str(folder))
+    assert start.tokenizer_folder.url == start.base.url
+    assert start.tokenizer().vocabulary == Start(str(exported / "code")).tokenizer().vocabulary
+
+
+def other_vocabulary(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"11"', '"eleven"'))
+
+
+def test_players_on_one_base_have_one_vocabulary(config, exported, tmp_path):
+    config.code.model = str(shutil.copytree(exported / "code", tmp_path / "code"))
+    assemble(config)
+    other_vocabulary(tmp_path / "code")
+    with pytest.raises(BadInput, match=r"have one base, \S+, and two vocabularies: token \d+ is '11' in \S+ alone"):
+        assemble(config)
+
+
+def test_two_folders_are_two_bases_whatever_is_in_them(config, tmp_path):
+    config.test.model = str(shutil.copytree(config.code.model, tmp_path / "other"))
+    other_vocabulary(tmp_path / "other")
+    policies = assemble(config).policies
+    bases = [jax.tree.leaves(player.base) for player in policies.values()]
+    assert not any(one is other for one, other in zip(*bases, strict=True))
+
+
+def test_adapters_that_do_not_fit_are_refused(config, exported, tmp_path):
+    from_adapters(config, exported)
+    config.code.lora.rank = 8
+    with pytest.raises(
+        BadInput, match=r"config\.code\.lora has rank 8 and alpha 8, but the adapters in \S+/code have rank 4"
+    ):
+        assemble(config)
+    config.code.lora.rank, config.code.lora.alpha = 0, 32.0
+    with pytest.raises(BadInput, match=r"config\.code\.lora has rank 0 and alpha 32, but the adapters in"):
+        assemble(config)
+    config.code.lora.rank, config.code.lora.alpha = 4, 4.0
+    with pytest.raises(BadInput, match=r"rank 4 and alpha 4, but the adapters in \S+ have rank 4 and alpha 8"):
+        assemble(config)
+    config.code.lora.alpha, config.code.model = 8.0, str(shutil.copytree(exported / "code", tmp_path / "code"))
+    there = json.loads((tmp_path / "code" / "adapter_config.json").read_text())
+    for name, complaint in (
+        ("", "'', where no model is; it must be the base's folder or URL"),
+        ("Qwen/Qwen2.5-Coder-0.5B", "'Qwen/Qwen2.5-Coder-0.5B', where no model is"),
+        (str(exported / "test"), "'.*', where no model is"),
+        ("hdfs2://there", "'hdfs2://there': hdfs2://there cannot be opened"),
+    ):
+        changed = there | {"base_model_name_or_path": name}
+        (tmp_path / "code" / "adapter_config.json").write_text(json.dumps(changed))
+        with pytest.raises(BadInput, match=rf"code/adapter_config.json: base_model_name_or_path is {complaint}"):
+            assemble(config)
+    (tmp_path / "code" / "adapter_config.json").write_text(json.dumps(there))
+    (tmp_path / "code" / "base.json").write_text(json.dumps({"checksum": "another"}))
+    with pytest.raises(BadInput, match=r"base.json: the adapters belong to a base with checksum another, and \S+ has "):
+        assemble(config)
 
 
 def test_what_adapters_cannot_do_is_told(config, micro_config, run, tmp_path):

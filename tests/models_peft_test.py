@@ -259,7 +259,7 @@ def test_wrong_tensors_are_refused(edit, complaint, folder):
 
 def test_adapters_of_another_base_are_refused(folder):
     with pytest.raises(
-        BadInput, match=r"adapters/base\.json: .* another base, base with checksum fits; .* is other\.$"
+        BadInput, match=r"adapters/base\.json: .* belong to a base with checksum fits, and base has other\.$"
     ):
         placed(folder, SMALL, checksum="other")
     deeper = dataclasses.replace(SMALL, num_layers=3)

@@ -16,12 +16,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.config import trained_sequences
-from codea1.data.tokenizer import load_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import config_json
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config, SpecialIds
-from codea1.models.files import ModelFolder
-from codea1.players.functions import PlayerFunctions, has_reference, share_base
+from codea1.players.base import Start
+from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.runtime.compilations import Function
 
 
@@ -32,6 +30,7 @@ class Model:
     config: Qwen2Config
     ids: SpecialIds
     source: str  # where this is known from
+    base: str  # what two players on one base have in common
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,12 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
         player = config[name]
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
-            found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source)
+            found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source, f"{player.shape} in {player.model}")
         else:
-            tokenizer = load_tokenizer(player.model)
+            start = Start(player.model)
+            tokenizer = start.tokenizer()
             ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-            source = f"config.json of {player.model}"
-            found[name] = Model(config_json.read(ModelFolder(player.model)), ids, source)
+            found[name] = Model(start.model(), ids, f"config.json of {start.base}", start.base.place)
     return found
 
 
@@ -84,10 +83,12 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     jobs: list[Compilation] = []
     for name, own in players.items():
         base = bytes_per_device(own.abstract_base)
-        if base and not any(share_base(config, name, other) and players[other].abstract_base for other in seen):
+        if base and not any(models[name].base == models[other].base and players[other].abstract_base for other in seen):
             always[f"{name}: {'frozen base' if own.learns else 'parameters'}"] = base
         seen.append(name)
         if not own.learns:
+            if own.model.lora_rank:
+                always[f"{name}: adapters"] = bytes_per_device(own.abstract_state.params)
             continue
         if has_reference(config[name]):
             always[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)

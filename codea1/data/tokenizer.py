@@ -94,6 +94,11 @@ class ChatTokenizer:
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
         self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The id of every token, control tokens included."""
+        return self._tokenizer.get_vocab()
+
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a piece of text, with nothing added; none is a control token."""
         cut, (spelled,) = self._spelled([text])

@@ -21,7 +21,7 @@ from codea1.evaluation.result_files import PerQuestion, summary, write_evaluatio
 from codea1.evaluation.tables import evaluation_table
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
-from codea1.models import huggingface
+from codea1.players.base import Start
 from codea1.players.policy import Policy, policy_of_folder, policy_of_run
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -122,7 +122,7 @@ class Evaluation:
         with hosts.agreed():
             self.run = RunFolder.existing(spec.run) if spec.run else None
             for url in filter(None, (spec.model, spec.test_model)):
-                huggingface.Checkpoint(url)
+                Start(url).checkpoint()
             self._rules = game_rules(config_of(self.run)) if self.run else None
             asks_its_test_llm = (spec.best_of or spec.benchmark in SUITE_BENCHMARKS) and not spec.test_model
             if self.run and self._rules and asks_its_test_llm and "test" not in self._rules.method.roles:
@@ -161,9 +161,9 @@ class Evaluation:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
         prompt, response, _ = self.spec.lengths
         if url:
-            folder = location(url, "the model folder")
-            files = [name for name in names(folder) if name.endswith(_MODEL_FILES)]
-            weights = settings_digest(sorted(checksums(folder, files).items()))
+            folders = {location(each, "the model folder") for each in (url, Start(url).base.url)}
+            files = [(each, [name for name in names(each) if name.endswith(_MODEL_FILES)]) for each in folders]
+            weights = settings_digest(sorted(item for each in files for item in checksums(*each).items()))
         else:
             assert self.run is not None
             weights = settings_digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))

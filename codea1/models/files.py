@@ -36,6 +36,12 @@ class ModelFolder:
     def __str__(self) -> str:
         return self.url
 
+    @property
+    def place(self) -> str:
+        """What two names of one folder have in common."""
+        local = isinstance(self._files, LocalFileSystem)
+        return os.path.realpath(self._path) if local else self._files.unstrip_protocol(self._path)
+
     def file(self, name: str) -> str:
         """Returns what a file is called in a sentence."""
         return f"{self.url}/{name}"

@@ -61,6 +61,11 @@ class Base(NamedTuple):
     checksum: str | None  # of `huggingface.Checkpoint`; None where it is not known, as PEFT does not
 
 
+def holds_adapters(folder: ModelFolder) -> bool:
+    """Returns whether a folder is one of adapters, on a base that lies elsewhere."""
+    return _CONFIG in folder.names()
+
+
 class Adapters:
     """LoRA on all linear layers or on some, in a folder that `save` or PEFT wrote.
 
@@ -94,6 +99,16 @@ class Adapters:
         checksum = self._object(_BASE).get("checksum") if _BASE in self._folder.names() else None
         self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
 
+    def base_folder(self) -> ModelFolder:
+        """Returns the folder of the base. Raises BadInput naming it and the key, where no model can be read there."""
+        key = f"{self._folder.file(_CONFIG)}: base_model_name_or_path is {self.base.name!r}"
+        try:
+            if self.base.name and (folder := ModelFolder(self.base.name)).holds_model():
+                return folder
+        except BadInput as error:
+            raise BadInput(f"{key}: {error}") from None
+        raise BadInput(f"{key}, where no model is; it must be the base's folder or URL.")
+
     def place(
         self, config: Qwen2Config, checksum: str, shardings: Any, dtype: DTypeLike, absent: Params | None = None
     ) -> Params:
@@ -112,8 +127,8 @@ class Adapters:
         """
         if self.base.checksum not in (None, checksum):
             raise BadInput(
-                f"{self._folder.file(_BASE)}: the adapters belong to another base, "
-                f"{self.base.name} with checksum {self.base.checksum}; that of this one is {checksum}."
+                f"{self._folder.file(_BASE)}: the adapters belong to a base with checksum {self.base.checksum}, and "
+                f"{self.base.name} has {checksum}."
             )
         where = flatten_dict(shardings, sep=".")
         shapes = _shapes(config, self.rank)

@@ -1,16 +1,54 @@
-"""The base of a player's adapters. A run's checkpoints hold none of its weights, but what tells it from another."""
+"""What a player starts from: a model's folder, or a folder of adapters on a base that lies in another.
+
+A run's checkpoints hold none of the weights of a base, but what tells it from another.
+"""
+
+import dataclasses
+from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.models import config_json
+from codea1.models.config import Qwen2Config
+from codea1.models.files import ModelFolder
 from codea1.models.huggingface import Checkpoint
+from codea1.models.peft import Adapters, holds_adapters
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
 
 
-def base_checksums(config: ConfigDict, players: list[str]) -> dict[str, str]:
+class Start:
+    """The folders that a player starts from."""
+
+    def __init__(self, url: str) -> None:
+        """Finds them. Raises BadInput: what there is of adapters cannot be used, or their base cannot be opened."""
+        folder = ModelFolder(url)
+        self.adapters = Adapters(url) if holds_adapters(folder) else None
+        self.base = self.adapters.base_folder() if self.adapters else folder
+        # Adapters may bring the tokenizer that they learned with.
+        self.tokenizer_folder = folder if "tokenizer_config.json" in folder.names() else self.base
+
+    def model(self) -> Qwen2Config:
+        """Returns the base's configuration, with the rank and alpha of the adapters where there are some."""
+        base = config_json.read(self.base)
+        if self.adapters is None:
+            return base
+        return dataclasses.replace(base, lora_rank=self.adapters.rank, lora_alpha=self.adapters.alpha)
+
+    def checkpoint(self) -> Checkpoint:
+        """Returns the base's weights, of which the headers are read."""
+        return Checkpoint(self.base.url)
+
+    def tokenizer(self, thinking: str = "") -> ChatTokenizer:
+        """Loads the tokenizer; see `load_tokenizer`."""
+        return load_tokenizer(self.tokenizer_folder.url, thinking)
+
+
+def base_checksums(config: ConfigDict, players: Sequence[str]) -> dict[str, str]:
     """Returns the checksums of the bases of those players that have adapters. Reads their files whole."""
     adapted = [name for name in players if config[name].lora.rank and config.frozen != name]
-    return {name: Checkpoint(config[name].model).checksum() for name in adapted}
+    return {name: Start(config[name].model).checkpoint().checksum() for name in adapted}
 
 
 def require_base(config: ConfigDict, player: str, checkpoints: Checkpoints, step: int) -> None:
@@ -18,6 +56,6 @@ def require_base(config: ConfigDict, player: str, checkpoints: Checkpoints, step
     for found in base_checksums(config, [player]).values():
         if found != (saved := checkpoints.state(step).get("bases", {}).get(player)):
             raise BadInput(
-                f"{config[player].model} is not the base that the adapters of the {player} policy learned on: its "
-                f"checksum is {found}, and was {saved}."
+                f"{Start(config[player].model).base} is not the base that the adapters of the {player} policy learned "
+                f"on: its checksum is {found}, and was {saved}."
             )

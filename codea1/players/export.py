@@ -8,14 +8,14 @@ import jax
 from flax import nnx
 
 from codea1.config import config_of
-from codea1.data.tokenizer import copy_tokenizer, load_tokenizer
+from codea1.data.tokenizer import copy_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import config_json, huggingface, peft, qwen2
+from codea1.models import huggingface, peft, qwen2
 from codea1.models.config import SpecialIds, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.models.lora import split
 from codea1.models.peft import merged
-from codea1.players.base import base_checksums, require_base
+from codea1.players.base import Start, base_checksums, require_base
 from codea1.players.functions import player_model
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -54,10 +54,10 @@ def export(
         hosts.of_main(lambda: _require_empty(folder))
         checkpoints = Checkpoints.reader(run.checkpoints)
         number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
-        started_from = ModelFolder(config[player].model)
-        tokenizer = load_tokenizer(started_from.url)
+        start = Start(config[player].model)
+        tokenizer = start.tokenizer()
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-        shape = player_model(config, player, config_json.read(started_from), mesh)
+        shape = player_model(config, player, start.model(), mesh)
         require_divisible(shape, mesh)
         if merge and not shape.lora_rank:
             raise BadInput(f"--merge is for adapters: all weights of the {player} policy of {run.path} have learned.")
@@ -68,7 +68,7 @@ def export(
     params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
     if merge:
         _, of_base = split(shardings)
-        base = huggingface.Checkpoint(started_from.url).place(of_base, "float32")  # so that sums are rounded once
+        base = start.checkpoint().place(of_base, "float32")  # so that sums are rounded once
         merging = jax.jit(merged, static_argnums=2, donate_argnums=0, out_shardings=of_base)
         params = merging(base, params, shape.lora_alpha / shape.lora_rank)
     is_alone = shape.lora_rank > 0 and not merge
@@ -76,10 +76,10 @@ def export(
     params = jax.tree.map(lambda x: x.astype(dtype), params)
     with _whole_or_not_at_all(folder, hosts):
         if hosts.is_main:
-            copy_tokenizer(started_from, folder)
+            copy_tokenizer(start.tokenizer_folder, folder)
         if is_alone:
             checksum = hosts.of_main(lambda: base_checksums(config, [player])[player])
-            peft.save(folder.url, params, alpha=shape.lora_alpha, base=peft.Base(started_from.url, checksum))
+            peft.save(folder.url, params, alpha=shape.lora_alpha, base=peft.Base(start.base.url, checksum))
         else:
             huggingface.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:

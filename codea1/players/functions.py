@@ -19,13 +19,15 @@ from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
-from codea1.models import huggingface, qwen2
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
+from codea1.players.base import Start
 from codea1.rollout.engine import Engine
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
+from codea1.runtime.errors import BadInput
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
 
 
@@ -39,11 +41,11 @@ class PlayerFunctions:
           name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
           mesh: of the devices that it computes on.
-          stored: the model, as its folder or name describes it.
+          stored: the model, as its folder or name describes it; see `Start.model`.
           ids: of its tokenizer.
 
         Raises:
-          BadInput: the mesh cannot cut the model.
+          BadInput: the mesh cannot cut the model, or adapters of another rank or alpha shall learn.
         """
         self.name = name
         self._config = own = config[name]
@@ -63,7 +65,8 @@ class PlayerFunctions:
         self.optimizer = adamw(own)
         trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
         self.shardings = state_shardings(trained, self.optimizer)
-        self.base_shardings = frozen if self.learns else trained  # of what never changes
+        # Of what never changes, but for the adapters of a frozen player.
+        self.base_shardings = frozen if self.learns or frozen else trained
         # Where the state is while the player does not learn.
         self.resting = self.shardings
         if config.model.offload_moments:
@@ -104,12 +107,24 @@ class PlayerFunctions:
 
     @cached_property
     def abstract_base(self) -> Params:
-        """Those of them that never change: all of a frozen player; the base of adapters; or else none."""
-        return split(self.abstract_params)[1] if self.learns else self.abstract_params
+        """Those of them that never change: the base of adapters; all of a frozen player without; or else none."""
+        frozen = split(self.abstract_params)[1]
+        return frozen if self.learns or frozen else self.abstract_params
 
-    def place_base(self, checkpoint: huggingface.Checkpoint) -> Params:
+    def place_base(self, start: Start) -> Params:
         """Loads those parameters that never change."""
-        return checkpoint.place(self.base_shardings, self.model.dtype)
+        return start.checkpoint().place(self.base_shardings, self.model.dtype)
+
+    def place_adapters(self, start: Start, absent: Params | None = None) -> Params:
+        """Loads the adapters that a player starts from, and gives those linear layers that have none `absent`, or 0.
+
+        Raises BadInput: they are not whole, or belong to another base.
+        """
+        if start.adapters is None:
+            return absent or {}
+        is_known = start.adapters.base.checksum is not None
+        checksum = start.checkpoint().checksum() if is_known else ""
+        return start.adapters.place(self.model, checksum, self.shardings.params, self.model.param_dtype, absent)
 
     def restore_params(self, checkpoints: Checkpoints, step: int) -> Params:
         """Reads those that train, as they were at a checkpoint of a run."""
@@ -216,17 +231,19 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
 
 
 def player_model(config: ConfigDict, name: str, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
-    """Returns the model of a player; a frozen one has no adapter, and lies as the base of adapters does."""
+    """Returns the model of a player; a frozen one has the adapters that are stored, and lies as the base of some does.
+
+    Raises BadInput: adapters are stored, of another rank or alpha than those that shall learn.
+    """
     model, lora = model_config(config, stored, mesh), config[name].lora
     if config.frozen == name:
         return dataclasses.replace(model, param_dtype=model.dtype)
+    if stored.lora_rank and (stored.lora_rank, stored.lora_alpha) != (lora.rank, lora.alpha):
+        raise BadInput(
+            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in "
+            f"{config[name].model} have rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
+        )
     return dataclasses.replace(model, lora_rank=lora.rank, lora_alpha=lora.alpha)
-
-
-def share_base(config: ConfigDict, name: str, other: str) -> bool:
-    """Returns whether two players start from the same weights: what of them never changes is there once for both."""
-    first, second = config[name], config[other]
-    return (first.model, first.shape) == (second.model, second.shape)
 
 
 def adamw(config: ConfigDict) -> AdamWConfig:

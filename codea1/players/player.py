@@ -23,13 +23,13 @@ from codea1.learn.batch import (
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state
-from codea1.models import huggingface
 from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds
 from codea1.models.flops import utilisation
 from codea1.models.lora import initialise_adapters, join
 from codea1.models.qwen2 import Params
+from codea1.players.base import Start
 from codea1.players.critic import Critic
-from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss, share_base
+from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
 from codea1.rollout.engine import Request, Sample
 from codea1.rollout.sampling import stream_key
 from codea1.runs.checkpoints import Checkpoints
@@ -42,7 +42,7 @@ Metrics = dict[str, float]
 
 
 class Player:
-    """The Code LLM, the Test LLM or both in one. Starts from a model folder; `states` is all that training changes.
+    """The Code LLM, the Test LLM or both in one. Starts from a folder; `states` is all that training changes.
 
     A frozen player answers and does not learn: there is no optimizer, no reference and no state.
     """
@@ -56,11 +56,11 @@ class Player:
           name: "code" or "test", the section of `config` that describes the player.
           config: the whole config of the run.
           mesh: of the devices that it computes on.
-          tokenizer: the one in its model folder.
-          others: players of the run; with those that start from the same folder it shares what never changes.
+          tokenizer: the one in its folder.
+          others: players of the run; with those that start from the same base it shares what never changes.
 
         Raises:
-          BadInput: the model folder cannot be read, or the mesh cannot cut the model.
+          BadInput: the folder cannot be read, what is in it is not what the config says, or the mesh cannot cut it.
         """
         self.name = name
         self.roles = METHODS[config.method].roles_of(name)
@@ -71,25 +71,29 @@ class Player:
         self._temperature = np.float32(self._config.temperature)
         c = self._config
         self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
-        checkpoint = huggingface.Checkpoint(self._config.model)
-        _require_shape(name, self._config, checkpoint.config)
+        files = Start(self._config.model)
+        self._base_place, stored = files.base.place, files.model()
+        _require_shape(name, self._config, stored)
         ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-        self.functions = functions = PlayerFunctions(name, config, mesh, checkpoint.config, ids)
+        self.functions = functions = PlayerFunctions(name, config, mesh, stored, ids)
         self.learns = functions.learns
-        # All weights of a frozen player, and the base of adapters: neither ever changes.
-        shared = [each.base for each in others if each.base and share_base(config, name, each.name)]
-        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(checkpoint)
+        start: Params = {}  # what it has of its own
+        if functions.model.lora_rank:
+            key = stream_key(config.seed, f"{name}/adapters", 0)
+            drawn = initialise_adapters(functions.model, key, functions.shardings.params) if self.learns else None
+            start = functions.place_adapters(files, absent=drawn)
+        elif self.learns:
+            start = files.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
+        # The base of adapters, and all weights of a frozen player without: neither ever changes.
+        shared = [each.base for each in others if each.base and each._base_place == self._base_place]
+        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(files)
         self._critic: Critic | None = None
         if functions.critic:
-            self._critic = Critic(self._config, config.steps, functions.critic, functions.model, checkpoint)
+            self._critic = Critic(self._config, config.steps, functions.critic, functions.model, files.checkpoint())
         self.state: TrainState | None = None
+        self._fixed: Params = {} if self.learns else start
         self._reference: Params = {}
         if self.learns:
-            if functions.model.lora_rank:
-                key = stream_key(config.seed, f"{name}/adapters", 0)
-                start = initialise_adapters(functions.model, key, functions.shardings.params)
-            else:
-                start = checkpoint.place(functions.shardings.params, functions.model.param_dtype)
             self.state = self._placed(init_state(start, functions.optimizer, functions.shardings), functions.resting)
             if has_reference(self._config):
                 self._reference = join(start, self.base)
@@ -97,7 +101,7 @@ class Player:
     @property
     def params(self) -> Params:
         """The weights that it answers with."""
-        return join(self.state.params if self.state is not None else {}, self.base)
+        return join(self.state.params if self.state is not None else self._fixed, self.base)
 
     @property
     def states(self) -> dict[str, TrainState]:

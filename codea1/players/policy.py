@@ -1,4 +1,4 @@
-"""A model that only answers: of a run's checkpoint, or in a Hugging Face folder. It holds no optimizer state."""
+"""A model that only answers: of a run's checkpoint, or in a folder. It holds no optimizer state."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -7,16 +7,14 @@ import jax
 from ml_collections import ConfigDict
 
 from codea1.config import config_of, default_config
-from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.game.prompts import Message
-from codea1.models import config_json, huggingface
-from codea1.models.config import Qwen2Config, SpecialIds
-from codea1.models.files import ModelFolder
+from codea1.models.config import SpecialIds
 from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
-from codea1.players.base import require_base
+from codea1.players.base import Start, require_base
 from codea1.players.functions import PlayerFunctions
 from codea1.rollout.engine import Request, Sample
 from codea1.runs.checkpoints import Checkpoints
@@ -37,7 +35,7 @@ class Policy:
 
     def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
         """Loads the tokenizer; `functions` are those of `role`, "code" or "test", in `config`."""
-        self.tokenizer: ChatTokenizer = load_tokenizer(config[role].model, config[role].thinking)
+        self.tokenizer: ChatTokenizer = Start(config[role].model).tokenizer(config[role].thinking)
         self.max_prompt_length: int = config[role].max_prompt_length
         self.thinks: bool = config[role].thinking == "on" or self.tokenizer.begins_thoughts
         self._params, self._engine = params, functions.engine
@@ -70,11 +68,11 @@ class Policy:
 
 
 def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinking: str = "") -> Policy:
-    """Returns the model in a Hugging Face folder, local or gs://; `lengths` as `policy_of_run` takes them.
+    """Returns the model in a folder, local or gs://, or adapters on theirs; `lengths` as `policy_of_run` takes them.
 
     `thinking` is "on" or "off", or "" for what its chat template does by itself.
 
-    Raises BadInput: the folder holds no whole model or no tokenizer, or the devices cannot be used for it.
+    Raises BadInput: there is no whole model or no tokenizer, or the devices cannot be used for it.
     """
     config = default_config()
     config.frozen = role
@@ -82,15 +80,15 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)
-    checkpoint, platform = huggingface.Checkpoint(url), jax.devices()[0].platform
+    start, platform = Start(url), jax.devices()[0].platform
     if platform == "cpu":
         config.model.dtype = "float32"
-    page = page_bytes(dataclasses.replace(checkpoint.config, dtype=config.model.dtype, platform=platform), 1)
+    page = page_bytes(dataclasses.replace(start.model(), dtype=config.model.dtype, platform=platform), 1)
     longest = -(-(prompt + response) // page_size(platform)) + 1
     pages = max(slots // jax.device_count() // PART_OF_PAGES, 1) * longest + 1
     config.rollout.cache_gib = pages * page / 2**30
-    functions = _functions(role, config, checkpoint.config)
-    return Policy(role, config, functions.place_base(checkpoint), functions)
+    functions = _functions(role, config, start)
+    return Policy(role, config, join(functions.place_adapters(start), functions.place_base(start)), functions)
 
 
 def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
@@ -116,16 +114,17 @@ def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int,
         config[role].max_response_length = response or config[role].max_response_length
         config.rollout.slots = slots or config.rollout.slots
         config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
-        functions = _functions(role, config, config_json.read(ModelFolder(config[role].model)))
-    base = functions.place_base(huggingface.Checkpoint(config[role].model)) if functions.abstract_base else {}
+        start = Start(config[role].model)
+        functions = _functions(role, config, start)
+    base = functions.place_base(start) if functions.abstract_base else {}
     hosts.of_main(lambda: require_base(config, role, checkpoints, step))
-    trained = functions.restore_params(checkpoints, step) if functions.learns else {}
-    return Policy(role, config, join(trained, base), functions)
+    own = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
+    return Policy(role, config, join(own, base), functions)
 
 
-def _functions(role: str, config: ConfigDict, stored: Qwen2Config) -> PlayerFunctions:
+def _functions(role: str, config: ConfigDict, start: Start) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
     config.rollout.slots = -(-config.rollout.slots // mesh.size) * mesh.size
-    tokenizer = load_tokenizer(config[role].model)
+    tokenizer = start.tokenizer()
     ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-    return PlayerFunctions(role, config, mesh, stored, ids)
+    return PlayerFunctions(role, config, mesh, start.model(), ids)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from ml_collections import ConfigDict
 
 from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.static_tests import with_static_tests
-from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
+from codea1.data.tokenizer import ChatTokenizer
 from codea1.data.worlds import world_of
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
@@ -19,6 +20,7 @@ from codea1.game.prompts import Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
 from codea1.models.files import ModelFolder
+from codea1.players.base import Start
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
@@ -81,9 +83,11 @@ def assemble(config: ConfigDict) -> Components:
             raise BadInput(
                 f"config.{name}.model is empty; it must name the folder of the model that {name} starts from."
             )
-    tokenizers = {name: load_tokenizer(config[name].model, config[name].thinking) for name in rules.method.policies}
-    for name in rules.method.policies:
-        require_made_for(config, ModelFolder(config[name].model))
+    starts = {name: Start(config[name].model) for name in rules.method.policies}
+    tokenizers = {name: start.tokenizer(config[name].thinking) for name, start in starts.items()}
+    for start in starts.values():
+        require_made_for(config, start.base)
+    _require_one_vocabulary(starts, tokenizers)
     sets = {name: questions_of(config, name) for name in ("train", "validation", "test")}
     fit = {name: _fitting(config, rules, tokenizers, name, questions) for name, questions in sets.items()}
     everything = sets.pop("train")
@@ -115,6 +119,20 @@ def assemble(config: ConfigDict) -> Components:
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Components(rules, players, policies, feed, train, dropped, untested, **sets)
+
+
+def _require_one_vocabulary(starts: Mapping[str, Start], tokenizers: Mapping[str, ChatTokenizer]) -> None:
+    """Raises BadInput: of two players on one base, whose ids have one meaning, one has a token that the other lacks."""
+    for one, other in combinations(starts, 2):
+        folders = [starts[name].tokenizer_folder for name in (one, other)]
+        if starts[one].base.place == starts[other].base.place and folders[0].place != folders[1].place:
+            tokens, others = (tokenizers[name].vocabulary.items() for name in (one, other))
+            if differing := tokens ^ others:
+                token, number = found = min(differing, key=lambda each: each[::-1])
+                raise BadInput(
+                    f"config.{one}.model and config.{other}.model have one base, {starts[one].base}, and two "
+                    f"vocabularies: token {number} is {token!r} in {folders[found in others]} alone."
+                )
 
 
 def _fitting(

@@ -96,7 +96,7 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="is not the base"):
         policy_of_run(RunFolder(folder.path, changed), 6, "code", (0, 0, 0), Hosts())
     config.opponents.side, config.opponents.every = "code", 3
-    monkeypatch.setattr(huggingface.Checkpoint, "checksum", lambda _: "another")
+    monkeypatch.setattr("codea1.players.base._checksum", lambda _: "another")
     with pytest.raises(BadInput, match="is not the base"):
         SavedStep(folder, ConfigDict(folder.config), 4).replay()
     with pytest.raises(BadInput, match="is not the base"), opened_run(str(folder.path), ["last"], Hosts()):
@@ -256,33 +256,34 @@ def test_two_folders_are_two_bases_whatever_is_in_them(config, tmp_path):
     assert not any(one is other for one, other in zip(*bases, strict=True))
 
 
-def test_adapters_that_do_not_fit_are_refused(config, exported, tmp_path):
+def test_adapters_that_do_not_fit_are_refused(config, exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface.StoredTensors, "place", None)  # nothing is loaded before
     from_adapters(config, exported)
-    config.code.lora.rank = 8
+    config.test.lora.rank = 8
     with pytest.raises(
-        BadInput, match=r"config\.code\.lora has rank 8 and alpha 8, but the adapters in \S+/code have rank 4"
+        BadInput, match=r"config\.test\.lora has rank 8 and alpha 8, but the adapters in \S+/test have rank 4"
     ):
         assemble(config)
-    config.code.lora.rank, config.code.lora.alpha = 0, 32.0
-    with pytest.raises(BadInput, match=r"config\.code\.lora has rank 0 and alpha 32, but the adapters in"):
+    config.test.lora.rank, config.test.lora.alpha = 0, 32.0
+    with pytest.raises(BadInput, match=r"config\.test\.lora has rank 0 and alpha 32, but the adapters in"):
         assemble(config)
-    config.code.lora.rank, config.code.lora.alpha = 4, 4.0
+    config.test.lora.rank, config.test.lora.alpha = 4, 4.0
     with pytest.raises(BadInput, match=r"rank 4 and alpha 4, but the adapters in \S+ have rank 4 and alpha 8"):
         assemble(config)
-    config.code.lora.alpha, config.code.model = 8.0, str(shutil.copytree(exported / "code", tmp_path / "code"))
-    there = json.loads((tmp_path / "code" / "adapter_config.json").read_text())
+    config.test.lora.alpha, config.test.model = 8.0, str(shutil.copytree(exported / "test", tmp_path / "test"))
+    there = json.loads((tmp_path / "test" / "adapter_config.json").read_text())
     for name, complaint in (
         ("", "'', where no model is; it must be the base's folder or URL"),
         ("Qwen/Qwen2.5-Coder-0.5B", "'Qwen/Qwen2.5-Coder-0.5B', where no model is"),
-        (str(exported / "test"), "'.*', where no model is"),
+        (str(exported / "code"), "'.*', where no model is"),
         ("hdfs2://there", "'hdfs2://there': hdfs2://there cannot be opened"),
     ):
         changed = there | {"base_model_name_or_path": name}
-        (tmp_path / "code" / "adapter_config.json").write_text(json.dumps(changed))
-        with pytest.raises(BadInput, match=rf"code/adapter_config.json: base_model_name_or_path is {complaint}"):
+        (tmp_path / "test" / "adapter_config.json").write_text(json.dumps(changed))
+        with pytest.raises(BadInput, match=rf"test/adapter_config.json: base_model_name_or_path is {complaint}"):
             assemble(config)
-    (tmp_path / "code" / "adapter_config.json").write_text(json.dumps(there))
-    (tmp_path / "code" / "base.json").write_text(json.dumps({"checksum": "another"}))
+    (tmp_path / "test" / "adapter_config.json").write_text(json.dumps(there))
+    (tmp_path / "test" / "base.json").write_text(json.dumps({"checksum": "another"}))
     with pytest.raises(BadInput, match=r"base.json: the adapters belong to a base with checksum another, and \S+ has "):
         assemble(config)
 

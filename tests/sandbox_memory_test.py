@@ -72,7 +72,7 @@ def test_where_it_is_made(tmp_path, monkeypatch, version, files, made_in, limit)
     proc.mkdir()
     (proc / "mountinfo").write_text(MOUNTS[version].format(tmp=mounted))
     (proc / "cgroup").write_text(OWN[version])
-    monkeypatch.setattr(memory_cgroup, "_PROC", proc)
+    monkeypatch.setattr("codea1.runtime.memory._PROC", proc)
     left = mounted / made_in / "codea1-sandbox-4194305-1"  # of a process that cannot be
     if made_in:
         left.mkdir()
@@ -91,7 +91,7 @@ def test_where_it_is_made(tmp_path, monkeypatch, version, files, made_in, limit)
 def test_without_cgroups_there_is_none(tmp_path, monkeypatch, files):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(memory_cgroup, "_PROC", tmp_path)
+    monkeypatch.setattr("codea1.runtime.memory._PROC", tmp_path)
     memory = MemoryCgroup(256 * MIB)
     memory.add(1)
     memory.remove()

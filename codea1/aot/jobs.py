@@ -5,32 +5,19 @@ generates, its published weights and the pages of its cache are there too; while
 its mini-batches.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import jax
-import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.config import trained_sequences
 from codea1.game.methods import METHODS
-from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config, SpecialIds
-from codea1.players.base import Start
-from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config
+from codea1.players.base import Model, Start
+from codea1.players.functions import PlayerFunctions
+from codea1.players.memory import bytes_per_device, fetched, generating, kept
 from codea1.runtime.compilations import Function
-
-
-@dataclass(frozen=True)
-class Model:
-    """A player's model without its weights."""
-
-    config: Qwen2Config
-    ids: SpecialIds
-    source: str  # where this is known from
-    base: str  # what two players on one base have in common
 
 
 @dataclass(frozen=True)
@@ -65,9 +52,7 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
             found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source, f"{player.shape} in {player.model}")
         else:
             start = Start(player.model)
-            tokenizer = start.tokenizer()
-            ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-            found[name] = Model(start.model(), ids, f"config.json of {start.base}", start.base.place)
+            found[name] = start.described(start.tokenizer())
     return found
 
 
@@ -77,24 +62,9 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     Raises BadInput when the mesh cannot cut one of them.
     """
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    always: dict[str, int] = {}
-    seen: list[str] = []
+    always = kept(config, players, models)
     by_turns: dict[str, int] = {}
     jobs: list[Compilation] = []
-    for name, own in players.items():
-        base = bytes_per_device(own.abstract_base)
-        if base and not any(models[name].base == models[other].base and players[other].abstract_base for other in seen):
-            always[f"{name}: {'frozen base' if own.learns else 'parameters'}"] = base
-        seen.append(name)
-        if not own.learns:
-            if own.model.lora_rank:
-                always[f"{name}: adapters"] = bytes_per_device(own.abstract_state.params)
-            continue
-        if has_reference(config[name]):
-            always[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)
-        always[f"{name}: parameters and moments at rest"] = bytes_per_device(_on_chips(own))
-        if own.critic:
-            always[f"{name}: critic and its optimizer"] = bytes_per_device(own.critic.abstract_state)
     for name, own in players.items():
         generation, turns = _generation(name, own, sum(always.values()))
         jobs += generation
@@ -103,9 +73,8 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
             longest = own.abstract_batches[-1]
             per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
             queued = per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
-            fetched = bytes_per_device(own.abstract_state) - bytes_per_device(_on_chips(own))
-            jobs += _learning(name, own, sum(always.values()) + queued, fetched)
-            turns |= {"micro-batches": queued, "moments from the host": fetched}
+            jobs += _learning(name, own, sum(always.values()) + queued)
+            turns |= {"micro-batches": queued, "moments from the host": fetched(own)}
         by_turns |= {f"{name}: {what}": size for what, size in turns.items() if size}
     return Plan(players, jobs, always | by_turns)
 
@@ -125,45 +94,25 @@ def largest(plan: Plan) -> list[Compilation]:
     return [job for _, job in chosen.values()]
 
 
-def bytes_per_device(tree: Any) -> int:
-    """Returns the bytes of a pytree of shapes on each device; what has no sharding is on every one whole."""
-    total = 0
-    for x in jax.tree.leaves(tree):
-        local = x.sharding.shard_shape(x.shape) if x.sharding else x.shape
-        total += math.prod(local) * np.dtype(x.dtype).itemsize
-    return total
-
-
-def _on_chips(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
-    """Returns what of a resting player's state is in the memory of the chips."""
-    parts = zip(jax.tree.leaves(own.abstract_state), jax.tree.leaves(own.resting), strict=True)
-    return [part for part, sharding in parts if sharding.memory_kind != "pinned_host"]
-
-
 def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Compilation], dict[str, int]]:
-    decode = next(function for function in own.generation if function.kind == "decode")
+    turns = generating(own)
+    published = turns["published weights"]
     publish = next(function for function in own.generation if function.kind == "publish")
-    weights, cache = map(bytes_per_device, decode.arguments[:2])
     taken = bytes_per_device(publish.arguments)
-    kept = bytes_per_device(own.abstract_params) - taken  # weights that are not copied
+    in_place = bytes_per_device(own.abstract_params) - taken
     beside = {
         "publish": always - taken,
-        "empty": always + weights - kept,
-        "prefill": always - kept,
-        "copy_pages": always + weights - kept,
-        "decode": always - kept,
+        "empty": always + published,
+        "prefill": always - in_place,
+        "copy_pages": always + published,
+        "decode": always - in_place,
     }
     jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
-    return jobs, {"published weights": weights - kept, "pages of keys and values": cache}
+    return jobs, turns
 
 
-def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> list[Compilation]:
-    """Returns the jobs of learning.
-
-    Args:
-      present: bytes in memory whichever function runs.
-      fetched: what the policy's moments add to that while it learns.
-    """
+def _learning(name: str, own: PlayerFunctions, present: int) -> list[Compilation]:
+    """Returns the jobs of learning; `present` are the bytes in memory whichever function runs."""
     of_critic = own.critic.functions if own.critic else []
     jobs = []
     for function in own.learning:
@@ -171,5 +120,6 @@ def _learning(name: str, own: PlayerFunctions, present: int, fetched: int) -> li
         # zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
         known += bytes_per_device(own.abstract_base) if function.kind == "accumulate" else 0
-        jobs.append(Compilation(name, "learn", function, present - known + (0 if function in of_critic else fetched)))
+        on_host = 0 if function in of_critic else fetched(own)
+        jobs.append(Compilation(name, "learn", function, present - known + on_host))
     return jobs

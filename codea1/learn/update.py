@@ -79,6 +79,11 @@ def abstract_state(params: Params, optimizer: AdamWConfig, shardings: TrainState
     return laid_out(jax.eval_shape(functools.partial(_initial, optimizer), params), shardings)
 
 
+def abstract_gradients(params: Params) -> Params:
+    """Returns the sums of such parameters' gradients, as shapes in their layout."""
+    return jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=p.sharding), params)
+
+
 class Update:
     """The optimizer step that descends a micro-loss: `functions` are what it calls."""
 
@@ -105,9 +110,7 @@ class Update:
         frozen = frozen or {}
         leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, (state, frozen)))
         zeros, accumulate, apply = _jitted(micro_loss, optimizer, tuple(leaves), structure)
-        gradients = jax.tree.map(
-            lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=p.sharding), state.params
-        )
+        gradients = abstract_gradients(state.params)
         rate = jax.ShapeDtypeStruct((), jnp.float32)
 
         def function(kind: str, sizes: str, jitted: Callable, *arguments: Any) -> Function:

@@ -109,6 +109,14 @@ class Adapters:
             raise BadInput(f"{key}: {error}") from None
         raise BadInput(f"{key}, where no model is; it must be the base's folder or URL.")
 
+    def require_base(self, checksum: str) -> None:
+        """Raises BadInput naming both checksums, where that of the base is known and is another than the adapters'."""
+        if self.base.checksum not in (None, checksum):
+            raise BadInput(
+                f"{self._folder.file(_BASE)}: the adapters belong to a base with checksum {self.base.checksum}, and "
+                f"{self.base.name} has {checksum}."
+            )
+
     def place(
         self, config: Qwen2Config, checksum: str, shardings: Any, dtype: DTypeLike, absent: Params | None = None
     ) -> Params:
@@ -125,11 +133,7 @@ class Adapters:
         Raises BadInput naming the file, and the tensor that is missing, left over or of another shape; or the two
         checksums, where the base is not the one that the adapters belong to.
         """
-        if self.base.checksum not in (None, checksum):
-            raise BadInput(
-                f"{self._folder.file(_BASE)}: the adapters belong to a base with checksum {self.base.checksum}, and "
-                f"{self.base.name} has {checksum}."
-            )
+        self.require_base(checksum)
         where = flatten_dict(shardings, sep=".")
         shapes = _shapes(config, self.rank)
         present = {path: shape for path, shape in shapes.items() if _MODULES[_linear(path)] in self._modules}

@@ -4,18 +4,29 @@ A run's checkpoints hold none of the weights of a base, but what tells it from a
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.models import config_json
-from codea1.models.config import Qwen2Config
+from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import Checkpoint
 from codea1.models.peft import Adapters, holds_adapters
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A player's model without its weights."""
+
+    config: Qwen2Config
+    ids: SpecialIds
+    source: str  # where this is known from
+    base: str  # what players on one base have in common
 
 
 class Start:
@@ -36,6 +47,20 @@ class Start:
             return base
         return dataclasses.replace(base, lora_rank=self.adapters.rank, lora_alpha=self.adapters.alpha)
 
+    def described(self, tokenizer: ChatTokenizer) -> Model:
+        """Returns what is known of the model, without reading weights."""
+        ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+        return Model(self.model(), ids, f"config.json of {self.base}", self.base.place)
+
+    def require_base(self) -> None:
+        """Raises BadInput where the adapters name another checksum than their base has, which is read whole."""
+        if self.adapters and self.adapters.base.checksum is not None:
+            self.adapters.require_base(self.checksum())
+
+    def checksum(self) -> str:
+        """Returns the checksum of the base, whose files a process reads once for it."""
+        return _checksum(self.base.url)
+
     def checkpoint(self) -> Checkpoint:
         """Returns the base's weights, of which the headers are read."""
         return Checkpoint(self.base.url)
@@ -45,10 +70,15 @@ class Start:
         return load_tokenizer(self.tokenizer_folder.url, thinking)
 
 
+@functools.cache
+def _checksum(url: str) -> str:
+    return Checkpoint(url).checksum()
+
+
 def base_checksums(config: ConfigDict, players: Sequence[str]) -> dict[str, str]:
     """Returns the checksums of the bases of those players that have adapters. Reads their files whole."""
     adapted = [name for name in players if config[name].lora.rank and config.frozen != name]
-    return {name: Start(config[name].model).checkpoint().checksum() for name in adapted}
+    return {name: Start(config[name].model).checksum() for name in adapted}
 
 
 def require_base(config: ConfigDict, player: str, checkpoints: Checkpoints, step: int) -> None:

@@ -122,8 +122,7 @@ class PlayerFunctions:
         """
         if start.adapters is None:
             return absent or {}
-        is_known = start.adapters.base.checksum is not None
-        checksum = start.checkpoint().checksum() if is_known else ""
+        checksum = start.checksum() if start.adapters.base.checksum else ""
         return start.adapters.place(self.model, checksum, self.shardings.params, self.model.param_dtype, absent)
 
     def restore_params(self, checkpoints: Checkpoints, step: int) -> Params:

@@ -10,12 +10,12 @@ from codea1.config import config_of, default_config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.game.prompts import Message
-from codea1.models.config import SpecialIds
 from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.players.base import Start, require_base
 from codea1.players.functions import PlayerFunctions
+from codea1.players.memory import require_memory_of_policy
 from codea1.rollout.engine import Request, Sample
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -125,6 +125,7 @@ def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int,
 def _functions(role: str, config: ConfigDict, start: Start) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
     config.rollout.slots = -(-config.rollout.slots // mesh.size) * mesh.size
-    tokenizer = start.tokenizer()
-    ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-    return PlayerFunctions(role, config, mesh, start.model(), ids)
+    model = start.described(start.tokenizer())
+    functions = PlayerFunctions(role, config, mesh, model.config, model.ids)
+    require_memory_of_policy(functions)
+    return functions

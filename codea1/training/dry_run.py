@@ -18,13 +18,14 @@ from codea1.game.methods import METHODS, game_rules
 from codea1.game.question import Question
 from codea1.game.rewards import Others
 from codea1.learn.batch import RowShape
+from codea1.players.memory import GIB, device_memory
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.profile import memory_limit_gib, memory_metrics
+from codea1.training.profile import memory_metrics
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step
 
@@ -102,9 +103,9 @@ class DryRun:
 
     def conclude(self) -> None:
         """Shows how much memory was in use."""
-        peak, limit = memory_metrics(self._hosts), memory_limit_gib()
+        peak, limit = memory_metrics(self._hosts), device_memory()
         if peak:
-            of = f" of {limit:.2f} GiB" if limit else ""
+            of = f" of {limit / GIB:.2f} GiB" if limit else ""
             self._console.print(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")
         else:
             self._console.print("the devices do not tell how much memory was in use")

@@ -39,19 +39,10 @@ def memory_metrics(hosts: Hosts) -> dict[str, float]:
 
     Nothing where devices do not report it, as CPUs do not. A collective.
     """
-    own = max(_memory_stats("peak_bytes_in_use"), default=None)
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    own = max((each["peak_bytes_in_use"] for each in stats if "peak_bytes_in_use" in each), default=None)
     peaks = [peak for peak in hosts.exchange(own) if peak is not None]
     return {"perf/hbm_peak_gib": max(peaks) / GIB} if peaks else {}
-
-
-def memory_limit_gib() -> float | None:
-    """Returns the least that one of this host's devices lets a process use; None where none reports it."""
-    return min((limit / GIB for limit in _memory_stats("bytes_limit")), default=None)
-
-
-def _memory_stats(name: str) -> list[int]:
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    return [each[name] for each in stats if name in each]
 
 
 class ProfilerWindow:

@@ -21,6 +21,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
 from codea1.models.files import ModelFolder
 from codea1.players.base import Start
+from codea1.players.memory import require_memory
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
@@ -88,6 +89,9 @@ def assemble(config: ConfigDict) -> Components:
     for start in starts.values():
         require_made_for(config, start.base)
     _require_one_vocabulary(starts, tokenizers)
+    require_memory(config, mesh, {name: start.described(tokenizers[name]) for name, start in starts.items()})
+    for start in starts.values():
+        start.require_base()
     sets = {name: questions_of(config, name) for name in ("train", "validation", "test")}
     fit = {name: _fitting(config, rules, tokenizers, name, questions) for name, questions in sets.items()}
     everything = sets.pop("train")

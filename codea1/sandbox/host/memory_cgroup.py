@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-_PROC = Path("/proc/self")
+from codea1.runtime.memory import memory_cgroups
+
 _NAME = "codea1-sandbox-"  # with the trainer's process id behind it
 _SHARE = 0.5  # of the memory that this process may use
 _ROOM = 512 << 20  # bytes for the zygotes and scratch folders, beside the largest child
@@ -53,23 +54,14 @@ class MemoryCgroup:
 
 def _parents() -> Iterator[tuple[Path, str]]:
     """Yields folders in which a memory cgroup may be made, each with the name of the file of its limit."""
-    with contextlib.suppress(OSError, ValueError):  # another form than that of proc(5)
-        own = [line.split(":", 2)[1:] for line in (_PROC / "cgroup").read_text().splitlines()]
-        for line in (_PROC / "mountinfo").read_text().splitlines():
-            mount, _, filesystem = line.partition(" - ")
-            _, _, _, root, point, *_ = mount.split()
-            kind, _, options = filesystem.split()
-            controller = {"cgroup": "memory", "cgroup2": ""}.get(kind)
-            for controllers, path in own:
-                if controller not in controllers.split(",") or (controller and controller not in options.split(",")):
-                    continue
-                folder = Path(point, os.path.relpath(path, root))
-                if kind == "cgroup":
-                    yield folder, "memory.limit_in_bytes"
-                else:  # a cgroup with processes has none below it, but its parent may
-                    for parent in (folder, folder.parent):
-                        if "memory" in (parent / "cgroup.subtree_control").read_text().split():
-                            yield parent, "memory.max"
+    for folder, kind in memory_cgroups():
+        if kind == "cgroup":
+            yield folder, "memory.limit_in_bytes"
+            continue
+        with contextlib.suppress(OSError):
+            for parent in (folder, folder.parent):  # a cgroup with processes has none below it, but its parent may
+                if "memory" in (parent / "cgroup.subtree_control").read_text().split():
+                    yield parent, "memory.max"
 
 
 def _available(parent: Path, limit: str) -> int:

@@ -70,7 +70,7 @@ def _declaration(program: str, name: str) -> str:
 
 
 def read_mbpp(row: Row, where: str) -> Question | str:
-    """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task in words, a solution, asserts."""
+    """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task, a solution, and asserts."""
     if "prompt" in row and _are_texts(row.get("test_imports")):
         row = {**row, "text": row["prompt"], "test_setup_code": "\n".join(row["test_imports"])}
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)

@@ -65,6 +65,15 @@ def test_time_left_does_not_count_the_first_step_which_compiles(monkeypatch: pyt
     ]
 
 
+def test_a_slow_step_is_told_at_once_with_the_time_left(monkeypatch: pytest.MonkeyPatch):
+    clock, out = Clock(monkeypatch), console(False)
+    with Progress(20, console=out, every=10) as shown:
+        for step, now in ((1, 300.0), (2, 500.0)):
+            clock.now = now
+            shown.update(step, {"time/total": 240.0})
+    assert out.file.getvalue().splitlines() == ["step 1/20  1:16:00 left", "step 2/20  1:00:00 left"]
+
+
 def test_notes_are_printed_before_the_slow_phase():
     out = console(False)
     with Progress(2, console=out) as shown:

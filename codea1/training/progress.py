@@ -20,6 +20,7 @@ GAME_COLUMNS = {  # metric: title, format
     "book/size": ("book size", "{:,.0f}"),
     "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
 }
+SLOW = 60.0  # seconds of a step that is told by itself
 SUPERVISED_COLUMNS = {
     "cross_entropy": ("cross entropy", "{:.3f}"),
     "tokens_per_second": ("target tokens/s", "{:,.0f}"),
@@ -44,7 +45,7 @@ class Progress:
         """Prepares the display of a run of `total` steps of which `done` lie behind it.
 
         Args:
-          every: where there is no terminal, a line is printed for each step divisible by it, and for the last.
+          every: where there is no terminal, a line is printed for each step divisible by it, slow ones and the last.
           columns: what is shown of the metrics: name to title and format.
           console: where to show; stdout when None.
         """
@@ -81,11 +82,12 @@ class Progress:
     def update(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Shows that `step` is done, with the values of its metrics; ends the note."""
         self._done, self._note, self._latest = step, "", {**self._latest, **metrics}
-        self._estimate(step)
+        seconds = metrics.get("time/total", 0.0)
+        self._estimate(step, seconds)
         if self._live is not None:
             self._bar.update(self._task, completed=step, left=self._time_left())
             self._live.update(self._view())
-        elif step % self._every == 0 or step == self._total:
+        elif step % self._every == 0 or step == self._total or seconds >= SLOW:
             self.print(self._line())
 
     def note(self, text: str) -> None:
@@ -101,11 +103,12 @@ class Progress:
         is_text = all(isinstance(part, str) for part in parts)
         self._console.print(*parts, markup=False, highlight=False, soft_wrap=is_text)
 
-    def _estimate(self, step: int) -> None:
-        # From the end of the first step on: the first one compiles.
+    def _estimate(self, step: int, seconds: float) -> None:
+        # From the end of the first step on: the first one may compile, so that it alone tells of slow steps only.
         now = time.monotonic()
         if self._first is None:
             self._first = (step, now)
+            self._left = seconds * (self._total - step) if seconds >= SLOW else None
         elif step > self._first[0]:
             self._left = (now - self._first[1]) / (step - self._first[0]) * (self._total - step)
 

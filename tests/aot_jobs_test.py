@@ -101,7 +101,11 @@ def learned(player: Player, samples: list[TrainSample], step: int) -> dict[str, 
     return {name: value for name, value in player.learn(samples, step).items() if "tflops" not in name}
 
 
-def test_a_player_learns_the_same_with_its_moments_on_the_host(config, player):
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_player_learns_the_same_with_its_moments_on_the_host(config, player, rank):
+    if rank:
+        config.code.advantage, config.code.lora.rank = "grpo", rank
+        player = Player("code", config, device_mesh(config, jax.devices()[:1]), player.tokenizer)
     config.model.offload_moments = True
     other = Player("code", config, device_mesh(config, jax.devices()[:1]), player.tokenizer)
     samples = [TrainSample([5, 6, 7 + index], [8, 9], [-1.0, -2.0], 0.5, 1.0) for index in range(4)]

@@ -321,7 +321,10 @@ def test_weights_are_published_in_the_dtype_of_activations_and_freed(policy):
     assert [array.shape for array in jax.live_arrays() if array.dtype == jnp.bfloat16] == before
 
 
-def test_int8_weights_sample_as_a_model_whose_kernels_are_rounded_by_channel(policy):
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_int8_weights_sample_as_a_model_whose_kernels_are_rounded_by_channel(lora_rank):
+    policy = make_policy(lora_rank=lora_rank)
+    policy.params = jax.tree.map(lambda p: p if np.any(p) else p + 0.05, policy.params)  # no adapter adds nothing
     engine, other = make_engine(policy, int8_weights=True), copy.copy(policy)
     published = engine.publish(policy.params)
     other.params = jax.tree.map(
@@ -339,13 +342,13 @@ def test_int8_weights_sample_as_a_model_whose_kernels_are_rounded_by_channel(pol
             largest = np.abs(exact).max(axis=contracted, keepdims=True)
             assert (np.abs(kept - exact) <= largest / 255 * 1.0001).all()
             num_rounded += 1
-        else:  # the head too, which is the embedding
+        else:  # the head too, which is the embedding, and adapters
             np.testing.assert_array_equal(kept, exact)
     assert num_rounded == 7
     samples = generate(engine, policy, requests(16))
     assert_same(samples, generate(make_engine(other), other, requests(16)))
     exact = generate(make_engine(policy), policy, requests(16))
-    assert any(samples[key].token_ids != exact[key].token_ids for key in samples)
+    assert all(np.any(samples[key].log_probs[:1] != exact[key].log_probs[:1]) for key in samples)
 
 
 def test_no_requests_no_samples(policy, engine):

@@ -17,10 +17,12 @@ CONFIG = Qwen2Config(
 )
 
 
-def make_policy(fsdp: int = 1, tensor: int = 1, dtype: DTypeLike = jnp.float32, *, replica: int = 1) -> SimpleNamespace:
+def make_policy(
+    fsdp: int = 1, tensor: int = 1, dtype: DTypeLike = jnp.float32, *, replica: int = 1, lora_rank: int = 0
+) -> SimpleNamespace:
     """The same policy on any mesh: `mesh`, `config`, `graphdef`, `shardings` and `params`."""
     mesh = make_mesh(replica, fsdp, tensor, devices=jax.devices()[: replica * fsdp * tensor])
-    config = dataclasses.replace(CONFIG, dtype=dtype)
+    config = dataclasses.replace(CONFIG, dtype=dtype, lora_rank=lora_rank)
     graphdef, abstract = qwen2.abstract(config)
     shardings = param_shardings(abstract, mesh, TRAIN_RULES)
     params = jax.jit(_spread, out_shardings=shardings)(qwen2.initialise(config, jax.random.key(1)))

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
+from codea1.models import huggingface, peft
 from codea1.runs.book_export import open_book, read_export
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -23,6 +25,7 @@ from codea1.training.saved_step import SavedStep
 from tests import host_processes
 from tests.conftest import ROOT
 from tests.host_processes import Process, assert_shown_once, finish, outputs
+from tests.models_peft_test import ALPHA, RANK, draw
 
 PROGRAM = (str(ROOT / "tests" / "train_on_hosts.py"),)
 ROUNDING = {"rtol": 2e-5, "atol": 1e-6}  # of float32, in sums over another order; 6e-8 was seen
@@ -204,6 +207,41 @@ def test_a_run_goes_from_one_host_to_two_of_which_one_dies_and_back_to_one(confi
     assert content(read_export(tmp_path / "0_of_1.jsonl")) == saved != book(workdir, 1)
     assert [row["step"] for row in metrics(workdir)] == [0, 1, 2, 3]
     assert metrics(workdir)[3]["book/size"] == sum(len(entries) for _, entries in book(workdir, 3).values())
+
+
+def test_adapters_of_two_hosts_learn_as_those_of_one(model_folder, data_folder, tmp_path):
+    """From new adapters and from some of a folder, on one base; two hosts are stopped and go on."""
+    config, checkpoint = make_micro_config(model_folder, data_folder), huggingface.Checkpoint(model_folder)
+    base = peft.Base(str(model_folder), checkpoint.checksum())
+    peft.save(tmp_path / "adapters", draw(checkpoint.config), alpha=ALPHA, base=base)
+    config.test.model = str(tmp_path / "adapters")
+    config.steps, config.questions_per_step, config.mesh.tensor, config.checkpoint.every = 2, 4, 2, 1
+    for player in (config.code, config.test):
+        player.lora.rank, player.lora.alpha, player.micro_batch_size, player.warmup_steps = RANK, ALPHA, 4, 0
+    file, runs = write_config(config, tmp_path / "config.py"), [tmp_path / "one", tmp_path / "two"]
+    finish(start_one(f"--config={file}", f"--workdir={runs[0]}"))
+    flags = f"--config={file}", f"--workdir={runs[1]}"
+    assert [code for code, _, _ in outputs(start_two(*flags, "--at=2", "--what=term"))] == [RESTART_EXIT_CODE] * 2
+    finish(*start_two(*flags))
+    for alone, together in zip(promised(runs[0])[:2], promised(runs[1])[:2], strict=True):
+        for name in alone:
+            np.testing.assert_allclose(together[name], alone[name], **ROUNDING, err_msg=name)
+    assert [row["token_ids"] for row in samples(runs[1], 1)] == [row["token_ids"] for row in samples(runs[0], 1)]
+    for row in metrics(runs[1])[1:]:
+        assert all(row[f"{player}/{name}"] > 0 for player in ("code", "test") for name in ("grad_norm", "update_norm"))
+    exported = []
+    for run in runs:
+        flags = f"--run={run}", "--player=test", "--step=1", f"--output={run}_test"
+        finish(*host_processes.start_two(("-m", "codea1.export"), *flags))
+        assert peft.Adapters(f"{run}_test").base == base
+        exported.append(load_file(f"{run}_test/adapter_model.safetensors"))
+    begun = load_file(tmp_path / "adapters" / "adapter_model.safetensors")
+    for name, before in begun.items():
+        alone, together = (there[name] for there in exported)
+        assert np.isclose(alone, together, **ROUNDING).mean() > 0.98, (
+            name
+        )  # of an element without gradient Adam may err
+        assert not np.any(np.isclose(alone, before, rtol=0, atol=1e-5)), name
 
 
 @pytest.mark.long

@@ -227,6 +227,9 @@ def default_config() -> ConfigDict:
     # Training steps in a row in which a policy or critic skips all its optimizer steps, because gradients or what they
     # make of the parameters are not finite: the run stops. At least 1; may differ when a run is continued.
     c.skipped_steps = 3
+    # Nats per token between the policy that samples and the one that learns, while both have the same weights: more in
+    # as many steps in a row, and the run stops. 0: never; may differ when a run is continued.
+    c.max_sampler_kl = 0.1
 
     c.data = _data()
 
@@ -360,7 +363,8 @@ POSITIVE = (
     "{player}.critic.learning_rate {player}.lora.alpha"
 )
 NOT_NEGATIVE = (
-    "seed rollout.cache_gib rollout.guesses game.made_mutants game.history_size game.book_cap game.book_total_cap "
+    "seed max_sampler_kl rollout.cache_gib rollout.guesses "
+    "game.made_mutants game.history_size game.book_cap game.book_total_cap "
     "data.train.limit data.validation.limit data.test.limit "
     "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
     "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after log.keep_samples "
@@ -596,6 +600,7 @@ _ADDED = (
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
     *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "skipped_steps"),
+    "max_sampler_kl",
     *("code.lora", "test.lora"),
 )
 

@@ -108,6 +108,30 @@ def test_a_checkpoint_that_is_not_finite_is_not_taken_up(config, scripted_answer
         train(config, tmp_path)
 
 
+@pytest.mark.parametrize("bad_steps", [(2, 3, 4), (1, 3, 4)])
+def test_a_run_whose_samples_are_of_another_policy_ends(config, scripted_answers, tmp_path, monkeypatch, bad_steps):
+    config.steps, config.max_sampler_kl, learn = 4, 0.3, Player.learn
+
+    def of_another(self: Player, samples: list[TrainSample], step: int) -> dict[str, float]:
+        by = (self.name == "test") * (step in bad_steps)
+        return learn(self, [dataclasses.replace(each, log_probs=np.add(each.log_probs, by)) for each in samples], step)
+
+    monkeypatch.setattr(Player, "learn", of_another)
+    if bad_steps == (1, 3, 4):
+        train(config, tmp_path)
+    else:
+        says = r"^the Test LLM learned from samples of another policy in steps 2, 3, 4, because sampler_kl was above "
+        says += r"config.max_sampler_kl, 0.3 nats per token: look at .* after step 3; the last sound step is 1\.$"
+        for _ in range(2):  # started again, it ends again with its next step
+            with pytest.raises(BadInput, match=says):
+                train(config, tmp_path)
+        assert kept(tmp_path) == [1, 2, 3]
+    gaps = [rows(tmp_path)[step]["test/sampler_kl"] for step in range(1, 5)]
+    # All log-ratios are -1: exp(-1) - 1 + 1.
+    np.testing.assert_allclose(gaps, [0.3679 * (step in bad_steps) for step in range(1, 5)], atol=1e-4)
+    assert all(abs(rows(tmp_path)[step]["code/sampler_kl"]) < 1e-9 for step in range(1, 5))
+
+
 def test_one_bad_update_is_told_of_and_passes(config, scripted_answers, tmp_path, capsys, monkeypatch):
     config.steps = 4
     monkeypatch.setattr(player, "learning_rate", lambda step, _: np.inf if step == 2 else 1e-3)

@@ -216,12 +216,14 @@ class Reference:
             found.append(self._update(tokens, inside, weights, old, sampler, reference, advantages, self.rate(step)))
             positions += self._positions([kept[i].length for i in part])
         first = np.array_split(order, c.mini_batches)[0]
-        differences = np.concatenate([np.abs(first_own - sampler)[i][mask[i]] for i in first])
+        log_ratios = np.concatenate([(first_own - sampler)[i][mask[i]] for i in first])
+        differences = np.abs(log_ratios)
         over = {"ratio_max": np.max, "tokens": np.sum, "skipped": np.sum}
         return {name: over.get(name, np.mean)([each[name] for each in found]) for name in found[0]} | {
             "learning_rate": self.rate(step),
             "train_sequences": len(samples),
             "padding_waste": 1 - sum(s.length for s in samples) / positions,
+            "sampler_kl": np.mean(np.exp(log_ratios) - 1 - log_ratios),
             "sampler_log_prob_difference_mean": differences.mean(),
             "sampler_log_prob_difference_p95": np.quantile(differences, 0.95),
             "sampler_log_prob_difference_max": differences.max(),

@@ -223,7 +223,8 @@ class Player:
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.
 
-        "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights;
+        "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights, and
+        "sampler_kl" estimates by "k3" the KL divergence per token from the sampler's policy to the trainer's;
         "update_*" are those of `codea1.models.flops`, for the optimizer steps of the policy alone.
         """
         rate = learning_rate(step, self._schedule)
@@ -336,8 +337,10 @@ _OVER_MINI_BATCHES: dict[str, Callable] = {"ratio_max": np.max, "skipped": np.su
 
 def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:
     pairs = zip(batches, log_probs, strict=True)
-    differences = np.concatenate([np.abs(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs])
+    ratios = np.concatenate([(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs], dtype=np.float64)
+    differences = np.abs(ratios)
     return {
+        "sampler_kl": float(np.mean(np.expm1(ratios) - ratios)),
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
         "sampler_log_prob_difference_max": float(differences.max()),

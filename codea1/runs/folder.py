@@ -33,7 +33,7 @@ _ABSENT = object()
 _MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It is no config: others may continue it.
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
-_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps")
+_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps", "max_sampler_kl")
 # What runs did from before there were these fields.
 _THEN = {"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0}
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}

@@ -43,6 +43,7 @@ _SHOWN = (  # rows of the table; a player without the metric has an empty cell
     "entropy",
     "grad_norm",
     "skipped",
+    "sampler_kl",
     "sampler_log_prob_difference_max",
     "update_tflops_per_second",
     "update_mfu",

@@ -17,6 +17,8 @@ GAME_COLUMNS = {  # metric: title, format
     "test/reward": ("test reward", "{:.3f}"),
     "code/pass_rate_new": ("pass rate", "{:.3f}"),
     "test/validity": ("validity", "{:.3f}"),
+    "code/sampler_kl": ("code gap", "{:.0e}"),
+    "test/sampler_kl": ("test gap", "{:.0e}"),
     "book/size": ("book size", "{:,.0f}"),
     "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
 }

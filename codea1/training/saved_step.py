@@ -22,6 +22,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
 
 _OF_THE_CLOCK = ("update_tflops_per_second", "update_mfu")
+_ADDED = ("sampler_kl",)  # older runs have none
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class SavedStep:
     def _pairs(self, player: str, metrics: dict[str, float]) -> list[MetricPair]:
         recorded = self._rows[self.step]
         names = [name for name in metrics if name not in _OF_THE_CLOCK]
+        names = [name for name in names if name not in _ADDED or f"{player}/{name}" in recorded]
         for name in names:
             if f"{player}/{name}" not in recorded:
                 raise BadInput(f"{self.folder.metrics}, step {self.step}: no {player}/{name}.")

@@ -40,6 +40,8 @@ from codea1.training.step import PastPlayer, Step
 
 Metrics = dict[str, float]
 
+_LOOK = "look at its learning_rate, grad_norm, update_norm, param_norm and loss"
+
 
 @dataclasses.dataclass
 class Best:
@@ -58,6 +60,8 @@ class Position:
     row: Metrics | None = None  # the step's metrics, until they are complete and written
     # By learner: the steps in a row until now that skipped all of its optimizer steps.
     skipped: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    # By policy: those whose samples were of another policy than the one that learned from them.
+    astray: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     sound: int = -1  # the last saved step that was in no such row
 
 
@@ -197,9 +201,12 @@ class Trainer:
                     step.metrics |= self._opponents.update(step.round)
                     with doing("storage"):
                         self._record.write_samples(number, rows(step.round))
-                skipped, sound = self._position.skipped, self._position.sound
-                now = {who: [*skipped.get(who, ()), number] * is_all for who, is_all in step.skips_all.items()}
-                self._position = Position(number, step.batches, self._row(step), skipped | now, sound)
+                was, bound = self._position, self._config.max_sampler_kl
+                gaps = {each.name: step.metrics.get(f"{each.name}/sampler_kl") for each in self.learners}
+                is_astray = {who: 0 < bound < gap for who, gap in gaps.items() if gap is not None}
+                skipped = _extended(was.skipped, step.skips_all, number)
+                astray = _extended(was.astray, is_astray, number)
+                self._position = Position(number, step.batches, self._row(step), skipped, astray, was.sound)
                 self._step = None
             self._finish_step()
 
@@ -268,18 +275,14 @@ class Trainer:
         """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
         step, row = self._position.step, self._position.row
         assert row is not None
-        stuck = {name: at for name, at in self._position.skipped.items() if len(at) >= self._config.skipped_steps}
-        if not stuck and (step == self._config.steps or step % self._config.validation.every == 0):
+        ended = self._no_longer_learns()
+        if not ended and (step == self._config.steps or step % self._config.validation.every == 0):
             row = row | self._validate(step)
         with doing("storage"):
             self._record.write_metrics(step, row)
             self._position.row = None
-            if stuck:
-                what = " and ".join(
-                    f"{_title(name)} skipped every optimizer step of steps {', '.join(map(str, at))}"
-                    for name, at in stuck.items()
-                )
-                raise self._diverged(f"{what}, because gradients or new parameters were not finite")
+            if ended:
+                raise self._diverged(*ended)
             self._save_if_due(step, row)
         while self._checkpoints.notes:
             self._record.progress.print(self._checkpoints.notes.pop(0))
@@ -331,9 +334,10 @@ class Trainer:
         arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
         if names := _not_finite(arrays):
             self._checkpoints.settle()
-            raise self._diverged(f"{' and '.join(map(_title, names))} is not finite after step {self._position.step}")
+            what = f"{' and '.join(map(_title, names))} is not finite after step {self._position.step}"
+            raise self._diverged(what, _LOOK)
         row = self._position.row
-        if not any(self._position.skipped.values()):
+        if not any((*self._position.skipped.values(), *self._position.astray.values())):
             self._position.sound = self._position.step
         state = {
             "best": dataclasses.asdict(self._best),
@@ -342,6 +346,7 @@ class Trainer:
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
             "record": self._record.cursor(),
             "skipped": self._position.skipped,
+            "astray": self._position.astray,
             "sound": self._position.sound,
             "bases": self._bases,
         }
@@ -350,12 +355,26 @@ class Trainer:
         self._saved = self._position.step
         self._checkpoints.sound = self._position.sound
 
-    def _diverged(self, what: str) -> Diverged:
+    def _no_longer_learns(self) -> tuple[str, str] | None:
+        """Returns what happened to a learner in too many steps in a row, and where to look; None where nothing did."""
+
+        def told(rows: Mapping[str, list[int]], what: str) -> str:
+            long = {name: at for name, at in rows.items() if len(at) >= self._config.skipped_steps}
+            return " and ".join(f"{_title(name)} {what} {', '.join(map(str, at))}" for name, at in long.items())
+
+        if what := told(self._position.skipped, "skipped every optimizer step of steps"):
+            return f"{what}, because gradients or new parameters were not finite", _LOOK
+        if what := told(self._position.astray, "learned from samples of another policy in steps"):
+            bound = f"sampler_kl was above config.max_sampler_kl, {self._config.max_sampler_kl:g} nats per token"
+            return f"{what}, because {bound}", "look at its sampler_log_prob_difference_max"
+        return None
+
+    def _diverged(self, what: str, look: str) -> Diverged:
         """Returns what ends the run on all hosts, where `what` happened to a learner."""
         sound, saved = self._position.sound, self._saved
         sentence = (
-            f"{what}: look at its grad_norm, update_norm, param_norm and loss in {self._folder.metrics}, and at its "
-            f"learning_rate. The same command goes on {f'after step {saved}' if saved > 0 else 'from the start'}; "
+            f"{what}: {look} in {self._folder.metrics}. The same command goes on "
+            + (f"after step {saved}; " if saved > 0 else "from the start; ")
             + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved.")
         )
         return Diverged(sentence if self._hosts.is_main else "")
@@ -387,9 +406,9 @@ class Trainer:
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
         self._opponents.load(state["opponents"])
-        # Older checkpoints lack the last two.
-        skipped, sound = state.get("skipped", {}), state.get("sound", step)
-        self._position = Position(step, state["batches"], state["row"], skipped, sound)
+        # Older checkpoints lack the last three.
+        skipped, astray, sound = state.get("skipped", {}), state.get("astray", {}), state.get("sound", step)
+        self._position = Position(step, state["batches"], state["row"], skipped, astray, sound)
         self._saved, self._checkpoints.sound = step, sound
         self._cursor = recorded(state)
 
@@ -414,6 +433,11 @@ class Trainer:
         lines += [f"without tests: {question.id}" for question in parts.untested]
         for line in lines:
             self._record.progress.print(line)
+
+
+def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int) -> dict[str, list[int]]:
+    """Returns the steps in a row by name, with this one where it is like them, and begun anew where it is not."""
+    return {**rows, **{who: [*rows.get(who, ()), step] * is_like for who, is_like in now.items()}}
 
 
 def _title(learner: str) -> str:

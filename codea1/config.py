@@ -399,7 +399,7 @@ CHOICES: dict[str, Collection[Any]] = {
     "{player}.kl_estimator": ("k1", "k2", "k3"),
     "{player}.old_log_probs": ("trainer", "sampler"),
     "{player}.aggregation": ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo"),
-    "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b"))),
+    "{player}.shape": ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b"))),
     "{player}.surrogate": ("ppo", "gspo", "cispo"),
     "{player}.thinking": ("", "off", "on"),
     "game.assert_forms": ("equality", "all"),

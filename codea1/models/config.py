@@ -109,6 +109,8 @@ PUBLISHED = {
     "qwen2.5-coder-1.5b": _qwen(151936, 1536, 8960, 28, 12, 2),
     "qwen2.5-coder-3b": _qwen(151936, 2048, 11008, 36, 16, 2),
     "qwen2.5-coder-7b": _qwen(152064, 3584, 18944, 28, 28, 4, tied=False),
+    "qwen2.5-coder-14b": _qwen(152064, 5120, 13824, 48, 40, 8, tied=False),
+    "qwen2.5-coder-32b": _qwen(152064, 5120, 27648, 64, 40, 8, tied=False),
 }
 
 # The special tokens of their tokenizers: <|im_end|> ends an answer, <|endoftext|> pads.

@@ -1,6 +1,5 @@
 """The shipped configs: each is possible, and cuts its parameters as the golden table says."""
 
-import importlib.util
 import json
 import re
 
@@ -9,13 +8,16 @@ from ml_collections import ConfigDict
 
 from codea1.aot.topology import SLICES, shipped_configs
 from codea1.config import default_config, trained_sequences, validate
+from codea1.players.functions import share_base
 from codea1.runtime.errors import BadInput
+from configs import code_a1
 from tests import golden_shardings
 from tests.conftest import ROOT
 
 CONFIGS = dict(shipped_configs())
 PODS = ROOT / "docs" / "pods_compiled.md"
-PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1")]
+OF_ADAPTERS = [name for name in CONFIGS if name.startswith("code_a1") and ",lora=" in name]
+PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1") and ",lora=" not in name]
 
 # What the paper's runs were made with: keys of the reference implementation's code/rl/config/3B_A1.yaml, which says the
 # same as 1.5B_A1.yaml and 7B_A1.yaml; `trainer_a1.py`, `reward.py` and `verl` are its code.
@@ -105,7 +107,7 @@ def sections(config: ConfigDict) -> list[tuple[str, ConfigDict]]:
 def test_each_size_has_the_model_of_its_size_for_both_players():
     # 3B_A1.yaml: both players start from Qwen2.5-Coder-Instruct of one size.
     assert {name.split("size=")[1].split(",")[0] for name in PAPERS_RUNS} == {"0.5b", "1.5b", "3b", "7b"}
-    for name in PAPERS_RUNS:
+    for name in (*PAPERS_RUNS, *OF_ADAPTERS):
         size = name.split("size=")[1].split(",")[0]
         for player in (CONFIGS[name].code, CONFIGS[name].test):
             assert player.shape == f"qwen2.5-coder-{size}"
@@ -117,12 +119,14 @@ def test_documented_memory_and_times_are_the_compilers():
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PODS.read_text().splitlines()]
     compiled = {row[0]: (row[4], row[5], row[7].removesuffix(" s")) for row in rows if row[0] in CONFIGS}
     said = {
-        f"code_a1:size={size},topology={slice}": (learn, rollout, step)
-        for size, slice, learn, rollout, step in re.findall(
-            r"^  (\S+b) +(v\S+) +(\d+%) +(\d+%) +(\d+)$", (ROOT / "configs" / "code_a1.py").read_text(), re.MULTILINE
+        f"code_a1:size={size},{f'lora={rank},' if rank else ''}topology={slice}": (learn, rollout, step)
+        for size, rank, slice, learn, rollout, step in re.findall(
+            r"^  (\S+b) +(?:(\d+) +)?(v\S+) +(\d+%) +(\d+%) +(\d+)$",
+            (ROOT / "configs" / "code_a1.py").read_text(),
+            re.MULTILINE,
         )
     }
-    assert said == {name: compiled[name] for name in PAPERS_RUNS}
+    assert said == {name: compiled[name] for name in (*PAPERS_RUNS, *OF_ADAPTERS)}
     colab = " ".join((ROOT / "configs" / "colab.py").read_text().split())
     learn, rollout, step = (each.removesuffix("%") for each in compiled["colab"])
     assert f"at most {learn} % of the chip's memory while one learns and {rollout} % while one answers" in colab
@@ -132,17 +136,29 @@ def test_documented_memory_and_times_are_the_compilers():
 def test_the_papers_runs_keep_the_papers_settings():
     paper = default_config()
     paper.game.assert_forms = "equality"
-    for config in (CONFIGS[name] for name in PAPERS_RUNS):
+    for name in (*PAPERS_RUNS, *OF_ADAPTERS):
+        config = CONFIGS[name]
         assert config.game == paper.game
         for player in ("code", "test"):
             changed = {key for key in paper[player] if config[player][key] != paper[player][key]}
             layout = {"micro_batch_size", "prompt_lengths", "row_lengths", "share_prompts"}
-            assert changed <= {"model", "shape", *layout}
+            adapters = {"lora", "learning_rate"} if name in OF_ADAPTERS else set()
+            assert changed <= {"model", "shape", *layout, *adapters}
+
+
+def test_players_of_adapters_start_from_one_base_and_learn_ten_times_as_fast():
+    for config in (CONFIGS[name] for name in (*OF_ADAPTERS, "colab")):
+        assert share_base(config, "code", "test")
+        for player in (config.code, config.test):
+            assert player.lora.rank == 32
+            assert player.learning_rate == pytest.approx(10 * OF_EACH_PLAYER["learning_rate"])
+            assert player.kl_coefficient == OF_EACH_PLAYER["kl_coefficient"]
+    full, adapted = (code_a1.get_config(f"size=7b,{each}topology=v5e-64,method=simple") for each in ("", "lora=8,"))
+    assert adapted.code.learning_rate == pytest.approx(10 * full.code.learning_rate)
 
 
 def test_a_size_on_a_slice_that_is_not_shipped_is_refused_with_those_that_are():
-    spec = importlib.util.spec_from_file_location("code_a1", ROOT / "configs" / "code_a1.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     with pytest.raises(BadInput, match=r"size=7b on topology=v5e-16 .*size=7b,topology=v5e-64"):
-        module.get_config("size=7b,topology=v5e-16")
+        code_a1.get_config("size=7b,topology=v5e-16")
+    with pytest.raises(BadInput, match=r"size=14b,lora=32 on topology=v5e-8 .*size=14b,lora=32,topology=v5e-16"):
+        code_a1.get_config("size=14b,lora=32,topology=v5e-8")

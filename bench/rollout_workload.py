@@ -46,12 +46,12 @@ def words(ids: list[int]) -> str:
     return " ".join(f"w{i}" for i in ids)
 
 
-def tokenizer():
+def tokenizer(vocab_size: int = MODEL["vocab"]):
     """A transformers tokenizer with a word per id."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocab = {"<pad>": 0, "<eos>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, MODEL["vocab"])}}
+    vocab = {"<pad>": 0, "<eos>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, vocab_size)}}
     words = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}

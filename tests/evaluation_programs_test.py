@@ -246,7 +246,8 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
     wanted = asked(tmp_path, completions="", model="model", sampling=AnswerSampling(samples=1))
-    monkeypatch.setattr(evaluation.huggingface, "Checkpoint", lambda _: None)
+    start = SimpleNamespace(checkpoint=lambda: None, base=SimpleNamespace(url="model"))
+    monkeypatch.setattr(evaluation, "Start", lambda _: start)
     monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
     monkeypatch.setattr(
         programs,

@@ -6,9 +6,9 @@ import re
 import pytest
 from ml_collections import ConfigDict
 
+from codea1.aot.jobs import models
 from codea1.aot.topology import SLICES, shipped_configs
 from codea1.config import default_config, trained_sequences, validate
-from codea1.players.functions import share_base
 from codea1.runtime.errors import BadInput
 from configs import code_a1
 from tests import golden_shardings
@@ -148,7 +148,7 @@ def test_the_papers_runs_keep_the_papers_settings():
 
 def test_players_of_adapters_start_from_one_base_and_learn_ten_times_as_fast():
     for config in (CONFIGS[name] for name in (*OF_ADAPTERS, "colab")):
-        assert share_base(config, "code", "test")
+        assert len({each.base for each in models(config).values()}) == 1
         for player in (config.code, config.test):
             assert player.lora.rank == 32
             assert player.learning_rate == pytest.approx(10 * OF_EACH_PLAYER["learning_rate"])

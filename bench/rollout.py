@@ -4,12 +4,14 @@
   python bench/rollout.py --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 google-tunix==0.1.7
   python bench/rollout.py --scaling                          # over slots, group size, prompt and response length
+  python bench/rollout.py --adapters                         # Qwen2.5-Coder-0.5B's shape without adapters and with
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. See
 `rollout_workload` for what is asked and how response lengths are imposed.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -23,7 +25,7 @@ import numpy as np
 from rollout_workload import MODEL, PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
 
 from codea1.models import qwen2
-from codea1.models.config import Qwen2Config
+from codea1.models.config import PUBLISHED, Qwen2Config
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compile_all
 from codea1.sharding import make_mesh
@@ -45,15 +47,22 @@ SCALING = {
 }
 
 
-def timed(slots: int, asked: list[Request], longest: int, passes: int = PASSES) -> tuple[list[float], dict[str, float]]:
-    """Seconds of each pass over the requests, after warm-up, and the statistics of the last."""
+def timed(
+    slots: int,
+    asked: list[Request],
+    longest: int,
+    passes: int = PASSES,
+    config: Qwen2Config = CONFIG,
+    clock: Callable = time.monotonic,
+) -> tuple[list, dict[str, float]]:
+    """What a clock says of each pass over the requests, after warm-up, and the statistics of the last."""
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
-    graphdef, _ = qwen2.abstract(CONFIG)
-    params = qwen2.initialise(CONFIG, jax.random.key(0))
+    graphdef, _ = qwen2.abstract(config)
+    params = qwen2.initialise(config, jax.random.key(0))
     prompt = max(len(request.prompt_ids) for request in asked)
     engine = Engine(
         graphdef,
-        CONFIG,
+        config,
         mesh,
         slots=slots,
         max_prompt_length=prompt,
@@ -65,9 +74,9 @@ def timed(slots: int, asked: list[Request], longest: int, passes: int = PASSES) 
     spent = []
     for step in range(passes):
         engine.take_statistics()
-        started = time.monotonic()
+        started = clock()
         samples = list(engine.generate(params, asked, seed=0, stream="bench", step=step, temperature=1.0))
-        spent.append(time.monotonic() - started)
+        spent.append(clock() - started)
         assert len(samples) == sum(request.num_samples for request in asked)
     return spent, engine.take_statistics()
 
@@ -151,13 +160,31 @@ def scaling() -> None:
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 
+def adapters() -> None:
+    """Prints how fast samples come by merged weights and by unmerged adapters of rank 16, in turns."""
+    prompts = np.random.default_rng(0).integers(3, 2048, (2, 256)).tolist()
+    asked = [Request(f"q{q}", tuple(prompt), 0, 8) for q, prompt in enumerate(prompts)]
+    found: dict[int, list[np.ndarray]] = {0: [], 16: []}
+    for _ in range(PASSES):
+        for rank, rates in found.items():
+            config = dataclasses.replace(PUBLISHED["qwen2.5-coder-0.5b"], lora_rank=rank)
+            spent, _ = timed(16, asked, 64, 2, config, lambda: np.array([time.monotonic(), time.process_time()]))
+            rates.append(16 * 64 / spent[-1])
+            print(f"rank {rank:2}: {rates[-1][0]:.1f} tokens/s, {rates[-1][1]:.1f} per CPU-second", flush=True)
+    ratios = np.median(found[0], axis=0) / np.median(found[16], axis=0)
+    print(f"merged / unmerged, medians: {ratios[0]:.3f} by the clock, {ratios[1]:.3f} in CPU time")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="python with TRL and tunix")
     parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--adapters", action="store_true")
     options = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} at the start")
     if options.scaling:
         scaling()
+    elif options.adapters:
+        adapters()
     else:
         compare(options.peers)

@@ -75,6 +75,7 @@ def config(folder: str, slots: int) -> ConfigDict:
     c.code.kl_coefficient = 0.0
     c.code.share_prompts, c.code.row_lengths = True, (SHARED_ROW,)
     c.model.log_prob_chunk = 256
+    c.model.remat = "dots"
     c.rollout.slots = slots
     return c
 

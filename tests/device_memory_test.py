@@ -14,6 +14,7 @@ from codea1.players import memory
 from codea1.players.base import Model
 from codea1.players.memory import device_memory
 from codea1.players.policy import policy_of_folder
+from codea1.rollout import functions
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
@@ -98,10 +99,11 @@ def test_a_cpu_has_what_machine_and_cgroups_have_left(tmp_path, monkeypatch, ver
     assert memory.device_memory() is None
 
 
-@pytest.mark.parametrize("kind", ["all weights", "adapters", "frozen", "critic", "sampler"])
+@pytest.mark.parametrize("kind", ["all weights", "adapters", "transposed", "frozen", "critic", "sampler"])
 def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monkeypatch, kind):
     config = micro_config
-    config.code.lora.rank = config.test.lora.rank = 4 if kind == "adapters" else 0
+    config.code.lora.rank = config.test.lora.rank = 4 if kind in ("adapters", "transposed") else 0
+    monkeypatch.setattr(functions, "MOST_CACHED", 0 if kind == "transposed" else functions.MOST_CACHED)
     config.frozen = "test" if kind == "frozen" else ""
     config.code.advantage = "gae" if kind == "critic" else "grpo"
     if kind == "sampler":
@@ -125,6 +127,7 @@ def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monke
             update._apply = lambda *arguments, apply=update._apply, look=look: (look(), apply(*arguments))[1]
             player.learn([TrainSample(x.prompt_ids, x.token_ids, x.log_probs, 1.0, 1.0) for x in samples], 2)
     assert 0.8 * max(most) < sum(said[0].values()) <= max(most)
+    assert any("transposed" in what for what in said[0]) == (kind == "transposed")
 
 
 def large(rank: int, size: str = "1.5b") -> tuple[ConfigDict, dict[str, Model]]:

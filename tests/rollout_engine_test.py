@@ -14,7 +14,9 @@ import qwix
 from flax import nnx
 
 from codea1.learn.log_probs import make_score
+from codea1.models import qwen2
 from codea1.models.kv_cache import page_bytes
+from codea1.rollout import functions
 from codea1.rollout.decoding import guess_next
 from codea1.rollout.engine import Engine, Request, Sample
 from codea1.runtime.compilations import compile_all, compiled_functions
@@ -194,6 +196,23 @@ def test_the_last_samples_move_to_fewer_slots(policy):
     names = {compilation.name for compilation in compile_all(wide.functions())}
     assert not names & {"decode 32 slots", "decode 16 slots", "decode 8 slots"}  # they were needed before
     assert_same(generate(make_engine(policy, slots=8, max_response_length=90), policy, wanted), samples)
+
+
+def test_kernels_that_a_cpu_reads_from_memory_are_transposed_with_their_adapters_and_draw_the_same(monkeypatch):
+    policy = make_policy()
+    policy.config = dataclasses.replace(policy.config, lora_rank=3, qk_norm=True)
+    policy.graphdef, declared = qwen2.abstract(policy.config)
+    leaves, structure = jax.tree.flatten(nnx.to_pure_dict(declared))
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    drawn = [0.3 * jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, leaves, strict=True)]
+    policy.params = jax.tree.unflatten(structure, drawn)
+    in_one_form = make_engine(policy)
+    monkeypatch.setattr(functions, "MOST_CACHED", 0)
+    in_two = make_engine(policy)
+    assert [each.kind for each in in_two.functions() if each.kind not in {x.kind for x in in_one_form.functions()}] == [
+        "transpose"
+    ]
+    assert_same(generate(in_two, policy, requests()), generate(in_one_form, policy, requests()))
 
 
 GOLDEN = Path(__file__).parent / "golden" / "rollout_samples.jsonl"

@@ -29,7 +29,7 @@ from flax import nnx
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
-from codea1.models.weights import dense, gathered, look_up, low_rank, rounded
+from codea1.models.weights import dense, dense_of_few, gathered, is_transposed, look_up, low_rank, rounded, times_few
 from codea1.sharding import constrain
 
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
@@ -81,8 +81,10 @@ class _Initialiser:
 
 def project(module: Any, name: str, x: jax.Array, axes: tuple[str, ...], contracted: int = 1) -> jax.Array:
     """Multiplies x [B, T, in...] by a kernel of a module, see `dense`; its adapter, where it has one, adds to that."""
-    y = dense(x, getattr(module, f"{name}_kernel")[...], axes, contracted)
-    config = module.config
+    kernel, config = getattr(module, f"{name}_kernel")[...], module.config
+    if is_transposed(kernel):
+        return dense_of_few(x, kernel, contracted)
+    y = dense(x, kernel, axes, contracted)
     if not config.lora_rank:
         return y
     a, b = (getattr(module, f"{name}_lora_{each}")[...] for each in "ab")
@@ -242,8 +244,17 @@ class Qwen2(nnx.Module):
         # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
         indices_L = jnp.arange(self.config.num_layers)
         step = REMAT_POLICIES[self.config.remat](step)
-        (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (self.layers, indices_L))
+        if self._for_few_rows:
+            for index in range(self.config.num_layers):
+                (x_BTD, cache), _ = step((x_BTD, cache), (_of_layer(self.layers, index), indices_L[index]))
+        else:
+            (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (self.layers, indices_L))
         return self.norm(x_BTD), cache
+
+    @property
+    def _for_few_rows(self) -> bool:
+        """Whether kernels are `Transposed`."""
+        return any(map(is_transposed, jax.tree.leaves(self.layers, is_leaf=is_transposed)))
 
     @property
     def head_VD(self) -> jax.Array:
@@ -252,8 +263,16 @@ class Qwen2(nnx.Module):
 
     def logits(self, hidden_BTD: jax.Array) -> jax.Array:
         """Returns float32 [B, T, V], the largest array of all: for long sequences see `learn.log_probs`."""
+        if self._for_few_rows:
+            rows_ND = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
+            return times_few(self.head_VD, rows_ND, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
         head_VD = gathered(self.head_VD, ("vocab", "embed"), self.config.dtype)
         return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
+
+
+def _of_layer(layers: nnx.Module, index: int) -> nnx.Module:
+    """Returns one layer of a stack whose kernels are `Transposed`."""
+    return jax.tree.map(lambda leaf: leaf[index], layers, is_leaf=is_transposed)
 
 
 def logits(head_VD: jax.Array, hidden_BTD: jax.Array) -> jax.Array:

@@ -6,7 +6,9 @@ devices in bfloat16. So both are written out here.
 """
 
 import math
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,6 +111,43 @@ def _kernel_gradient(x: jax.Array, y_bar: jax.Array, axes: Axes, contracted: int
 
 
 dense.defvjp(_dense_forward, _dense_backward)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Transposed:
+    """A stacked kernel as a CPU multiplies few rows by it: of each layer its transpose [out..., in...].
+
+    They are arrays of their own, or XLA for CPU would copy a layer's part of the stack at every use.
+    """
+
+    layers: tuple[jax.Array, ...]
+
+    def __getitem__(self, layer: Any) -> Any:
+        """Returns the kernel of one layer, a stack of one; or all that there are, of `...`."""
+        return self if layer is ... else Transposed((self.layers[layer],))
+
+
+def is_transposed(leaf: Any) -> bool:
+    return isinstance(leaf, Transposed)
+
+
+def dense_of_few(x: jax.Array, kernel: Transposed, contracted: int = 1) -> jax.Array:
+    """Computes `dense` by the kernel of one layer."""
+    (weight,) = kernel.layers
+    outputs = weight.shape[: weight.ndim - contracted]
+    weight_OI = weight.reshape(math.prod(outputs), -1)
+    return times_few(weight_OI, x.reshape(x.shape[0] * x.shape[1], -1)).reshape(*x.shape[:2], *outputs)
+
+
+def times_few(weight_OI: jax.Array, rows_NI: jax.Array, dtype: DTypeLike | None = None) -> jax.Array:
+    """Multiplies few rows by the transpose of a weight: [N, O], in `dtype` or that of the rows.
+
+    XLA for CPU packs what stands on the right of a product, which for few rows takes longer than to multiply. So the
+    weight stands on the left, and a barrier keeps the compiler from turning that round.
+    """
+    product_ON = jnp.matmul(weight_OI, rows_NI.T, preferred_element_type=dtype or rows_NI.dtype)
+    return jax.lax.optimization_barrier(product_ON).T
 
 
 def low_rank(x: jax.Array, a: jax.Array, b: jax.Array, axes: Axes, contracted: int, scale: float) -> jax.Array:

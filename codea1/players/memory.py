@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.learn.update import abstract_gradients
+from codea1.models.weights import is_transposed
 from codea1.players.base import Model
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.runtime.errors import BadInput
@@ -60,9 +61,13 @@ def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Map
 def generating(own: PlayerFunctions) -> Parts:
     """Returns what is on each device besides while a player answers."""
     functions = {function.kind: function for function in own.generation}
-    weights, cache = map(bytes_per_device, functions["decode"].arguments[:2])
+    weights, cache = map(bytes_per_device, functions["prefill"].arguments[:2])
     in_place = bytes_per_device(own.abstract_params) - bytes_per_device(functions["publish"].arguments)
-    return {"published weights": weights - in_place, CACHE: cache}
+    parts = {"published weights": weights - in_place, CACHE: cache}
+    if "transpose" in functions:
+        leaves = jax.tree.leaves(functions["decode"].arguments[0], is_leaf=is_transposed)
+        parts["transposed kernels"] = bytes_per_device(list(filter(is_transposed, leaves)))
+    return parts
 
 
 def fetched(own: PlayerFunctions) -> int:

@@ -23,7 +23,7 @@ from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
-from codea1.rollout.functions import Sizes, generation_functions, smallest
+from codea1.rollout.functions import Sizes, decoding_weights, generation_functions, smallest
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard
 from codea1.rollout.slots import Slots
 from codea1.runtime.compilations import Function
@@ -61,6 +61,7 @@ class _CallArguments:
     """What all chunks of one call to `generate` have in common."""
 
     weights: Params
+    decoding_weights: Params
     key_data: np.ndarray
     temperature: np.float32
     top_p: np.float32 | None
@@ -173,7 +174,11 @@ class Engine:
         key_data = np.asarray(jax.random.key_data(sampling.stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
-        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), limit), queue)
+        weights, layers = self.publish(params), range(self._decoding.model.num_layers)
+        transpose = self._functions.get(("transpose",))
+        transposed = [transpose(weights, np.int32(layer)) for layer in layers] if transpose else []
+        decoded = decoding_weights(weights, transposed)
+        return self._run(_CallArguments(weights, decoded, key_data, np.float32(temperature), limit), queue)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]
@@ -205,7 +210,7 @@ class Engine:
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             decode = self._functions["decode" if params.top_p is None else "decode restricted", size]
             cache, chunk = decode(
-                params.weights,
+                params.decoding_weights,
                 cache,
                 slots.table(),
                 slots.rows,

@@ -1,5 +1,6 @@
 """The compiled functions of generation: the static sizes that there are, and one list of functions for all of them."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import qwix
 from flax import nnx
@@ -16,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
+from codea1.models.flops import layer_weights
 from codea1.models.kv_cache import (
     KEY_AXES,
     RAGGED_AXES,
@@ -27,9 +30,9 @@ from codea1.models.kv_cache import (
     page_bytes,
     page_size,
 )
-from codea1.models.lora import split
+from codea1.models.lora import join, split
 from codea1.models.qwen2 import Params
-from codea1.models.weights import Axes, in_int8, scale_axes
+from codea1.models.weights import Axes, Transposed, in_int8, scale_axes
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.runtime.compilations import Function
@@ -47,6 +50,7 @@ from codea1.sharding import (
 
 MOST_PROMPTS = 4  # of a shard in a prefill, whose tokens fill an accelerator's arithmetic by then
 FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
+MOST_CACHED = 64 << 20  # bytes of kernels that may stay in a processor's cache from one decode step to the next
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ def smallest(sizes: Sequence[int], count: int) -> int:
 
 # What a function does, and its static sizes:
 #   ("publish",)                                   training parameters to those of generation; see `_publishing`
+#   ("transpose",)                                 their kernels of one layer to those of decoding; on a CPU
 #   ("empty",)                                     a cache
 #   ("prefill", prompts, length), ("copy_pages",)
 #   ("decode", slots), ("decode restricted", slots)
@@ -145,7 +150,7 @@ def generation_functions(
 ) -> Functions:
     """Lists what an engine of such sizes calls, for weights that learn or not; see `decoding` for the arguments."""
     publish, params, weights = _publishing(config, mesh, learns)
-    jitted, layouts = _jitted(config, graphdef, mesh)
+    jitted, layouts = _jitted(config, graphdef, mesh, _transposes(config, mesh))
     pages = sizes.pages * sizes.shards
     cache = laid_out(
         jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
@@ -157,6 +162,11 @@ def generation_functions(
         found[kind, *key] = Function(kind, name, function, arguments, static)
 
     found[("publish",)] = Function("publish", "publish", publish, (params,))
+    decoded = weights
+    if "transpose" in jitted:
+        add("transpose", name="transpose", arguments=(weights, _array(np.int32)))
+        layer = jax.eval_shape(jitted["transpose"], weights, 0)
+        decoded = decoding_weights(weights, [layer] * config.model.num_layers)
     add("empty", name=f"empty {pages} pages", arguments=(), static=(pages,))
     for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
         tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
@@ -168,7 +178,7 @@ def generation_functions(
         scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
         guesses = config.guesses if slots < sizes.slots[-1] else 0
         known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
-        arguments = (weights, cache, _table(sizes, slots), _rows(slots), known, *scalars)
+        arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
         name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
         add("decode", slots, name=name, arguments=(*arguments, None))
         add("decode restricted", slots, name=f"{name}, restricted", arguments=(*arguments, _array(np.float32)))
@@ -234,8 +244,44 @@ def _publishing(config: DecodingConfig, mesh: Mesh, learns: bool) -> tuple[Calla
     return jitted, unflatten_dict({path: at_rest[path] for path in taken}), weights
 
 
+def decoding_weights(weights: Params, layers: Sequence[Params]) -> Params:
+    """Returns weights as decode steps take them: published, but for the kernels, if those of all layers are given."""
+    adapters, base = split(weights)
+    return join(base or adapters, jax.tree.map(lambda *each: Transposed(each), *layers)) if layers else weights
+
+
+def _transposes(config: DecodingConfig, mesh: Mesh) -> bool:
+    """Returns whether decoding takes kernels in another form than prefill: where a processor reads them from memory.
+
+    XLA for CPU casts bfloat16 and int8 at each use, whatever the form.
+    """
+    model = config.model
+    is_float32 = model.dtype == jnp.float32 and not config.int8_weights
+    is_large = 4 * model.num_layers * layer_weights(model) > MOST_CACHED
+    return model.platform == "cpu" and mesh.size == 1 and is_float32 and is_large
+
+
+def _transposed(model: Qwen2Config, weights: Params, layer: jax.Array) -> Params:
+    """Returns a copy of one layer's kernels for decoding, with the adapters added; see `Transposed`."""
+    found = {path: p[layer] for path, p in flatten_dict(weights["layers"]).items()}
+
+    def one(path: tuple[str, ...], kernel: jax.Array) -> jax.Array:
+        contracted = 2 if path[-1] == "o_kernel" else 1
+        transposed = jnp.transpose(kernel, (*range(contracted, kernel.ndim), *range(contracted)))
+        if not model.lora_rank:
+            return transposed
+        a, b = (found[*path[:-1], path[-1].replace("kernel", f"lora_{half}")] for half in "ab")
+        added = jnp.tensordot(b, a, ((0,), (contracted,)), preferred_element_type=jnp.float32)
+        return (transposed + model.lora_alpha / model.lora_rank * added).astype(kernel.dtype)
+
+    kernels = {path: one(path, kernel) for path, kernel in found.items() if path[-1].endswith("_kernel")}
+    return {"layers": unflatten_dict(kernels)}
+
+
 @functools.cache
-def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple[dict[str, Callable], dict[str, Any]]:
+def _jitted(
+    config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, transposes: bool
+) -> tuple[dict[str, Callable], dict[str, Any]]:
     """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
     form = form_of(config.model.platform)
     axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
@@ -254,9 +300,13 @@ def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> tuple
     def jit(name: str, function: Callable, **options: Any) -> Callable:
         return jax.jit(function, out_shardings=layouts[name], **options)
 
-    return {
+    decoder, others = graphdef, {}
+    if transposes:
+        decoder, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
+        others["transpose"] = jax.jit(partial(_transposed, config.model))
+    return others | {
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
         "prefill": jit("prefill", partial(decoding.prefill, config, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
-        "decode": jit("decode", partial(decoding.decode_chunk, config, graphdef), donate_argnums=1),
+        "decode": jit("decode", partial(decoding.decode_chunk, config, decoder), donate_argnums=1),
     }, layouts

@@ -411,7 +411,10 @@ OF_TEST_LLM = ("game.alpha", "game.mutant_weight", "game.selection", "game.train
 # Fields that are read only where something else is so: elsewhere, another value than their default is refused.
 # Whole sections that a method, a frozen player or a command leaves alone are not here: one config serves them all.
 READ_WHERE: Mapping[str, tuple[str, Decides]] = {
-    "game.alpha": ("the reward weighs validity", lambda _, game: _weighs_validity(game)),
+    "game.alpha": (
+        "the reward weighs validity",
+        lambda _, game: REWARDS[game.reward](0.0, 1).weights != REWARDS[game.reward](1.0, 1).weights,
+    ),
     " ".join(OF_TEST_LLM): ("there is a Test LLM", lambda c, _: _has_test_llm(c)),
     "game.history_size game.book_cap game.book_policy game.book_total_cap": (
         "game.mistake_book is True",
@@ -438,10 +441,6 @@ READ_WHERE: Mapping[str, tuple[str, Decides]] = {
 
 def _has_test_llm(config: ConfigDict) -> bool:
     return "test" in METHODS[config.method].roles
-
-
-def _weighs_validity(game: ConfigDict) -> bool:
-    return REWARDS[game.reward](0.0, 1).weights != REWARDS[game.reward](1.0, 1).weights
 
 
 def _keys(names: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Start:
     """The folders that a player starts from."""
 
     def __init__(self, url: str) -> None:
-        """Finds them. Raises BadInput: what there is of adapters cannot be used, or their base cannot be opened."""
+        """Opens the folder and, if it holds adapters, their base. Raises BadInput: either cannot be opened or used."""
         folder = ModelFolder(url)
         self.adapters = Adapters(url) if holds_adapters(folder) else None
         self.base = self.adapters.base_folder() if self.adapters else folder

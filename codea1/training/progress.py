@@ -22,7 +22,7 @@ GAME_COLUMNS = {  # metric: title, format
     "book/size": ("book size", "{:,.0f}"),
     "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
 }
-SLOW = 60.0  # seconds of a step that is told by itself
+SLOW = 60.0  # seconds; a step that takes longer has a line of its own
 SUPERVISED_COLUMNS = {
     "cross_entropy": ("cross entropy", "{:.3f}"),
     "tokens_per_second": ("target tokens/s", "{:,.0f}"),

@@ -49,7 +49,9 @@ def token_log_probs(
         logits_BCV = logits(whole_VD, hidden_BCD) / temperature
         normaliser_BC = jax.nn.logsumexp(logits_BCV, axis=-1)
         target_BC = jnp.sum(jnp.where(_is_target(logits_BCV, targets_BC), logits_BCV, 0.0), axis=-1)
-        mean_BC = jnp.sum(jnp.exp(logits_BCV - normaliser_BC[..., None]) * logits_BCV, axis=-1)
+        # As a product of vectors: a sum of products is the same to TPUs, and ten times slower by XLA for CPU.
+        p_BCV = jnp.exp(logits_BCV - normaliser_BC[..., None])
+        mean_BC = jnp.einsum("BCV,BCV->BC", p_BCV, logits_BCV, precision="highest")
         return target_BC - normaliser_BC, normaliser_BC - mean_BC
 
     inputs = chunks.split(hidden_BTD[:, :-1]), chunks.split(tokens_BT[:, 1:])

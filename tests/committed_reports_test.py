@@ -22,11 +22,12 @@ from tests.conftest import ROOT
 DOCS = ROOT / "docs"
 
 
-def test_the_studys_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("real", "study_real")])
+def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(report, "world_facts", cache(report.world_facts))  # table and figures ask for the same
-    results = Results(str(ROOT / "studies" / "adversary.results.gz"))
-    written = report.write(read_study(str(ROOT / "studies" / "adversary.toml")), results, str(tmp_path))
-    assert written.splitlines() == (DOCS / "study" / "report.md").read_text().splitlines()
+    results = Results(str(ROOT / "studies" / f"{study}.results.gz"))
+    written = report.write(read_study(str(ROOT / "studies" / f"{study}.toml")), results, str(tmp_path))
+    assert written.splitlines() == (DOCS / folder / "report.md").read_text().splitlines()
 
 
 def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

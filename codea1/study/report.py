@@ -43,7 +43,8 @@ def write(study: Study, results: Results, output: str) -> str:
     if any(world for stage in study.stages for world in stage.worlds):
         parts.append(worlds_table())
     for stage in study.stages:
-        parts.append(f"## {stage.name}: the {stage.split} split, {len(stage.seeds)} seeds")
+        seeds = "one seed" if len(stage.seeds) == 1 else f"{len(stage.seeds)} seeds"
+        parts.append(f"## {stage.name}: the {stage.split} split, {seeds}")
         if len(stage.worlds) > 1 and (picture := draw(study, stage, results)):
             write_atomically(folder / f"{stage.name}.png", picture)
             parts.append(f"![gain by world]({stage.name}.png)")

@@ -35,6 +35,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.num_suites = 4
     c.game.num_tests = 4
     c.game.trained_solutions = 2
+    c.game.hidden_reward = True
     for player in (c.code, c.test):
         player.model = arg.model
         player.lora.rank = 16

@@ -42,7 +42,7 @@ from codea1.sharding import make_mesh
 
 PROMPTS, SAMPLES, PROMPT, RESPONSE, RANK = 2, 4, 256, 128, 16
 SHARED_ROW = 776  # tokens of a prompt and its responses, as they lie in a row
-BATCHES, DRAWN = (1, 8, 32), 17  # sequences that decode at once, and tokens of each: after the first are decode steps
+BATCHES, DRAWN = (1, 8, 32), 65  # sequences that decode at once, and tokens of each: after the first are decode steps
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 
 

@@ -75,7 +75,6 @@ def player(max_prompt_length: int) -> ConfigDict:
     # "grpo", "gdpo", "rloo", "reinforce++-baseline" or "batch" of codea1.learn.advantages; "gae": PPO with a critic.
     c.advantage = "grpo"
     c.advantage_ddof = 1  # grpo, gdpo: 1 is the unbiased standard deviation of the group
-    c.advantage_eps = 1e-6  # grpo, gdpo: added to the group's standard deviation
     c.normalize_by_std = True  # grpo: False subtracts the group's mean alone
     c.surrogate = "ppo"  # of codea1.learn.surrogates: "ppo", "gspo" or "cispo"
     c.clip_low = 0.20  # the ratio is clipped below at 1 - clip_low
@@ -83,20 +82,15 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.dual_clip = 10.0  # ppo: bounds the loss of negative advantages at dual_clip * |advantage|
     c.kl_estimator = "k3"  # of the KL divergence from the reference policy: "k1", "k2", or "k3", which is bounded
     c.kl_coefficient = 1e-3
-    c.kl_in_reward = False  # gae: the penalty is taken from each token's reward and is not in the loss
     c.entropy_coefficient = 0.0
     c.importance_cap = 0.0  # bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight
     c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights; the paper has none
     c.critic.learning_rate = 1e-5  # peak; warm-up and decay are the policy's
     c.critic.warmup_steps = 0  # training steps in which the critic learns and the policy does not
-    c.critic.value_clip = 0.5  # values may move so far from the old ones before the loss ignores it; 0: any distance
-    c.critic.gamma = 1.0  # discount per token
     c.critic.gae_lambda = 1.0
     c.aggregation = "token-mean"  # over the mini-batch; see codea1.learn.losses.token_weights
-    c.overlong_buffer = (
-        0  # tokens: over the last so many of max_response_length advantages see less reward (DAPO); 0: none
-    )
-    c.overlong_penalty = 1.0  # what a response of max_response_length has lost by then
+    # Tokens: over the last so many of max_response_length advantages see ever less reward, at last less by 1 (DAPO).
+    c.overlong_buffer = 0  # 0: none
     c.learn_truncated = True  # False: responses cut off at max_response_length are compared but do not train
     return c
 
@@ -170,25 +164,15 @@ def _sandbox() -> ConfigDict:
     c.slots = 0  # gradings at once; 0: one per CPU core
     c.cpu_seconds_per_test = 2.0
     c.cpu_seconds_per_suite = 12.0  # all suites of one solution; its replayed tests have as much again
-    c.cpu_seconds_per_script = 60.0  # a whole benchmark script; the slowest honest ones take half of it
     c.memory_mb = 1024  # MiB of address space
     c.memo_mb = 512  # MiB of the trainer's memory for verdicts and answers that are not computed twice
     return c
 
 
 def _watchdog() -> ConfigDict:
-    """Returns the seconds without progress after which a host dumps what it is doing; 0: never.
-
-    A run may be continued with others.
-    """
+    """Returns when a host without progress ends, for the launcher to restart it; may differ when a run is continued."""
     c = ConfigDict()
-    c.compile = 3600.0  # one player's functions of generation, or of learning
-    c.rollout = 1800.0  # a chunk of decoding
-    c.sandbox = 1800.0  # the next of the gradings
-    c.update = 3600.0  # one player's optimizer steps of a training step
-    c.collective = 1800.0  # the other hosts
-    c.storage = 1800.0  # a checkpoint, what the run starts from, a step's metrics and samples
-    c.restart_after = 600.0  # then the process ends, with the code that the launcher restarts on; 0: never
+    c.restart_after = 600.0  # seconds after it told what it hangs in, see `codea1.runtime.phases`; 0: never
     return c
 
 
@@ -197,8 +181,6 @@ def _sft() -> ConfigDict:
     c = ConfigDict()
     # Model folder: its policy is trained on as a Test LLM, on suites for the training questions; see `codea1.sft`.
     c.start = ""  # empty: a tokenizer and a model for both players are made
-    c.shape = "tiny"  # of the model that is made: a named shape of codea1.models.config
-    c.vocab_size = 512  # of the tokenizer that is made
     c.steps = 360
     c.batch_size = 64  # documents
     c.length = 160  # tokens per document
@@ -208,11 +190,9 @@ def _sft() -> ConfigDict:
     c.warmup_steps = 30
     c.adam_b2 = 0.98
     c.weight_decay = 0.05
-    c.misconceptions = 1.0  # scale of the planted misconception rates
     c.expert_suites = 0.35  # share of suites whose inputs expose the program's mistake, where they can,
     c.expert_span = (0.5, 1.0)  # from this share of the steps to that;
     c.expert_suites_else = 0.0  # the same, in all other steps
-    c.black_box = 0.25  # share of suites that are written without a program in sight, for methods that ask so
     return c
 
 
@@ -224,11 +204,8 @@ def default_config() -> ConfigDict:
     c.frozen = ""  # "code" or "test": that one plays and does not learn
     c.steps = 111  # training steps
     c.questions_per_step = 256
-    # Training steps in a row in which a policy or critic skips all its optimizer steps, because gradients or what they
-    # make of the parameters are not finite: the run stops. At least 1; may differ when a run is continued.
-    c.skipped_steps = 3
     # Nats per token between the policy that samples and the one that learns, while both have the same weights: more in
-    # as many steps in a row, and the run stops. 0: never; may differ when a run is continued.
+    # three steps in a row, and the run stops. 0: never; may differ when a run is continued.
     c.max_sampler_kl = 0.1
 
     c.data = _data()
@@ -244,7 +221,6 @@ def default_config() -> ConfigDict:
 
     c.model = ConfigDict()
     c.model.dtype = "bfloat16"  # of activations and of published rollout weights
-    c.model.param_dtype = "float32"  # of parameters and optimizer state
     c.model.offload_moments = False  # a policy's moments wait in the host's memory while it does not learn
     c.model.remat = "full"  # what the backward pass recomputes; see codea1.models.config.REMAT_POLICIES
     c.model.log_prob_chunk = 1024  # tokens of each device whose logits are alive at once
@@ -278,9 +254,8 @@ def default_config() -> ConfigDict:
 
     c.watchdog = _watchdog()
 
-    c.profile = ConfigDict()  # a trace of JAX's profiler, of a few steps; may differ when a run is continued
+    c.profile = ConfigDict()  # a trace of JAX's profiler, of two steps; may differ when a run is continued
     c.profile.first_step = 0  # training step that it begins with; 0: none is made
-    c.profile.steps = 2  # training steps
 
     c.log = ConfigDict()  # what a run keeps and shows; may differ when it is continued
     c.log.keep_samples = 0  # training steps whose samples are kept, the newest; 0: all
@@ -352,10 +327,10 @@ def _use_simple(config: ConfigDict) -> None:
 
 POSITIVE = (
     "steps questions_per_step game.num_solutions game.num_suites game.num_tests game.trained_solutions game.max_rounds "
-    "skipped_steps rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
-    "checkpoint.every checkpoint.keep_last opponents.every profile.steps "
-    "sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate sft.vocab_size "
-    "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.cpu_seconds_per_script sandbox.memory_mb "
+    "rollout.slots validation.every validation.samples validation.test_samples validation.shown_mutants "
+    "checkpoint.every checkpoint.keep_last opponents.every "
+    "sft.steps sft.batch_size sft.micro_batch_size sft.length sft.learning_rate "
+    "sandbox.cpu_seconds_per_test sandbox.cpu_seconds_per_suite sandbox.memory_mb "
     "sandbox.memo_mb "
     "model.log_prob_chunk mesh.replica mesh.tensor "
     "{player}.max_prompt_length {player}.max_response_length {player}.temperature {player}.learning_rate "
@@ -366,18 +341,17 @@ NOT_NEGATIVE = (
     "seed max_sampler_kl rollout.cache_gib rollout.guesses "
     "game.made_mutants game.history_size game.book_cap game.book_total_cap "
     "data.train.limit data.validation.limit data.test.limit "
-    "sandbox.slots checkpoint.keep_best profile.first_step watchdog.compile watchdog.rollout watchdog.sandbox "
-    "watchdog.update watchdog.collective watchdog.storage watchdog.restart_after log.keep_samples "
-    "sft.warmup_steps sft.weight_decay sft.misconceptions "
+    "sandbox.slots checkpoint.keep_best profile.first_step watchdog.restart_after log.keep_samples "
+    "sft.warmup_steps sft.weight_decay "
     "{player}.warmup_steps {player}.weight_decay {player}.clip_low {player}.clip_high {player}.kl_coefficient "
-    "{player}.entropy_coefficient {player}.advantage_eps {player}.importance_cap "
-    "{player}.critic.warmup_steps {player}.critic.value_clip {player}.overlong_buffer {player}.overlong_penalty "
+    "{player}.entropy_coefficient {player}.importance_cap "
+    "{player}.critic.warmup_steps {player}.overlong_buffer "
     "{player}.lora.rank"
 )
 FRACTIONS = (
     "data.max_dropped game.alpha game.mutant_weight noise.wrong_truths noise.wrong_answers opponents.share "
-    "sft.expert_suites sft.expert_suites_else sft.black_box {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
-    "{player}.critic.gamma {player}.critic.gae_lambda"
+    "sft.expert_suites sft.expert_suites_else {player}.adam_b1 {player}.adam_b2 sft.adam_b2 "
+    "{player}.critic.gae_lambda"
 )
 # Tokens of the longest rows that share prompts, and of responses in them, that models.attention's kernel can tell.
 SHARED_ROW, SHARED_RESPONSE = 16384, 8191
@@ -392,7 +366,6 @@ CHOICES: dict[str, Collection[Any]] = {
     "sandbox.isolation": ISOLATIONS,
     "model.remat": ("none", "dots", "full"),
     "model.dtype": ("float32", "bfloat16"),
-    "model.param_dtype": ("float32", "bfloat16"),
     "{player}.advantage": ("grpo", "gdpo", "rloo", "reinforce++-baseline", "batch", "gae"),
     "{player}.advantage_ddof": (0, 1),
     "{player}.decay": ("cosine", "linear", "constant"),
@@ -421,21 +394,18 @@ READ_WHERE: Mapping[str, tuple[str, Decides]] = {
         lambda _, game: game.mistake_book,
     ),
     "opponents.share opponents.every opponents.draw": ("opponents.side is set", lambda _, own: bool(own.side)),
-    "{player}.advantage_ddof {player}.advantage_eps": (
+    "{player}.advantage_ddof": (
         "advantage is grpo or gdpo",
         lambda _, player: player.advantage in ("grpo", "gdpo"),
     ),
     "{player}.normalize_by_std": ("advantage is grpo", lambda _, player: player.advantage == "grpo"),
-    "{player}.critic.learning_rate {player}.critic.warmup_steps {player}.critic.value_clip {player}.critic.gamma "
-    "{player}.critic.gae_lambda": ("advantage is gae", lambda _, player: player.advantage == "gae"),
-    "{player}.kl_in_reward": (
-        "advantage is gae and kl_coefficient is not 0",
-        lambda _, player: player.advantage == "gae" and player.kl_coefficient > 0,
+    "{player}.critic.learning_rate {player}.critic.warmup_steps {player}.critic.gae_lambda": (
+        "advantage is gae",
+        lambda _, player: player.advantage == "gae",
     ),
     "{player}.kl_estimator": ("kl_coefficient is not 0", lambda _, player: player.kl_coefficient > 0),
     "{player}.dual_clip": ("surrogate is ppo", lambda _, player: player.surrogate == "ppo"),
     "{player}.lora.alpha": ("lora.rank is not 0", lambda _, player: player.lora.rank > 0),
-    "{player}.overlong_penalty": ("overlong_buffer is not 0", lambda _, player: player.overlong_buffer > 0),
 }
 
 
@@ -595,11 +565,10 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 
 # Fields and sections that older runs lack, whose defaults change nothing of what is learned.
 _ADDED = (
-    *("sandbox.memo_mb", "sft.black_box", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
+    *("sandbox.memo_mb", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
     *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
-    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "skipped_steps"),
-    "max_sampler_kl",
+    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "max_sampler_kl"),
     *("code.lora", "test.lora"),
 )
 

@@ -378,13 +378,14 @@ def parse_arg(arg: str | None, **defaults: Any) -> ConfigDict:
     return parsed
 
 
-def use_method(config: ConfigDict, name: str, static_tests: str = "") -> None:
-    """Sets the fields of a method or recipe by its name; those of `sft` are set by the config file.
+def use_method(config: ConfigDict, name: str, static_tests: str = "", own: Collection[str] = ()) -> None:
+    """Sets the fields of a method, or of `simple`, by its name. The config file sets those of its `own` recipes.
 
     Raises BadInput: there is no such method or recipe.
     """
-    if name not in (*METHODS, SIMPLE, SFT):
-        raise BadInput(f"method={name} is unknown; known are {', '.join((*METHODS, SIMPLE, SFT))}.")
+    known = (*METHODS, SIMPLE, *own)
+    if name not in known:
+        raise BadInput(f"method={name} is unknown; known are {', '.join(known)}.")
     config.data.static_tests = static_tests
     if name in METHODS:
         config.method = name
@@ -436,6 +437,11 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
       BadInput: names the first field that cannot be or would decide nothing, its value and what it may be.
     """
     _check_fields(config)
+    if file is not None and config.method != file.method and config.method in METHODS:
+        raise BadInput(
+            f"config.method is {config.method!r}; it must be {file.method!r}, as in its file: "
+            f"--config=FILE:method={config.method} sets all that a method changes."
+        )
     if config.game.reward not in REWARDS:
         known = ", ".join(sorted(REWARDS))
         raise BadInput(f"config.game.reward is {config.game.reward!r}; it must be one of {known}, or registered there.")

@@ -302,6 +302,16 @@ def test_a_flag_may_take_from_what_the_file_sets_what_reads_it():
         read_config(validate, [*flags, "--config.game.alpha=0.4"])
 
 
+def test_a_method_is_chosen_where_all_that_it_changes_is_set():
+    for same in (["--config=tiny:method=golden"], ["--config=tiny:method=golden", "--config.method=golden"]):
+        assert read_config(validate, same).game.alpha == default_config().game.alpha
+    said = r"method is 'golden'; it must be 'code_a1', as in its file: --config=FILE:method=golden sets all that"
+    with pytest.raises(BadInput, match=said):
+        read_config(validate, ["--config=tiny", "--config.method=golden"])
+    with pytest.raises(BadInput, match=r"method is 'silver'; it must be one of black_box, code_a1"):
+        read_config(validate, ["--config=tiny", "--config.method=silver"])
+
+
 @pytest.mark.parametrize(
     ("key", "value", "others"),
     [

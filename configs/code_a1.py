@@ -141,7 +141,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology
-    use_method(c, arg.method, arg.static_tests)
+    use_method(c, arg.method, arg.static_tests, own=[SFT])
     if arg.lora:
         for player in (c.code, c.test):
             player.learning_rate *= 10  # than all weights want

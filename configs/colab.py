@@ -16,7 +16,7 @@ roofline (docs/pods_compiled.md), and 51 s by its own cycles (--functions=all). 
 
 from ml_collections import ConfigDict
 
-from codea1.config import default_config, parse_arg
+from codea1.config import default_config, parse_arg, use_method
 
 SLICES = ("",)
 
@@ -25,7 +25,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     arg = parse_arg(arg, models="models", seed=0, method="code_a1")
     c = default_config()
     c.seed = arg.seed
-    c.method = arg.method
+    use_method(c, arg.method)
     c.questions_per_step = 16
     c.data.train.limit = 512
     c.data.validation.limit = 64

@@ -12,14 +12,14 @@ or later. The batch is an eighth of the paper's; lengths and everything else are
 
 from ml_collections import ConfigDict
 
-from codea1.config import default_config, parse_arg
+from codea1.config import default_config, parse_arg, use_method
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
     arg = parse_arg(arg, size="0.5b", models="models", seed=0, method="code_a1")
     c = default_config()
     c.seed = arg.seed
-    c.method = arg.method
+    use_method(c, arg.method)
     c.questions_per_step = 32
     c.data.train.limit = 2048
     c.data.validation.limit = 64

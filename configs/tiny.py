@@ -103,7 +103,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.checkpoint.every = 10
     c.sandbox.memory_mb = 512
     c.sandbox.isolation = "auto"  # the demo runs in any container; the run says how far its programs are isolated
-    use_method(c, arg.method, arg.static_tests)
+    use_method(c, arg.method, arg.static_tests, own=[SFT])
     if arg.method == SIMPLE:
         c.code.learning_rate, c.test.learning_rate = 3e-4, 2e-4
     if arg.method == SFT:

@@ -31,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["config.md"] = (
         "# Config\n\nEvery field with its default and what it is; where the paper has a value, it is the default. "
         "A config file changes some of them; `--config.game.alpha=0.25` changes one.\n\n"
-        f"```python\n{source[source.index('def question_source') : source.index('POSITIVE = (')].rstrip()}\n```\n"
+        f"```python\n{source[source.index('def question_source') : source.index('FIELDS = {')].rstrip()}\n```\n"
     )
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))

@@ -60,7 +60,6 @@ OF_EACH_PLAYER = {
     "old_log_probs": "trainer",  # trainer_a1.py: the trainer computes them again for the whole batch
     "advantage": "grpo",  # algorithm.adv_estimator
     "advantage_ddof": 1,  # verl, core_algos.py: torch.std
-    "advantage_eps": 1e-6,  # verl, core_algos.py
     "normalize_by_std": True,  # verl, core_algos.py: the default
     "surrogate": "ppo",  # policy_loss.loss_mode "vanilla"
     "clip_low": 0.2,  # clip_ratio_low
@@ -68,7 +67,6 @@ OF_EACH_PLAYER = {
     "dual_clip": 10.0,  # clip_ratio_c
     "kl_estimator": "k3",  # kl_loss_type low_var_kl
     "kl_coefficient": 0.001,  # kl_loss_coef
-    "kl_in_reward": False,  # use_kl_in_reward
     "entropy_coefficient": 0.0,  # entropy_coeff
     "importance_cap": 0.0,  # verl, core_algos.py: no such weight
     "aggregation": "token-mean",  # loss_agg_mode

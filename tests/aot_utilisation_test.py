@@ -7,10 +7,10 @@ import pytest
 
 from codea1.aot.topology import has_compiler, topology
 from codea1.models import flops
-from codea1.models.config import named_model
+from codea1.models.config import PUBLISHED
 from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation
 
-MODEL = named_model("qwen2.5-coder-1.5b", vocab_size=1)
+MODEL = PUBLISHED["qwen2.5-coder-1.5b"]
 LENGTHS = [100, 300, 50]
 
 

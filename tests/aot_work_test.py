@@ -9,7 +9,7 @@ from flax import nnx
 
 from codea1.learn.log_probs import model_log_probs
 from codea1.models import flops, qwen2
-from codea1.models.config import named_model, tiny_model
+from codea1.models.config import PUBLISHED, tiny_model
 from codea1.models.flops import Cut
 
 # One layer, so that the body of the scan, which XLA counts once, runs once; wide, so that matrix products are nearly
@@ -55,7 +55,7 @@ def test_the_update_is_what_xla_counts(policy):
 
 @pytest.mark.parametrize(("name", "published"), [("0.5b", 0.49e9), ("1.5b", 1.54e9), ("3b", 3.09e9), ("7b", 7.61e9)])
 def test_weights_are_those_of_the_model(name: str, published: float):
-    model = named_model(f"qwen2.5-coder-{name}", vocab_size=1)
+    model = PUBLISHED[f"qwen2.5-coder-{name}"]
     _, abstract = qwen2.abstract(model)
     flat = nnx.to_pure_dict(abstract)
     matrices = sum(
@@ -68,7 +68,7 @@ def test_weights_are_those_of_the_model(name: str, published: float):
 
 
 def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
-    model = named_model("qwen2.5-coder-7b", vocab_size=1)
+    model = PUBLISHED["qwen2.5-coder-7b"]
     one, four = (flops.decode_step(model, 64, 1000, Cut(data, data, 1)) for data in (1, 4))
     weights = 2 * (flops.num_weights(model) - flops.head_weights(model))  # the embedding is looked up
     assert one.hbm_bytes == weights + 64 * 1000 * 57344  # 56 KiB of keys and values per token

@@ -63,7 +63,7 @@ def test_hidden_tests_find_every_mistake_that_the_corpus_makes(world):
     rng = random.Random(2)
     for _ in range(400):
         task = rng.choice(compositions("train", world)).draw(rng)
-        choices = plant(task, rng, 1.0)
+        choices = plant(task, rng)
         program = task.program(choices)
         if exposes(program, task.program(), task.aimed_inputs(program, rng)):
             assert exposes(program, task.program(), task.hidden_inputs()), program

@@ -60,8 +60,10 @@ def rows(workdir: Path) -> dict[int, dict]:
     return {row["step"]: row for row in read_metrics(RunFolder.existing(str(workdir)).metrics)}
 
 
-def test_a_policy_that_explodes_ends_the_run_and_its_last_sound_step_stays(config, scripted_answers, tmp_path, capsys):
-    config.skipped_steps = 4
+def test_a_policy_that_explodes_ends_the_run_and_its_last_sound_step_stays(
+    config, scripted_answers, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(trainer, "SKIPPED_STEPS", 4)
     config.code.learning_rate, config.code.warmup_steps = 1e30, 1  # the first step has learning rate 0
     what = r"the Code LLM skipped every optimizer step of steps 2, 3, 4, 5, because"
     says = what + r".*: look at .*metrics\.jsonl.* after step 4; the last sound step is 1\.$"

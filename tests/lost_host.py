@@ -26,8 +26,8 @@ def main() -> None:
     jax.distributed.initialize = partial(jax.distributed.initialize, heartbeat_timeout_seconds=HEARTBEAT.value)
     all_hosts = HOSTS()
     all_hosts.exchange("here")  # what it compiles takes its time
-    limits = {"collective": LIMIT.value, "restart_after": 1.0}
-    with Watchdog(limits, all_hosts.index, hosts.end_for_lost), doing("step 1"):
+    limits = {"collective": LIMIT.value}
+    with Watchdog(1.0, all_hosts.index, hosts.end_for_lost, limits), doing("step 1"):
         if all_hosts.index == LOST.value:
             if WHAT.value == "throw":
                 raise KeyError("its own")

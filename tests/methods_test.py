@@ -24,7 +24,7 @@ from codea1.training import setup
 from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
-from configs import code_a1, tiny
+from configs import code_a1, colab, gpu, laptop, tiny
 from tests.host_processes import run
 from tests.train_test import assert_same_run, cut_back, promised, rows, scripted_answers, train
 
@@ -311,6 +311,13 @@ def test_shipped_configs_take_every_method():
             assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
+    for module in (colab, gpu, laptop):
+        for name in METHODS.keys() - {"static_tests"} | {"simple"}:
+            config = module.get_config(f"method={name}")
+            validate(config)
+            assert (config.method, config.game.reward) == ((name, "official") if name in METHODS else ("code_a1", name))
+        with pytest.raises(BadInput, match="method=sft is unknown; known are code_a1"):  # what sft would be is not said
+            module.get_config("method=sft")
     lengths = [tiny.get_config(f"method={name}").code.max_prompt_length for name in METHODS if "self_play" in name]
     assert lengths == [tiny.get_config().test.max_prompt_length] * 2
     simple = code_a1.get_config("method=simple")

@@ -46,7 +46,6 @@ SECTIONS = {
         "row_lengths": (12,),
         "old_log_probs": "sampler",  # the ratios are those of noise; importance weights are min(1, importance_cap)
         "advantage_ddof": 0,
-        "advantage_eps": 0.17,
         "clip_low": 0.12,
         "clip_high": 0.36,
         "dual_clip": 1.55,
@@ -56,7 +55,6 @@ SECTIONS = {
         "importance_cap": 0.9,
         "aggregation": "dr-grpo",
         "overlong_buffer": 4,
-        "overlong_penalty": 0.45,
         "learn_truncated": False,
     },
     "test": {
@@ -76,7 +74,6 @@ SECTIONS = {
         "row_lengths": (13,),
         "old_log_probs": "trainer",  # the ratios are those of the step's own mini-batches; weights have two sides
         "advantage_ddof": 0,
-        "advantage_eps": 0.29,
         "clip_low": 0.021,
         "clip_high": 0.034,
         "dual_clip": 1.047,
@@ -86,7 +83,6 @@ SECTIONS = {
         "importance_cap": 1.2,
         "aggregation": "seq-mean-token-mean",
         "overlong_buffer": 5,
-        "overlong_penalty": 0.65,
         "learn_truncated": True,
     },
 }
@@ -186,9 +182,9 @@ class Reference:
         """A_i = (r_i - mean_g) / (std_g + eps) of rewards less the overlong penalty; 0 where there is no reward."""
         c = self.c
         too_long = np.clip((np.array(lengths) - (c.max_response_length - c.overlong_buffer)) / c.overlong_buffer, 0, 1)
-        paid = np.array([np.nan if r is None else r for r in rewards]) - c.overlong_penalty * too_long
+        paid = np.array([np.nan if r is None else r for r in rewards]) - too_long
         groups = paid.reshape(-1, group_size)
-        spread = np.nanstd(groups, axis=1, ddof=c.advantage_ddof, keepdims=True) + c.advantage_eps
+        spread = np.nanstd(groups, axis=1, ddof=c.advantage_ddof, keepdims=True) + 1e-6
         return np.nan_to_num((groups - np.nanmean(groups, axis=1, keepdims=True)) / spread).ravel()
 
     def learn(self, samples: list[TrainSample], step: int) -> dict[str, float]:

@@ -76,10 +76,7 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     before = config.to_dict()
     del before["sandbox"]["memo_mb"]
     folder = RunFolder.open(str(tmp_path), before)
-    del before["sft"]["black_box"]
-    older = RunFolder.open(str(tmp_path / "older"), before)
-    assert config_of(folder).sandbox == config_of(older).sandbox == config.sandbox
-    assert config_of(older).sft.black_box == config.sft.black_box
+    assert config_of(folder).sandbox == config.sandbox
     for name in ("mutant_weight", "hidden_reward", "selection", "made_mutants"):
         del before["game"][name]
     del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
@@ -281,6 +278,24 @@ def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolde
 
 def test_a_run_of_an_earlier_version_is_continued_under_its_config(earlier: RunFolder):
     RunFolder.check(str(earlier.path), config_of(earlier).to_dict())
+
+
+def test_a_run_that_had_more_fields_is_read_and_continued_where_it_did_what_runs_do_now(tmp_path: Path):
+    config = default_config()
+    before = config.to_dict()
+    before["code"]["critic"]["gamma"], before["test"]["overlong_penalty"] = 1, 1.0
+    before["model"]["param_dtype"], before["sft"]["black_box"] = "float32", 0.25
+    before["watchdog"]["sandbox"], before["skipped_steps"] = 5.0, 9  # any: they decided nothing that it learned
+    folder = RunFolder.open(str(tmp_path / "same"), before)
+    found = config_of(RunFolder.existing(str(folder.path)))
+    assert json.dumps(found.to_dict(), sort_keys=True) == json.dumps(config.to_dict(), sort_keys=True)
+    RunFolder.check(str(folder.path), config.to_dict())
+    before["test"]["overlong_penalty"] = 0.5
+    folder = RunFolder.open(str(tmp_path / "other"), before)
+    with pytest.raises(BadInput, match=r"this version: its config\.json differs in test\.overlong_penalty\.$"):
+        config_of(RunFolder.existing(str(folder.path)))
+    with pytest.raises(BadInput, match=r"test\.overlong_penalty is 0\.5 there and absent here\. It was made by"):
+        RunFolder.check(str(folder.path), config.to_dict())
 
 
 def test_an_evaluation_is_not_written_through_a_link_out_of_the_run(tmp_path: Path):

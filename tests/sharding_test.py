@@ -11,12 +11,12 @@ import pytest
 from jax.sharding import AxisType
 
 from codea1 import sharding
-from codea1.models.config import named_model, require_divisible, tiny_model
+from codea1.models.config import PUBLISHED, require_divisible, tiny_model
 from codea1.runtime.errors import BadInput
 from tests.host_processes import Process, outputs
 
-SEVEN = named_model("qwen2.5-coder-7b", vocab_size=1)
-THREE = named_model("qwen2.5-coder-3b", vocab_size=1)
+SEVEN = PUBLISHED["qwen2.5-coder-7b"]
+THREE = PUBLISHED["qwen2.5-coder-3b"]
 
 
 def mesh_of(**sizes: int) -> jax.sharding.AbstractMesh:

@@ -50,7 +50,7 @@ def config_file(model_folder, data_folder, tmp_path_factory) -> Path:
     config.checkpoint.every = 1
     config.checkpoint.keep_last = 3
     config.opponents.side, config.opponents.share, config.opponents.every = "both", 0.25, 1
-    config.profile.first_step, config.profile.steps = 3, 1
+    config.profile.first_step = 3
     return write_config(config, tmp_path_factory.mktemp("config") / "config.py")
 
 
@@ -266,7 +266,7 @@ def test_a_run_that_is_killed_in_one_step_for_ever_is_given_up_and_one_that_is_t
 
 def test_a_sandbox_that_hangs_is_reported_and_ends_the_run(config_file, tmp_path):
     flags = f"--config={config_file}", f"--workdir={tmp_path / 'run'}", "--at=1", "--what=hang"
-    run = start_one(*flags, "--config.watchdog.sandbox=5", "--config.watchdog.restart_after=1")
+    run = start_one(*flags, "--config.watchdog.restart_after=1")
     ((code, _, errors),) = outputs([run])
     assert code == RESTART_EXIT_CODE
     assert "in: step 1 > rollout > sandbox. All its threads:" in errors

@@ -181,7 +181,6 @@ def varied(model_folder, data_folder, tmp_path_factory) -> Played:
     config.game.book_cap = 2
     config.game.book_policy = "reservoir"
     config.code.overlong_buffer = 8
-    config.code.overlong_penalty = 0.5
     config.test.learn_truncated = False
     folder = tmp_path_factory.mktemp("varied") / "run"
     with scripting():
@@ -229,7 +228,7 @@ def test_too_long_responses_lose_reward_or_train_nobody(varied):
     written = rows(varied.folder)
     paid = {name: [row for row in written if row["player"] == name and not row["masked"]] for name in ("code", "test")}
     for row in paid["code"]:
-        lost = 0.5 * min(max(len(row["token_ids"]) - 16, 0) / 8, 1)
+        lost = min(max(len(row["token_ids"]) - 16, 0) / 8, 1)
         assert row["shaped_reward"] == pytest.approx(row["reward"] - lost)
     assert any(row["shaped_reward"] != row["reward"] for row in paid["code"])
     assert all(row["shaped_reward"] == row["reward"] for row in paid["test"])
@@ -317,7 +316,6 @@ def test_four_steps_of_ppo_are_two_and_two_more_and_made_again_from_samples(micr
     for player in (micro_config.code, micro_config.test):
         player.advantage = "gae"
         player.critic.learning_rate = 1e-2
-    micro_config.code.kl_in_reward = True
     micro_config.code.critic.warmup_steps = 2
     whole = train(micro_config, tmp_path / "whole")
     cut = cut_back(tmp_path / "whole", tmp_path / "cut", step=2)

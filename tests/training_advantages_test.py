@@ -58,10 +58,10 @@ def test_what_length_costs_is_learned(scheme: str):
     record = solution(0, suites, [])
     record.assign_rewards(STRICT)
     round_ = Round(1, [QuestionRecord(QUESTION, [record])])
-    options = {"max_response_length": 10, "overlong_buffer": 2, "overlong_penalty": 0.125}
+    options = {"max_response_length": 10, "overlong_buffer": 2}
     _, players = compared(scheme, 1, round_, **options)
     samples = train_samples(round_, players["test"])
-    assert [each.reward for each in samples] == [0.75, 0.75 - 0.125 / 2, 0.5]  # PPO's, too
+    assert [each.reward for each in samples] == [0.75, 0.75 - 1 / 2, 0.5]  # PPO's, too
     assert samples[0].advantage > samples[1].advantage
 
 

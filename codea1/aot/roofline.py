@@ -14,7 +14,7 @@ from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
 from codea1.models import flops
 from codea1.models.flops import Chip, Cut, Work
-from codea1.players.functions import PlayerFunctions, kl_in_loss
+from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.rollout.functions import smallest
 
 
@@ -107,7 +107,7 @@ def _learning(
         visible = in_row * pairs / shape.length**2
     batches = section.mini_batches * math.ceil(sequences / samples / in_row / section.mini_batches / shape.rows)
     old = (1 - 1 / section.mini_batches) * (section.old_log_probs == "trainer")  # the first is scored by its update
-    scores = old + bool(kl_in_loss(section)) + 2 * section.kl_in_reward
+    scores = old + has_reference(section)
     learners = 2 if section.advantage == "gae" else 1
     is_first = role == METHODS[config.method].roles_of(name)[0]
     optimizer = flops.optimizer(own.model) * section.mini_batches * learners

@@ -24,7 +24,7 @@ from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeate
 from codea1.models.attention import Packing, splash_block
 from codea1.models.flops import Chip
 from codea1.models.kv_cache import page_bytes
-from codea1.players.functions import PlayerFunctions, kl_in_loss
+from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.rollout.decoding import GUESSED_CHUNKS, Chunk, Rows
 from codea1.rollout.scheduler import Request
 from codea1.runs.folder import RunFolder
@@ -299,8 +299,7 @@ def simulate_learning(
             pad_id=0,
             **share,
         )
-        scores = (section.old_log_probs == "trainer" and number > 0) + bool(kl_in_loss(section))
-        scores += 2 * section.kl_in_reward
+        scores = (section.old_log_probs == "trainer" and number > 0) + has_reference(section)
         of_critic = ("critic ",) if functions.critic else ()
         for learner in ("", *of_critic):
             for each in ("zeros", "apply"):

@@ -40,7 +40,6 @@ Lessons = Callable[[str], Iterator[Chat]]  # chats without end, whose last messa
 class Recipe:
     """How well the corpus is written."""
 
-    misconceptions: float = 1.0  # scale of the components' mistake rates
     expert_suites: float = 0.0  # share of suites whose inputs expose the program's mistake, where they can
     black_box: float = 0.0  # share of chats whose suite is written without a program in sight
     num_tests: int = 4  # asserts per suite
@@ -85,7 +84,7 @@ def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Cha
     rng = random.Random(f"corpus/{seed}")
     while True:
         task = rng.choice(tasks) if tasks else rng.choice(compositions("train", recipe.world)).draw(rng)
-        program = planted_program(task, rng, recipe.misconceptions)
+        program = planted_program(task, rng)
         question = Question(task.id, None, task.problem, task.description, task.program(), ENTRY_POINT)
         shown = None if rng.random() < recipe.black_box else program
         prompt = test_messages(TINY, question, shown, recipe.num_tests)
@@ -93,21 +92,21 @@ def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Cha
         yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
 
 
-def planted_program(task: Task, rng: random.Random, scale: float) -> str:
+def planted_program(task: Task, rng: random.Random) -> str:
     """Returns a program of the corpus: with mistakes as `plant` draws them, and a constant of its own where one is."""
-    choices = plant(task, rng, scale)
+    choices = plant(task, rng)
     return task.program(choices, task.own_constant(rng) if task.has_own_constant(choices) else None)
 
 
-def plant(task: Task, rng: random.Random, scale: float) -> Choices:
-    """Draws which components a program of the corpus gets wrong, and how; `scale` multiplies their rates."""
+def plant(task: Task, rng: random.Random) -> Choices:
+    """Draws which components a program of the corpus gets wrong, and how."""
     preference = task.composition.world.preference
-    first, second, third = (_choice(component, preference, rng, scale) for component in task.composition.components)
+    first, second, third = (_choice(component, preference, rng) for component in task.composition.components)
     return first, second, third
 
 
-def _choice(component: Component, preference: Sequence[int], rng: random.Random, scale: float) -> int:
-    if rng.random() >= component.rate * scale:
+def _choice(component: Component, preference: Sequence[int], rng: random.Random) -> int:
+    if rng.random() >= component.rate:
         return 0
     weights = preference[: len(component.mistakes)]
     shares = [weight / sum(weights) for weight in weights]

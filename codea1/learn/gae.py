@@ -6,7 +6,7 @@ import numpy as np
 
 
 def gae(
-    rewards_BT: np.ndarray, values_BT: np.ndarray, mask_BT: np.ndarray, *, gamma: float, lam: float
+    rewards_BT: np.ndarray, values_BT: np.ndarray, mask_BT: np.ndarray, *, lam: float, gamma: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns advantages and returns [B, T], float64 and 0 outside the mask (Schulman et al. 2016, equation 16).
 
@@ -17,8 +17,8 @@ def gae(
       rewards_BT: float, the reward of each token.
       values_BT: float, of the state in which token t is chosen: what the critic estimates from the tokens before t.
       mask_BT: bool, True at response tokens.
-      gamma: discount per token.
       lam: 1 gives Monte-Carlo returns, 0 one-step ones.
+      gamma: discount per token. Runs have 1: a right answer is worth as much where it is long.
     """
     rewards_BT, values_BT = (np.where(mask_BT, x, 0.0).astype(np.float64) for x in (rewards_BT, values_BT))
     advantages_BT = np.zeros(rewards_BT.shape)

@@ -33,6 +33,9 @@ from codea1.runtime.compilations import Function
 from codea1.sharding import laid_out, to_host
 
 DeviceMetrics = dict[str, jax.Array]
+# Training steps in a row in which a policy or critic skips all its optimizer steps, or learns from another's samples,
+# after which a run stops: one may be an accident, and every further one is time that is lost.
+SKIPPED_STEPS = 3
 # A micro-batch's share of the loss, log-probs [B, T] and per-token diagnostics [B, T] that are 0 outside the response.
 MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]]
 

@@ -75,7 +75,7 @@ class ValueLoss:
     """The critic's micro-loss, of ValueBatches. Metrics of its update: "value_loss" and those of every update."""
 
     graphdef: nnx.GraphDef
-    value_clip: float  # see `value_loss`
+    value_clip: float = 0.5  # see `value_loss`; half of what rewards between 0 and 1 differ at most, as in verl
 
     def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
         values_BT = token_values(self.graphdef, params, batch.tokens_BT)

@@ -120,20 +120,3 @@ PUBLISHED_IDS = SpecialIds(stop_ids=(151645,), pad_id=151643)
 def tiny_model(vocab_size: int) -> Qwen2Config:
     """Returns a model that learns on a laptop CPU: 0.8 M parameters beside its embedding table."""
     return _qwen(vocab_size, hidden=128, mlp=384, layers=4, heads=4, kv_heads=2)
-
-
-def named_model(name: str, vocab_size: int) -> Qwen2Config:
-    """Returns the model called `name`, for a tokenizer whose largest id is below `vocab_size`.
-
-    The published sizes have their own, larger, table, padded for sharding; "tiny" takes `vocab_size` as it is.
-
-    Raises BadInput for an unknown name or a tokenizer that does not fit the published table.
-    """
-    if name == "tiny":
-        return tiny_model(vocab_size)
-    if name not in PUBLISHED:
-        raise BadInput(f"unknown model {name!r}: the models are tiny, {', '.join(PUBLISHED)}.")
-    config = PUBLISHED[name]
-    if vocab_size > config.vocab_size:
-        raise BadInput(f"model {name!r} has {config.vocab_size} token ids, the tokenizer needs {vocab_size}.")
-    return config

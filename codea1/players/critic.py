@@ -55,14 +55,13 @@ class Critic:
 
     def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
         """Returns values, returns and advantages of every micro-batch of every mini-batch."""
-        critic = self._config.critic
         estimates = []
         for batches in mini_batches:
             masks = [np.asarray(batch.response_mask_BT) for batch in batches]
             placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
             values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
             pairs = [
-                gae(np.asarray(batch.rewards_BT), values_BT, mask_BT, gamma=critic.gamma, lam=critic.gae_lambda)
+                gae(np.asarray(batch.rewards_BT), values_BT, mask_BT, lam=self._config.critic.gae_lambda)
                 for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
             ]
             advantages, returns = zip(*pairs, strict=True)

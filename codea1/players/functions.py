@@ -137,7 +137,7 @@ class PlayerFunctions:
     @cached_property
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
-        old, ref = self._config.old_log_probs == "trainer", bool(kl_in_loss(self._config))
+        old, ref = self._config.old_log_probs == "trainer", has_reference(self._config)
         share = self._config.share_prompts
         return [abstract_batch(shape, self.mesh, old=old, ref=ref, share_prompts=share) for shape in self.row_shapes]
 
@@ -163,7 +163,7 @@ class PlayerFunctions:
             clip=Clip(c.clip_low, c.clip_high, c.dual_clip),
             importance_cap=c.importance_cap,
             kl_estimator=c.kl_estimator,
-            kl_coefficient=kl_in_loss(c),
+            kl_coefficient=c.kl_coefficient,
             entropy_coefficient=c.entropy_coefficient,
         )
         loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature)
@@ -209,7 +209,7 @@ class CriticFunctions:
             ValueBatch(each.tokens_BT, each.response_mask_BT, each.loss_weights_BT, each.rewards_BT, each.rewards_BT)
             for each in batches
         ]
-        loss = ValueLoss(graphdef, config.critic.value_clip)
+        loss = ValueLoss(graphdef)
         self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")
 
     @property
@@ -223,7 +223,7 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
     return dataclasses.replace(
         stored,
         dtype=config.model.dtype,
-        param_dtype=config.model.param_dtype,
+        param_dtype="float32",  # in bfloat16 most steps of a policy's small learning rate would be rounded away
         remat=config.model.remat,
         platform=mesh.devices.flat[0].platform,
     )
@@ -259,8 +259,3 @@ def adamw(config: ConfigDict) -> AdamWConfig:
 def has_reference(config: ConfigDict) -> bool:
     """Returns whether the policy of a player's section is held close to the one it started from, which is then kept."""
     return config.kl_coefficient > 0
-
-
-def kl_in_loss(config: ConfigDict) -> float:
-    """Returns the coefficient of the KL term in the loss of a player's section."""
-    return 0.0 if config.kl_in_reward else config.kl_coefficient

@@ -29,7 +29,7 @@ from codea1.models.lora import initialise_adapters, join
 from codea1.models.qwen2 import Params
 from codea1.players.base import Start
 from codea1.players.critic import Critic
-from codea1.players.functions import PlayerFunctions, has_reference, kl_in_loss
+from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.rollout.engine import Request, Sample
 from codea1.rollout.sampling import stream_key
 from codea1.runs.checkpoints import Checkpoints
@@ -139,7 +139,7 @@ class Player:
     def shaped_reward(self, reward: float, response_length: int) -> float:
         """Returns what the player learns from: the reward, less what the length of its response costs."""
         c = self._config
-        return reward - c.overlong_penalty * overlong_penalty(response_length, c.max_response_length, c.overlong_buffer)
+        return reward - overlong_penalty(response_length, c.max_response_length, c.overlong_buffer)
 
     def learns_from(self, finish_reason: str) -> bool:
         """Returns whether a sample that ended so trains the player, or is there to be compared with alone."""
@@ -160,15 +160,11 @@ class Player:
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         if self._config.advantage == GDPO:
-            options = {"ddof": self._config.advantage_ddof, "eps": self._config.advantage_eps}
-            return gdpo_advantages(rewards, np.array(terms, np.float64), weights, groups, tokens, **options)
+            ddof, terms = self._config.advantage_ddof, np.array(terms, np.float64)
+            return gdpo_advantages(rewards, terms, weights, groups, tokens, ddof=ddof)
         options = {}
         if self._config.advantage == "grpo":
-            options = {
-                "ddof": self._config.advantage_ddof,
-                "eps": self._config.advantage_eps,
-                "norm_by_std": self._config.normalize_by_std,
-            }
+            options = {"ddof": self._config.advantage_ddof, "norm_by_std": self._config.normalize_by_std}
         return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
 
     def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
@@ -282,8 +278,6 @@ class Player:
         self, mini_batches: list[list[TrainBatch]], step: int
     ) -> tuple[list[list[TrainBatch]], Metrics]:
         """Returns the mini-batches with the critic's advantages, once the critic has learned from them."""
-        if self._config.kl_in_reward:
-            mini_batches = [[self._with_kl_in_reward(batch) for batch in batches] for batches in mini_batches]
         assert self._critic is not None
         estimates = self._critic.estimate(mini_batches)
         metrics = self._critic.learn(mini_batches, estimates, step)
@@ -293,13 +287,6 @@ class Player:
             for pair in pairs
         ], metrics
 
-    def _with_kl_in_reward(self, batch: TrainBatch) -> TrainBatch:
-        """Takes kl_coefficient * (log pi - log pi_ref) from each token's reward (Ouyang et al. 2022, equation 2)."""
-        placed = to_mesh(batch, self._mesh)
-        own, reference = (to_host(self._score(params, placed)) for params in (self.params, self._reference))
-        penalty = np.where(batch.response_mask_BT, self._config.kl_coefficient * (own - reference), 0.0)
-        return dataclasses.replace(batch, rewards_BT=(batch.rewards_BT - penalty).astype(np.float32))
-
     def _with_scores(self, batch: TrainBatch, is_first: bool) -> TrainBatch:
         """Returns the batch with the log-probs of the policy as it is and of the reference, where they are needed."""
         old, reference = None, None
@@ -307,7 +294,7 @@ class Player:
             old = to_mesh(np.full(batch.tokens_BT.shape, np.nan, np.float32), self._mesh)
         elif self._config.old_log_probs == "trainer":
             old = self._score(self.params, batch)
-        if kl_in_loss(self._config):
+        if has_reference(self._config):
             reference = self._score(self._reference, batch)
         return dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=reference)
 

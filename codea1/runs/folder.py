@@ -25,6 +25,7 @@ from etils import epath
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
+from codea1.runtime.phases import LIMITS
 from codea1.runtime.versions import versions
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically
@@ -33,7 +34,16 @@ _ABSENT = object()
 _MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It is no config: others may continue it.
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
-_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "skipped_steps", "max_sampler_kl")
+_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "max_sampler_kl")
+# What all runs do now that earlier versions had these fields for: a run that did the same is read and continued.
+_OF_PLAYER = {"advantage_eps": 1e-6, "kl_in_reward": False, "overlong_penalty": 1.0}
+_OF_PLAYER |= {"critic.gamma": 1.0, "critic.value_clip": 0.5}
+_NOW = {
+    **{f"{who}.{name}": value for who in ("code", "test") for name, value in _OF_PLAYER.items()},
+    **{"model.param_dtype": "float32", "sandbox.cpu_seconds_per_script": 60.0},
+    **{"sft.shape": "tiny", "sft.vocab_size": 512, "sft.misconceptions": 1.0, "sft.black_box": 0.25},
+}
+_NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were
 # What runs did from before there were these fields.
 _THEN = {"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0}
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
@@ -164,10 +174,21 @@ class RunFolder:
 def _read_config(path: epath.Path) -> dict[str, Any]:
     config = read_json(path)
     config.pop(_MADE_WITH, None)
+    config = _as_now(config)
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")
     return config
+
+
+def _as_now(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the config without fields that there no longer are; what is not done any more keeps them."""
+    found = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if name not in _NOW_FREE and _NOW.get(name, _ABSENT) != value:
+            found[key] = _as_now(value, f"{name}.") if isinstance(value, dict) else value
+    return found
 
 
 def read_json(path: epath.Path) -> dict[str, Any]:

@@ -15,6 +15,16 @@ from dataclasses import dataclass, field
 
 from codea1.runtime.errors import RESTART_EXIT_CODE, say
 
+# Seconds without progress after which a host of a run tells what it is doing: several times what the slowest of them
+# may take of honest work, so that they need not be set; a slow machine has a larger `watchdog.restart_after`.
+LIMITS = {
+    "compile": 3600.0,  # one player's functions of generation, or of learning
+    "rollout": 1800.0,  # a chunk of decoding
+    "sandbox": 1800.0,  # the next of the gradings
+    "update": 3600.0,  # one player's optimizer steps of a training step
+    "collective": 1800.0,  # the other hosts
+    "storage": 1800.0,  # a checkpoint, what the run starts from, a step's metrics and samples
+}
 _LONGEST_LOOK = 10.0  # seconds between looks, at most
 _LOOKS_PER_LIMIT = 8
 
@@ -32,7 +42,7 @@ _activities: list[Activity] = []  # the innermost is the last
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
-    """Marks what happens inside as `name`; `config.watchdog` limits some names."""
+    """Marks what happens inside as `name`; a watchdog limits some names."""
     _activities.append(Activity(name))
     try:
         yield
@@ -67,17 +77,22 @@ class Watchdog:
     continues, was not stalled.
     """
 
-    def __init__(self, limits: Mapping[str, float], host: int = 0, end: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        restart_after: float,
+        host: int = 0,
+        end: Callable[[str], None] = lambda _: None,
+        limits: Mapping[str, float] = LIMITS,
+    ) -> None:
         """Prepares to watch.
 
         Args:
-          limits: `config.watchdog`: seconds without progress, by the name of the activity; 0: no limit. Its
-            "restart_after" is how long after the dump the process exits; 0: never.
+          restart_after: seconds after the dump at which the process exits; 0: never.
           host: index of this host, for the message.
           end: called with what stalled before this process exits for a collective; may exit itself.
+          limits: seconds without progress after which stacks are dumped, by the name of the activity.
         """
-        self._limits = {name: float(limit) for name, limit in limits.items() if limit}
-        self._restart_after = self._limits.pop("restart_after", None)
+        self._limits, self._restart_after = limits, restart_after
         self._host, self._end = host, end
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="codea1-watchdog", daemon=True)
@@ -86,14 +101,12 @@ class Watchdog:
         self._dumped = False
 
     def __enter__(self) -> "Watchdog":
-        if self._limits:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def _watch(self) -> None:
         shortest = min(filter(None, [*self._limits.values(), self._restart_after]))

@@ -50,7 +50,7 @@ def world_facts(world: World) -> WorldFacts:
     for _ in range(PROGRAMS):
         task = rng.choice(compositions("train", world)).draw(rng)
         inputs = task.hidden_inputs()
-        program = planted_program(task, rng, 1.0)
+        program = planted_program(task, rng)
         right.append(behaviour(program, inputs) == behaviour(task.program(), inputs))
     return WorldFacts(
         one=exposed(lambda task, _: usual_inputs(task, 1, rng)),

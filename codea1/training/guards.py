@@ -56,7 +56,7 @@ def guarded(
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             config = read_config()
-            stack.enter_context(Watchdog(config.watchdog, hosts.index, end_for_lost))
+            stack.enter_context(Watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
             if workdir:

@@ -51,11 +51,11 @@ class ProfilerWindow:
     Each host of a run has its own.
     """
 
-    def __init__(self, folder: RunFolder, first: int, count: int, last: int, host: int) -> None:
+    def __init__(self, folder: RunFolder, first: int, last: int, host: int, count: int = 2) -> None:
         """Prepares a window of `count` steps from step `first` on; a `first` of 0 is no window.
 
-        `last` is the last step of the run; `host` is the number of this one. A run that is continued inside the window
-        traces the rest of it.
+        Two steps: the second shows what the first leaves to it, and traces of more are slow to open. `last` is the last
+        step of the run; `host` is the number of this one. A run that is continued inside the window traces the rest.
         """
         self._folder = folder
         self._steps = range(first, min(first + count, last + 1)) if first else range(0)

@@ -25,9 +25,9 @@ from codea1.data.worlds import CLASSIC, WORLDS, world_of
 from codea1.game.methods import game_rules
 from codea1.learn.batch import abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
-from codea1.learn.update import SupervisedLoss, TrainState, Update, init_state, state_shardings
+from codea1.learn.update import SKIPPED_STEPS, SupervisedLoss, TrainState, Update, init_state, state_shardings
 from codea1.models import huggingface, qwen2
-from codea1.models.config import Qwen2Config, SpecialIds, named_model, require_divisible
+from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tiny_model
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
@@ -40,6 +40,8 @@ from codea1.training.progress import SUPERVISED_COLUMNS, Progress
 from codea1.training.setup import MADE_FOR, made_for, questions_of, require_made_for
 
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
+VOCABULARY = 512  # of a tokenizer that is made: what its texts have more than a few times
+BLACK_BOX = 0.25  # share of suites that are written without a program in sight, for methods that ask so
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,14 @@ def prepare(config: ConfigDict) -> Start:
 def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
     """Returns a new model and tokenizer, and the corpus for both players."""
     world = world_of(config.data.train.source) or WORLDS[CLASSIC]
-    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), config.sft.vocab_size)
-    shape = named_model(config.sft.shape, tokenizer.vocab_size)
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), VOCABULARY)
+    shape = tiny_model(tokenizer.vocab_size)
     sft, (first, last) = config.sft, config.sft.expert_span
 
     def documents(step: int) -> list[Document]:
         recipe = Recipe(
-            misconceptions=config.sft.misconceptions,
             expert_suites=sft.expert_suites if first < step / sft.steps <= last else sft.expert_suites_else,
-            black_box=config.sft.black_box,
+            black_box=BLACK_BOX,
             num_tests=config.game.num_tests,
             world=world,
         )
@@ -95,9 +96,7 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
     questions = questions_of(config, "train")
     world = world_of(config.data.train.source)
     if world and config.game.prompts == "tiny":
-        recipe = Recipe(
-            config.sft.misconceptions, config.sft.expert_suites, num_tests=config.game.num_tests, world=world
-        )
+        recipe = Recipe(config.sft.expert_suites, num_tests=config.game.num_tests, world=world)
         lessons = worked_lessons(questions, recipe)
     else:
         lessons = golden_lessons(questions, game_rules(config).templates, config.game.num_tests)
@@ -144,7 +143,7 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
                 metrics.write(step, row)
                 progress.update(step, row)
             skipped = skipped + 1 if row["skipped"] else 0
-            if skipped >= config.skipped_steps:
+            if skipped >= SKIPPED_STEPS:
                 sentence = (
                     f"steps {step - skipped + 1} to {step} changed nothing, because gradients, or the parameters that "
                     f"they lead to, were not finite: config.sft.learning_rate is {sft.learning_rate}."

@@ -16,7 +16,7 @@ from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
 from codea1.game.round_views import rows
-from codea1.learn.update import float32_norm
+from codea1.learn.update import SKIPPED_STEPS, float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
@@ -106,8 +106,7 @@ class Trainer:
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
         self._gives_up = False  # whether it goes on from an older step than it has
-        window = config.profile
-        self._profile = ProfilerWindow(folder, window.first_step, window.steps, config.steps, hosts.index)
+        self._profile = ProfilerWindow(folder, config.profile.first_step, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
             folder.checkpoints,
             keep_last=config.checkpoint.keep_last,
@@ -359,7 +358,7 @@ class Trainer:
         """Returns what happened to a learner in too many steps in a row, and where to look; None where nothing did."""
 
         def told(rows: Mapping[str, list[int]], what: str) -> str:
-            long = {name: at for name, at in rows.items() if len(at) >= self._config.skipped_steps}
+            long = {name: at for name, at in rows.items() if len(at) >= SKIPPED_STEPS}
             return " and ".join(f"{_title(name)} {what} {', '.join(map(str, at))}" for name, at in long.items())
 
         if what := told(self._position.skipped, "skipped every optimizer step of steps"):

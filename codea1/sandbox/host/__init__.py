@@ -37,7 +37,8 @@ class Limits:
 
     cpu_seconds_per_test: float = 2.0  # of one call, and of loading a program
     cpu_seconds_per_suite: float = 12.0  # of all calls of one run, loading included
-    cpu_seconds_per_script: float = 60.0  # of a run_script, run_unittest, run_suite or run_batch, with all its children
+    # Of a run_script, run_unittest, run_suite or run_batch, with all its children; the slowest honest ones take half.
+    cpu_seconds_per_script: float = 60.0
     memory_bytes: int = 1 << 30  # of address space beyond the interpreter's own
     script_memory_bytes: int = 2 << 30  # the same for a check script and for its program
     output_bytes: int = 4 << 20  # of the answers to all calls of one run

@@ -67,7 +67,6 @@ class SandboxPool:
         limits = Limits(
             cpu_seconds_per_test=asked.cpu_seconds_per_test,
             cpu_seconds_per_suite=asked.cpu_seconds_per_suite,
-            cpu_seconds_per_script=asked.cpu_seconds_per_script,
             memory_bytes=asked.memory_mb << 20,
             memo_bytes=asked.memo_mb << 20,
         )

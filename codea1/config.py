@@ -111,7 +111,7 @@ def _data() -> ConfigDict:
     c.test = question_source()  # reported, never chosen on
     c.test.split = "test"
     c.max_dropped = 0.1  # share of a set's questions whose prompt may be too long; those to train on are left out
-    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests reward the Code LLM
+    c.static_tests = ""  # method static_tests: file of `codea1.lab dump_tests`, whose tests reward the Code LLM
     return c
 
 

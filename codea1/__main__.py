@@ -18,7 +18,7 @@ COMMANDS = {
     "export": "a player's weights, for transformers",
     "sandbox": "what isolates programs here, and grading by hand",
     "compile_tpu": "compile a config for a TPU slice without one",
-    "lab": "studies, benchmarks' data, leagues: codea1 lab --help lists them",
+    "lab": "what researchers do around training: studies, leagues, conversions",
 }
 
 

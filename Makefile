@@ -31,11 +31,11 @@ train: $(VENV)/.base
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base
-	$(RUN) -m codea1.tools.reproduce --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
+	$(RUN) -m codea1.lab reproduce --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
 
 # Which recipe makes the adversary pay, in which world: docs/adversary.md. STUDY_FLAGS=--hours=2 stops after two hours.
 study: $(VENV)/.base
-	$(RUN) -m codea1.tools.study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
+	$(RUN) -m codea1.lab study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
 
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=15 tests

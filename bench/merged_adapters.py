@@ -19,9 +19,9 @@ import ml_dtypes
 import numpy as np
 from safetensors import safe_open
 
-from codea1.aot.compilation import ResultCache, compile_lowered, fingerprint
-from codea1.aot.jobs import models, plan
-from codea1.aot.topology import topology
+from codea1.lab.aot.compilation import ResultCache, compile_lowered, fingerprint
+from codea1.lab.aot.jobs import models, plan
+from codea1.lab.aot.topology import topology
 from codea1.sharding import device_mesh
 
 RANK, RATE, STEPS, LAYER = 32, 1e-5, (1, 10, 111), 12

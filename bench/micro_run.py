@@ -7,9 +7,11 @@ import jax
 from ml_collections import ConfigDict
 
 from codea1.config import default_config
-from codea1.data.corpus import corpus_texts
+from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
 from codea1.game.book_pages import Pages
+from codea1.lab.sft.corpus import corpus_texts
+from codea1.lab.worlds.procedural import prepare
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
 
@@ -40,6 +42,7 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     c.steps = 6
     c.questions_per_step = 2
     c.data.folder = str(data_folder)
+    prepare(CLASSIC, c.data.folder)
     c.data.train.limit = 5
     c.data.validation.limit = 3
     c.data.test.limit = 3

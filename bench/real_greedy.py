@@ -20,10 +20,10 @@ import jax
 import numpy as np
 from flax import nnx
 
-from codea1.evaluation.evalplus import load_problems
 from codea1.game.prompts import DEFAULT, code_messages
+from codea1.lab.benchmarks.evalplus import load_problems
+from codea1.lab.benchmarks.policy import Policy, policy_of_folder
 from codea1.models import huggingface, qwen2
-from codea1.players.policy import Policy, policy_of_folder
 from codea1.rollout.engine import Request, Sample
 
 PROMPT, SLOTS = 1024, 32

@@ -1,6 +1,6 @@
 """Makes the questions of the real model's run: MBPP's, of which training gets those that the model solves sometimes.
 
-  python -m codea1.tools.convert mbpp mbpp.jsonl --exclude=humanevalplus_mbppplus.parquet --output=MBPP.parquet
+  python -m codea1.lab convert mbpp mbpp.jsonl --exclude=humanevalplus_mbppplus.parquet --output=MBPP.parquet
   python -m bench.real_questions MBPP.parquet --output=FOLDER --model=Qwen2.5-Coder-0.5B-Instruct
   python -m bench.real_questions MBPP.parquet --output=FOLDER --rates=studies/real_rates.json
 
@@ -40,7 +40,7 @@ ROOM = 3840  # tokens: a folder has pages for an eighth of its slots at their lo
 
 def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> dict[str, float]:
     """Returns the share of SAMPLES programs of each question, at temperature 1, that pass its check script."""
-    from codea1.players.policy import policy_of_folder
+    from codea1.lab.benchmarks.policy import policy_of_folder
     from codea1.rollout.engine import Request
 
     policy = policy_of_folder("code", folder, (PROMPT, ROOM, SLOTS))
@@ -76,7 +76,7 @@ def broken(question: Question, grader: Grader) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mbpp", help="what codea1.tools.convert made of mbpp.jsonl")
+    parser.add_argument("mbpp", help="what `codea1.lab convert` made of mbpp.jsonl")
     parser.add_argument("--output", type=Path, required=True)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", help="folder of the model that is asked")

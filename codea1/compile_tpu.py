@@ -23,14 +23,14 @@ from absl import flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.aot.topology import shipped_configs, topology
 from codea1.config import validate
+from codea1.lab.aot.topology import shipped_configs, topology
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
 if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
-    from codea1.aot.jobs import Compilation
-    from codea1.aot.report import Report
+    from codea1.lab.aot.jobs import Compilation
+    from codea1.lab.aot.report import Report
 
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; by default the config's"
@@ -52,7 +52,7 @@ def main() -> None:
     configs = list(_configs())
     import jax
 
-    from codea1.aot.report import Report, fit_of, markdown
+    from codea1.lab.aot.report import Report, fit_of, markdown
 
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
@@ -79,8 +79,8 @@ def _configs() -> Iterator[tuple[str, ConfigDict]]:
 
 
 def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
-    from codea1.aot.compilation import ResultCache
-    from codea1.aot.report import report, show
+    from codea1.lab.aot.compilation import ResultCache
+    from codea1.lab.aot.report import report, show
 
     wanted = TOPOLOGY.value or config.mesh.topology
     if not wanted:

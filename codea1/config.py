@@ -174,7 +174,7 @@ def _data() -> ConfigDict:
     c.test = question_source("test")  # reported, never chosen on
     # Share of a set's questions whose prompt may be too long; those to train on are left out.
     c.max_dropped = share(0.1)
-    c.static_tests = ""  # method static_tests: file of `codea1.tools.dump_tests`, whose tests reward the Code LLM
+    c.static_tests = ""  # method static_tests: file of `codea1.lab dump_tests`, whose tests reward the Code LLM
     return c
 
 

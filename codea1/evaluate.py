@@ -19,7 +19,13 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from codea1.evaluation.benchmarks import CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS, AnswerSampling, EvaluationSpec
+from codea1.lab.benchmarks.benchmarks import (
+    CODE_BENCHMARKS,
+    SEMANTICS,
+    SUITE_BENCHMARKS,
+    AnswerSampling,
+    EvaluationSpec,
+)
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
@@ -84,11 +90,11 @@ def main() -> None:
         where_from = CODE_BENCHMARKS | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
         raise BadInput(f"--file is missing: it names the data of {BENCHMARK.value}. {where_from[BENCHMARK.value]}")
     if BENCHMARK.value in SUITE_BENCHMARKS:
-        from codea1.evaluation.suites import evaluate_suites
+        from codea1.lab.benchmarks.suites import evaluate_suites
 
         evaluate_suites(_spec(default_temperature=0.0), HOSTS())
     else:
-        from codea1.evaluation.programs import evaluate_code
+        from codea1.lab.benchmarks.programs import evaluate_code
 
         evaluate_code(_spec(default_temperature=AnswerSampling.temperature), HOSTS())
 

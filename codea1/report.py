@@ -22,7 +22,7 @@ def main(*runs: str) -> None:
 
         report_run(runs[0])
     else:
-        from codea1.paper.report import report_runs
+        from codea1.lab.paper.report import report_runs
 
         report_runs(runs, OUTPUT.value)
 

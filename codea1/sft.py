@@ -4,13 +4,14 @@
   python -m codea1.sft --config=configs/tiny.py:method=sft --workdir=runs/tiny/sft_test
 
 The first makes a tokenizer and a model, and trains it on generated question / program / tests documents in which common
-misconceptions are planted (`codea1.data.compositions` says which and how often). The second, with config.sft.start, is
-the SFT baseline of test generation: it goes on from a model folder and trains on suites for the training questions
-(`codea1.data.corpus` says which), of which only the suite is learned.
+misconceptions are planted (`codea1.lab.worlds.compositions` says which and how often). The second, with
+config.sft.start, is the SFT baseline of test generation: it goes on from a model folder and trains on suites for the
+training questions (`codea1.lab.sft.corpus` says which), of which only the suite is learned.
 
 Each writes `<workdir>/model`: config.json, model.safetensors and the tokenizer, as `transformers` names and loads them.
-A workdir whose model is complete is left as it is. On several hosts the same command runs on each, with a workdir that
-all of them see.
+A workdir whose model is complete is left as it is. Where the questions are of a world, they are prepared in
+config.data.folder, for training to read. On several hosts the same command runs on each, with a workdir that all of
+them see.
 """
 
 import json
@@ -18,6 +19,7 @@ import json
 from absl import flags
 
 from codea1.config import validate
+from codea1.data.sources import world_of
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command, output
@@ -39,13 +41,18 @@ def main() -> None:
         settings = {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
         settings |= {"data": data, "prompts": config.game.prompts}
         hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings))
+        sources = {config.data[name].source for name in ("train", "validation", "test")}
+        for world in filter(None, map(world_of, sources)):
+            from codea1.lab.worlds.procedural import prepare  # imports tensorflow-datasets, which takes a second
+
+            prepare(world, config.data.folder)
         hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
         model = ModelFolder(f"{WORKDIR.value}/model")
         if hosts.of_main(model.holds_model):
             if hosts.is_main:
                 print(f"{model} is there already.")
             return
-        from codea1.training import supervised  # imports JAX, once the flags are checked
+        from codea1.lab.sft import supervised  # imports JAX, once the flags are checked
 
         start = supervised.prepare(config)
     folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings))

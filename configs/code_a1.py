@@ -9,7 +9,7 @@
 
 Arguments: size, topology, seed, method; lora=RANK, see below; models=FOLDER, which holds Qwen2.5-Coder-1.5B-Instruct
 and its like as downloaded; data=FOLDER, which holds train.parquet, validation.parquet and test.parquet with the
-official fields; static_tests=FILE, of codea1.tools.dump_tests. method= is one of codea1/game/methods.py, or
+official fields; static_tests=FILE, of `codea1.lab dump_tests`. method= is one of codea1/game/methods.py, or
 
   simple  the variant of codea1/config.py
   sft     for codea1.sft: the SFT Test LLM, whose recipe the paper does not tell. It goes on from the Instruct model for
@@ -59,9 +59,9 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from codea1.aot.topology import num_chips
 from codea1.config import SFT, default_config, parse_arg, use_method
 from codea1.runtime.errors import BadInput
+from codea1.slices import num_chips
 
 
 class Fit(NamedTuple):

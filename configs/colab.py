@@ -2,6 +2,7 @@
 frozen base, on procedural questions.
 
   python -m codea1.compile_tpu --config=configs/colab.py
+  python -m codea1.lab worlds classic    # the questions
   python -m codea1.train --config=configs/colab.py --workdir=/content/run
 
 Arguments: models=FOLDER, which holds Qwen2.5-Coder-1.5B-Instruct as downloaded; seed; method.

@@ -1,6 +1,7 @@
 """The game on one GPU with 80 GB: two Qwen2.5-Coder-Instruct of 0.5B (about 32 GiB) or 1.5B (about 67 GiB).
 
   pip install -c requirements.lock 'jax[cuda12]'
+  python -m codea1.lab worlds classic    # the questions
   python -m codea1.train --config=configs/gpu.py:size=0.5b --workdir=runs/gpu
 
 Arguments: size, seed, method; models=FOLDER, which holds Qwen2.5-Coder-0.5B-Instruct and its like as downloaded.

@@ -4,7 +4,7 @@
 
 `model` is Qwen2.5-Coder-0.5B-Instruct as downloaded. `data` holds train.parquet and validation.parquet, as
 bench/real_questions.py makes them of MBPP without MBPP+'s tasks, and test.parquet, which
-`codea1.tools.convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
+`codea1.lab convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
 
 Arguments: steps, seed, method.
 

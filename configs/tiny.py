@@ -10,7 +10,7 @@ docs/demo.md has its results and times. Without arguments it is the world and th
 
 Arguments: --config=configs/tiny.py:seed=1,method=golden,sft=runs/tiny/sft,steps=100,static_tests=FILE
 
-world= is one of codea1/data/worlds.py. recipe= is paper, or aimed, with which the Test LLM learns to aim.
+world= is one of codea1/lab/worlds/worlds.py. recipe= is paper, or aimed, with which the Test LLM learns to aim.
 
 method= is one of codea1/game/methods.py, or
 
@@ -26,7 +26,7 @@ docs/methods.md has the commands.
 from ml_collections import ConfigDict
 
 from codea1.config import SFT, SIMPLE, default_config, parse_arg, use_method
-from codea1.data.worlds import CLASSIC, source_of
+from codea1.data.sources import CLASSIC, source_of
 from codea1.runtime.errors import BadInput
 
 PAPER, AIMED = RECIPES = ("paper", "aimed")  # rewards and updates of the paper, or those by which tests learn to aim

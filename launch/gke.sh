@@ -163,7 +163,7 @@ $(selectors)
                     - bash
                     - -c
                     # TPU drivers lock memory for their transfers.
-                    - 'ulimit -l 68719476736 && python -m codea1.tools.sandbox && exec python -m codea1.train "\$@"'
+                    - 'ulimit -l 68719476736 && python -m codea1.sandbox && exec python -m codea1.train "\$@"'
                     - codea1.train
                   args:
 $(yaml_list 20 "--config=$config" "--workdir=$workdir" ${train_flags[@]+"${train_flags[@]}"})

@@ -20,7 +20,7 @@ install() {
   "$HOME/.local/bin/uv" venv --quiet --allow-existing --python "$1" "$venv"
   "$HOME/.local/bin/uv" pip install --quiet --python "$venv/bin/python" --constraint "$code/requirements.lock" \
     --editable "${code}[tpu]"
-  (cd "$code" && "$venv/bin/python" -m codea1.tools.sandbox)
+  (cd "$code" && "$venv/bin/python" -m codea1.sandbox)
 }
 
 # A lock ends with the processes that hold it, so that neither a reboot nor a pid used again looks like a run.

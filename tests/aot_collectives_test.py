@@ -1,6 +1,6 @@
 """Collectives as the TPU compiler writes them."""
 
-from codea1.aot.compilation import Collectives, collectives
+from codea1.lab.aot.compilation import Collectives, collectives
 
 HLO = """
 %fused.1 { %all-gather.1 = bf16[1,1536,2,128]{3,1,2,0:T(8,128)(2,1)} all-gather(%p.1), channel_id=126, dimensions={1}

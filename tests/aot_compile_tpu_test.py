@@ -15,20 +15,21 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
-from codea1.aot import report as reports
-from codea1.aot.compilation import CompilerResult, ResultCache, compile_lowered
-from codea1.aot.cost import Cost
-from codea1.aot.jobs import bytes_per_device, models, plan
-from codea1.aot.report import Report, fit_of
-from codea1.aot.topology import SLICES, Topology, has_compiler, num_chips, shipped_configs, topology
-from codea1.data.corpus import corpus_texts
 from codea1.data.tokenizer import make_tokenizer
+from codea1.lab.aot import report as reports
+from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered
+from codea1.lab.aot.cost import Cost
+from codea1.lab.aot.jobs import bytes_per_device, models, plan
+from codea1.lab.aot.report import Report, fit_of
+from codea1.lab.aot.topology import Topology, has_compiler, shipped_configs, topology
+from codea1.lab.sft.corpus import corpus_texts
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import CHIPS, adapter_weights
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh, make_mesh
+from codea1.slices import SLICES, num_chips
 from tests.conftest import ROOT
 
 needs_libtpu = pytest.mark.skipif(not has_compiler(), reason="libtpu, the TPU compiler, is not installed")

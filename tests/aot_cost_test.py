@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.aot.cost import Cost, costs
+from codea1.lab.aot.cost import Cost, costs
 from codea1.models.flops import CHIPS
 
 # Of what the compiler writes, the parts that are read.

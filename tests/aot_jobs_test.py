@@ -8,10 +8,10 @@ import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config
-from codea1.aot import compilation
-from codea1.aot.compilation import fingerprint
-from codea1.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab.aot import compilation
+from codea1.lab.aot.compilation import fingerprint
+from codea1.lab.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.runtime.compilations import compiled_functions

@@ -6,10 +6,11 @@ import re
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot.jobs import models
-from codea1.aot.topology import SLICES, shipped_configs
 from codea1.config import default_config, trained_sequences, validate
+from codea1.lab.aot.jobs import models
+from codea1.lab.aot.topology import shipped_configs
 from codea1.runtime.errors import BadInput
+from codea1.slices import SLICES
 from configs import code_a1
 from tests import golden_shardings
 from tests.conftest import ROOT

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot.compilation import CompilerResult
-from codea1.aot.cost import Cost
-from codea1.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate, splash_flops
 from codea1.config import default_config
+from codea1.lab.aot.compilation import CompilerResult
+from codea1.lab.aot.cost import Cost
+from codea1.lab.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate, splash_flops
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
 from codea1.models.flops import CHIPS

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codea1.aot.topology import has_compiler, topology
+from codea1.lab.aot.topology import has_compiler, topology
 from codea1.models import flops
 from codea1.models.config import PUBLISHED
 from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation

@@ -169,7 +169,7 @@ def tool(path: Path) -> subprocess.CompletedProcess:
     command = [
         sys.executable,
         "-c",
-        f"{script}\nrunpy.run_module('codea1.tools.audit', run_name='__main__')",
+        f"{script}\nrunpy.run_module('codea1.lab.commands.audit', run_name='__main__')",
         str(path),
     ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

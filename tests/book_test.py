@@ -1,4 +1,4 @@
-"""`python -m codea1.tools.book` on runs, folders and files."""
+"""`python -m codea1.lab book` on runs, folders and files."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from bench.micro_run import content
 from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import MistakeBook
-from codea1.runs.book_export import open_book, read_export, show_books
+from codea1.lab.book_export import open_book, read_export, show_books
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -144,7 +144,7 @@ def test_reading_beside_a_live_run_writes_nothing_and_tells_a_step_that_went(run
 
 
 def test_the_program_runs(run):
-    command = [sys.executable, "-m", "codea1.tools.book", run, "--step=3", "--question=pp/7", "--top=1"]
+    command = [sys.executable, "-m", "codea1.lab", "book", run, "--step=3", "--question=pp/7", "--top=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0].endswith("1 questions, 5 tests")
     assert done.stdout.splitlines()[-1] == "        and 4 more"

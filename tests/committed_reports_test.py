@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from codea1.evaluation.run_report import runs_table
-from codea1.paper import report as paper_report
-from codea1.paper.figures import figures
-from codea1.paper.report import filled, markdown
-from codea1.paper.results import Run
-from codea1.study import report
-from codea1.study.declaration import read_study
-from codea1.study.results import Results
+from codea1.lab.paper import report as paper_report
+from codea1.lab.paper.figures import figures
+from codea1.lab.paper.report import filled, markdown
+from codea1.lab.paper.results import Run
+from codea1.lab.study import report
+from codea1.lab.study.declaration import read_study
+from codea1.lab.study.results import Results
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"

@@ -19,7 +19,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config, make_model_folder
+from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab.worlds.procedural import prepare
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -61,8 +63,10 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where prepared datasets go."""
-    return tmp_path_factory.mktemp("data")
+    """Where prepared datasets are: the classic world."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare(CLASSIC, str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from codea1.data.compositions import (
+from codea1.lab.worlds.compositions import (
     RAISED,
     SPLITS,
     Composition,
@@ -16,8 +16,8 @@ from codea1.data.compositions import (
     compositions,
     outcome,
 )
-from codea1.data.procedural import tasks
-from codea1.data.worlds import CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS
+from codea1.lab.worlds.procedural import tasks
+from codea1.lab.worlds.worlds import CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS
 from codea1.runtime.errors import BadInput
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from etils import epath
 
-from codea1.data.conversion import Converted, converted, make_training_set
-from codea1.data.conversion_parts import Parts, head_of
-from codea1.data.formats import FORMATS
-from codea1.data.kodcode import kodcode
 from codea1.data.loader import load_questions
-from codea1.data.near_duplicates import NearDuplicates
+from codea1.lab.data.conversion import Converted, converted, make_training_set
+from codea1.lab.data.conversion_parts import Parts, head_of
+from codea1.lab.data.formats import FORMATS
+from codea1.lab.data.kodcode import kodcode
+from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -213,9 +213,9 @@ def test_a_claimed_set_whose_members_collide_is_not_made(convert, monkeypatch):
 
 RUN = """
 import sys
-from codea1.data import conversion_parts
-from codea1.data.conversion import make_training_set
-from codea1.data.formats import FORMATS
+from codea1.lab.data import conversion_parts
+from codea1.lab.data.conversion import make_training_set
+from codea1.lab.data.formats import FORMATS
 conversion_parts._SECONDS_PER_PART = 0.0
 make_training_set(FORMATS["mbpp"], [sys.argv[1]], sys.argv[2])
 """

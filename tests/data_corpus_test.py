@@ -9,9 +9,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codea1.data import procedural
-from codea1.data.compositions import Task, behaviour, compositions, outcome
-from codea1.data.corpus import (
+from codea1.data.loader import load_questions
+from codea1.data.sources import PROCEDURAL
+from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
+from codea1.game import prompts
+from codea1.game.answers import extract_program, parse_suite
+from codea1.game.calls import CallTest
+from codea1.game.prompts import DEFAULT, TINY
+from codea1.game.question import Question
+from codea1.lab.sft.corpus import (
     Recipe,
     chats,
     corpus_batch,
@@ -21,14 +27,8 @@ from codea1.data.corpus import (
     plant,
     worked_lessons,
 )
-from codea1.data.loader import load_questions
-from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
-from codea1.data.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component, World
-from codea1.game import prompts
-from codea1.game.answers import extract_program, parse_suite
-from codea1.game.calls import CallTest
-from codea1.game.prompts import DEFAULT, TINY
-from codea1.game.question import Question
+from codea1.lab.worlds.compositions import Task, behaviour, compositions, outcome
+from codea1.lab.worlds.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component, World
 from codea1.runtime.errors import BadInput
 from codea1.values import decode_exact
 from tests.conftest import ROOT
@@ -224,7 +224,7 @@ def tokenizer() -> ChatTokenizer:
 
 
 def test_worked_lessons_are_right_expert_suites_on_the_questions_given(data_folder):
-    questions = load_questions(procedural.NAME, "train", limit=6, data_folder=str(data_folder))
+    questions = load_questions(PROCEDURAL, "train", limit=6, data_folder=str(data_folder))
     by_problem = {question.problem: question for question in questions}
     chats = list(islice(worked_lessons(questions, Recipe(expert_suites=1.0))("0/1"), 60))
     assert {chat[0]["content"] for chat in chats} == set(by_problem)

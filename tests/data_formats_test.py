@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from codea1.data.conversion import Solved, converted, make_training_set
-from codea1.data.formats import (
+from codea1.data.loader import load_questions
+from codea1.game.asserts import golden_tests
+from codea1.game.question import Question
+from codea1.lab.data.conversion import Solved, converted, make_training_set
+from codea1.lab.data.formats import (
     FORMATS,
     NO_FUNCTION,
     NO_PROGRAM,
@@ -21,10 +24,7 @@ from codea1.data.formats import (
     UNPARSED_TESTS,
     quixbugs_rows,
 )
-from codea1.data.loader import load_questions
-from codea1.data.near_duplicates import NearDuplicates
-from codea1.game.asserts import golden_tests
-from codea1.game.question import Question
+from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -354,7 +354,7 @@ def test_a_command_that_cannot_work_says_so(tmp_path, arguments, told):
         (tmp_path / folder).mkdir()
     (tmp_path / "file").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "codea1.tools.convert", *arguments],
+        [sys.executable, "-m", "codea1.lab", "convert", *arguments],
         cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 2

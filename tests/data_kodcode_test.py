@@ -10,9 +10,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from codea1.data.conversion import make_training_set
-from codea1.data.kodcode import COLUMNS, HARD, Dropped, asserts_of, kodcode, read_row
 from codea1.data.loader import load_questions
+from codea1.lab.data.conversion import make_training_set
+from codea1.lab.data.kodcode import COLUMNS, HARD, Dropped, asserts_of, kodcode, read_row
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -132,7 +132,7 @@ def test_a_training_set_comes_out(tmp_path, kind):
         ],
     )
     output = tmp_path / "out.parquet"
-    command = [sys.executable, "-m", "codea1.tools.convert", "kodcode", *files, f"--output={output}"]
+    command = [sys.executable, "-m", "codea1.lab", "convert", "kodcode", *files, f"--output={output}"]
     done = subprocess.run([*command, f"--exclude={evaluations}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (question,) = load_questions(str(output))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.data.near_duplicates import NearDuplicates, shape_of, word_runs
 from codea1.game.question import Question
+from codea1.lab.data.near_duplicates import NearDuplicates, shape_of, word_runs
 
 SHARED_ELEMENTS = """
 def shared(first, second):

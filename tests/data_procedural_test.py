@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
-from codea1.data import procedural
-from codea1.data.compositions import SPLITS
 from codea1.data.loader import load_questions
-from codea1.data.procedural import NUM_QUESTIONS, Procedural, prepared_rows, rows
-from codea1.data.worlds import CLASSIC, WORLDS, World
+from codea1.data.rows import dataset_rows
+from codea1.data.sources import CLASSIC, world_folder
+from codea1.lab.worlds import procedural
+from codea1.lab.worlds.compositions import SPLITS
+from codea1.lab.worlds.procedural import NUM_QUESTIONS, Procedural, prepare, rows
+from codea1.lab.worlds.worlds import WORLDS, World
 from codea1.runtime.errors import BadInput, StorageFailed
 
 ROWS = {split: list(rows(split)) for split in NUM_QUESTIONS}
@@ -72,9 +74,10 @@ def test_rows_are_those_of_the_version():
 
 @pytest.mark.parametrize("world", [WORLDS[CLASSIC], WORLDS["r16"]], ids=lambda world: world.name)
 def test_builder_gives_back_the_rows(world: World, data_folder):
+    prepare(world.name, str(data_folder))
     for split in NUM_QUESTIONS:
         by_id = {row["extra_info"]["question_id"]: row for row in rows(split, world)}
-        found = prepared_rows(world, split, str(data_folder))
+        found = dataset_rows(str(world_folder(world.name, str(data_folder))), split, None)
         assert {row["extra_info"]["question_id"]: row for _, row in found} == by_id
     assert "tensorflow" not in sys.modules
 
@@ -94,6 +97,12 @@ def test_loader_makes_questions_of_it(data_folder):
     assert load_questions("procedural", "test", 0, str(data_folder)) == questions
 
 
+def test_a_world_that_was_not_prepared_is_refused_with_what_to_do(tmp_path):
+    said = rf"world r8 are not in {tmp_path}/.*: `python -m codea1.lab worlds r8 --folder={tmp_path}` makes them\.$"
+    with pytest.raises(BadInput, match=said):
+        load_questions("procedural/r8", "train", data_folder=str(tmp_path))
+
+
 @pytest.mark.parametrize("split", [None, "dev"])
 def test_unknown_split_is_refused(split, data_folder):
     with pytest.raises(BadInput, match="train, validation, test"):
@@ -102,30 +111,33 @@ def test_unknown_split_is_refused(split, data_folder):
 
 def test_damaged_data_are_refused_and_rebuilt_once_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
+    prepare(CLASSIC, str(tmp_path))
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
     (records,) = tmp_path.glob("procedural/*/*train*array_record*")
     records.write_bytes(records.read_bytes()[:100])
-    with pytest.raises(BadInput, match=r"procedural.*damaged"):
+    with pytest.raises(BadInput, match=r"procedural.*damaged.* Once .*procedural/1\.0\.0 is removed, "):
         load_questions("procedural", "train", data_folder=str(tmp_path))
     for path in records.parent.iterdir():
         path.unlink()
     records.parent.rmdir()
+    prepare(CLASSIC, str(tmp_path))
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
 
 
 def test_a_folder_that_cannot_be_made_is_told():
     with pytest.raises(StorageFailed, match=r"^preparing /proc/none/procedural/1\.0\.0 failed: .*\.$"):
-        load_questions("procedural", "train", data_folder="/proc/none")
+        prepare(CLASSIC, "/proc/none")
 
 
 def test_a_process_that_prepares_at_the_same_time_is_no_harm(tmp_path, monkeypatch):
     monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
-    prepare = Procedural.download_and_prepare
+    alone = Procedural.download_and_prepare
 
     def overtaken(builder: Procedural) -> None:
-        prepare(Procedural(data_dir=str(tmp_path), file_format="array_record"))
+        alone(Procedural(data_dir=str(tmp_path), file_format="array_record"))
         raise OSError("Directory not empty")
 
     monkeypatch.setattr(Procedural, "download_and_prepare", overtaken)
+    prepare(CLASSIC, str(tmp_path))
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
     assert not list(tmp_path.rglob("*incomplete*"))

@@ -8,6 +8,8 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import staged_file
+from codea1.data.sources import CLASSIC, world_folder
+from codea1.lab.worlds.procedural import prepare
 from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
 from codea1.storage import faults
 from tests.data_loader_test import training_row, write
@@ -18,8 +20,8 @@ from tests.faulty_gcs import READ, PlannedFault, faulty, unavailable
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that tensorflow-datasets prepared."""
     folder = tmp_path_factory.mktemp("tfds")
-    load_questions("procedural", "test", 3, str(folder))
-    return folder / "procedural" / "1.0.0"
+    prepare(CLASSIC, str(folder))
+    return world_folder(CLASSIC, str(folder))
 
 
 @pytest.fixture

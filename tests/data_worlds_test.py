@@ -8,11 +8,12 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from codea1.data.compositions import SPLITS, Task, behaviour, compositions
-from codea1.data.corpus import Recipe, chats, corpus_texts, plant, usual_inputs
-from codea1.data.procedural import NUM_QUESTIONS, rows, tasks
+from codea1.data.sources import CLASSIC, source_of, world_of
 from codea1.data.tokenizer import make_tokenizer
-from codea1.data.worlds import CLASSIC, LIST, WORLDS, World, source_of, world_of
+from codea1.lab.sft.corpus import Recipe, chats, corpus_texts, plant, usual_inputs
+from codea1.lab.worlds.compositions import SPLITS, Task, behaviour, compositions
+from codea1.lab.worlds.procedural import NUM_QUESTIONS, prepare, rows, tasks
+from codea1.lab.worlds.worlds import LIST, WORLDS, World
 from codea1.runtime.errors import BadInput
 
 RARE = [world for name, world in WORLDS.items() if name != CLASSIC]
@@ -103,11 +104,11 @@ def test_token_budgets_of_the_tiny_game(world):
 
 
 def test_sources_name_worlds():
-    assert all(world_of(source_of(name)) is world for name, world in WORLDS.items())
+    assert all(world_of(source_of(name)) == name for name in WORLDS)
     assert source_of(CLASSIC) == "procedural"
     assert world_of("data/rows.parquet") is None
     with pytest.raises(BadInput, match="there is no world 'r7'; there are classic, r8, r16, r32, r100, blind"):
-        world_of("procedural/r7")
+        prepare("r7", None)
 
 
 def test_experts_of_rare_worlds_expose_mistakes_and_slip_in_a_quarter_of_their_answers():

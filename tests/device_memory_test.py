@@ -7,13 +7,13 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import default_config
+from codea1.lab.benchmarks.policy import policy_of_folder
 from codea1.learn.batch import TrainSample
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS
 from codea1.models.huggingface import StoredTensors
 from codea1.players import memory
 from codea1.players.base import Model
 from codea1.players.memory import device_memory
-from codea1.players.policy import policy_of_folder
 from codea1.rollout import functions
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput

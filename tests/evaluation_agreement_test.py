@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.evaluation.agreement import Crossing, _run, given_suites
-from codea1.evaluation.evaluation import Attempt
 from codea1.game.answers import stated_tests
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
+from codea1.lab.benchmarks.agreement import Crossing, _run, given_suites
+from codea1.lab.benchmarks.evaluation import Attempt
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import start
 from codea1.sandbox.host.grading import LOST, Grading, GroundTruthAnswer

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.evalplus import EvalPlus, load_problems
-from codea1.evaluation.evaluation import Attempt
-from codea1.evaluation.programs import given_attempts
+from codea1.lab.benchmarks.evalplus import EvalPlus, load_problems
+from codea1.lab.benchmarks.evaluation import Attempt
+from codea1.lab.benchmarks.programs import given_attempts
 from codea1.runtime.errors import BadInput
 from tests.evalplus_files import humaneval_row, write_rows
 

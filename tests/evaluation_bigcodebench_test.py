@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codea1.evaluation.bigcodebench import BigCodeBench, load_tasks, sanitize
-from codea1.evaluation.programs import broken_questions
 from codea1.game.prompts import DEFAULT
+from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks, sanitize
+from codea1.lab.benchmarks.programs import broken_questions
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool

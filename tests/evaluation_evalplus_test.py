@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codea1.evaluation import evalplus
-from codea1.evaluation.evalplus import EvalPlus, Problem, deserialised, load_problems
-from codea1.evaluation.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.game.question import Question
+from codea1.lab.benchmarks import evalplus
+from codea1.lab.benchmarks.evalplus import EvalPlus, Problem, deserialised, load_problems
+from codea1.lab.benchmarks.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.benchmarks import Description

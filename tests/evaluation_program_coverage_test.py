@@ -8,7 +8,7 @@ from pathlib import Path
 import coverage
 import pytest
 
-from codea1.evaluation.suite_scores import coverage_of
+from codea1.lab.benchmarks.suite_scores import coverage_of
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict

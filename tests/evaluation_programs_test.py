@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from codea1.evaluation import best_of_n, evaluation, programs
-from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.evaluation.best_of_n import chosen, count_passes, different_tests, suites
-from codea1.evaluation.evalplus import CheckScripts, EvalPlus
-from codea1.evaluation.evaluation import Attempt, EvaluationFolder
-from codea1.evaluation.programs import FILES, evaluate_code
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
+from codea1.lab.benchmarks import best_of_n, evaluation, programs
+from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
+from codea1.lab.benchmarks.best_of_n import chosen, count_passes, different_tests, suites
+from codea1.lab.benchmarks.evalplus import CheckScripts, EvalPlus
+from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
+from codea1.lab.benchmarks.programs import FILES, evaluate_code
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask
-from codea1.evaluation.suites import NEXT, ask_for_asserts, ask_in_rounds, round_messages, suite_of_asserts
 from codea1.game.prompts import DEFAULT
+from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
+from codea1.lab.benchmarks.suites import NEXT, ask_for_asserts, ask_in_rounds, round_messages, suite_of_asserts
 from codea1.rollout.engine import Request, Sample
 
 TASK = SuiteTask("1", "f", "def f(x):\n    return {'{x}': x}", "Braces {call}.")

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask
 from codea1.evaluation.result_files import summary
-from codea1.evaluation.suite_scores import SuiteScore, metrics, score_suite, score_suites
 from codea1.game.mutants import mutants
+from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
+from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suite, score_suites
 from codea1.sandbox.host import Limits, TracedRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage import json_lines
@@ -66,7 +66,7 @@ def test_upstreams_shadowed_names_and_other_shapes(pool):
 
 
 def test_one_that_hangs_or_exits_costs_itself(pool, monkeypatch):
-    monkeypatch.setattr("codea1.evaluation.suite_scores.TEST_SECONDS", 0.5)
+    monkeypatch.setattr("codea1.lab.benchmarks.suite_scores.TEST_SECONDS", 0.5)
     suite = ["assert f(1) == 2\nwhile True: pass", "import os\nos._exit(0)\nassert 1", "assert f(1) == 2"]
     score = score_suite(ULT, TASK, suite, pool)
     assert score.verdicts == [Verdict.TIMEOUT, Verdict.ERROR, Verdict.PASS]

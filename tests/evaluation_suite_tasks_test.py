@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation.benchmarks import TESTEVAL, ULT, SuiteTask, load_suites, missing_modules
+from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask, load_suites, missing_modules
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host.pool import SandboxPool

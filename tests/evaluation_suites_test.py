@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from codea1.evaluation import evaluation, suites
-from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.evaluation.suites import evaluate_suites
 from codea1.game.methods import METHODS
+from codea1.lab.benchmarks import evaluation, suites
+from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
+from codea1.lab.benchmarks.suites import evaluate_suites
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import TracedRun

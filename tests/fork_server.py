@@ -19,7 +19,7 @@ from transformers import AutoTokenizer  # noqa: F401
 
 # Together they import nearly all; they define no flags and start none of JAX's devices.
 for module in (
-    "evaluation.programs",
+    "lab.benchmarks.programs",
     "evaluation.run_report",
     "training.dry_run",
     "training.guards",

@@ -12,10 +12,11 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 
 from codea1 import sharding
-from codea1.aot.jobs import models
-from codea1.aot.topology import num_chips, shipped_configs
+from codea1.lab.aot.jobs import models
+from codea1.lab.aot.topology import shipped_configs
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config, require_divisible
+from codea1.slices import num_chips
 
 PATH = Path(__file__).parent / "golden" / "shardings.json"
 

@@ -451,7 +451,7 @@ def test_host_installs_and_heeds_the_doctor(host, doctor):
     assert pip == f"python3 -m pip install --quiet --user --constraint {ROOT}/requirements.lock uv"
     assert "--python 3.12" in venv
     assert packages.endswith(f"--constraint {ROOT}/requirements.lock --editable {ROOT}[tpu]")
-    assert check == "python -m codea1.tools.sandbox"
+    assert check == "python -m codea1.sandbox"
 
 
 def manifest(machine: Machine, *flags: str) -> dict:
@@ -534,8 +534,8 @@ def test_containers_command_examines_the_sandbox_then_trains(machine, tmp_path):
     python.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >>"$CALLS"\n[ "$2" != "$SICK" ]\n')
     python.chmod(0o755)
     for sick, expected in (
-        ("nothing", ["-m", "codea1.tools.sandbox", "-m", "codea1.train", *WHAT, odd]),
-        ("codea1.tools.sandbox", ["-m", "codea1.tools.sandbox"]),
+        ("nothing", ["-m", "codea1.sandbox", "-m", "codea1.train", *WHAT, odd]),
+        ("codea1.sandbox", ["-m", "codea1.sandbox"]),
     ):
         calls = tmp_path / f"calls of {sick}"
         environment = os.environ | {"PATH": f"{python.parent}:{os.environ['PATH']}", "CALLS": str(calls), "SICK": sick}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from codea1.evaluation.league import bradley_terry, standings
+from codea1.lab.league.league import bradley_terry, standings
 from codea1.runs.folder import RunFolder
 from tests.host_processes import run as command
 
@@ -109,7 +109,7 @@ def test_half_of_a_lead_is_cyclic():
 
 def league(*arguments: str) -> tuple[int, str]:
     """Exit code of the command, and what it printed."""
-    code, out, errors = command("-m", "codea1.tools.league", *map(str, arguments))
+    code, out, errors = command("-m", "codea1.lab", "league", *map(str, arguments))
     return code, out if code == 0 else errors
 
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot.jobs import models, plan
-from codea1.aot.roofline import estimate
 from codea1.config import use_method, validate
 from codea1.game.methods import METHODS, game_rules
+from codea1.lab.aot.jobs import models, plan
+from codea1.lab.aot.roofline import estimate
+from codea1.lab.saved_step import SavedStep
 from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
 from codea1.training import setup
-from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.trainer import Trainer
 from configs import code_a1, colab, gpu, laptop, tiny
@@ -169,7 +169,7 @@ def test_two_steps_are_one_and_one_more(micro_config, scripted_answers, tmp_path
 
 def dump(*flags: str) -> tuple[int, str, str]:
     """The program, with answers that mean something."""
-    return run("tests/scripted.py", "codea1.tools.dump_tests", *flags)
+    return run("tests/scripted.py", "codea1.lab.commands.dump_tests", *flags)
 
 
 def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_path, capsys):
@@ -215,7 +215,7 @@ def test_another_test_llm_is_shown_what_the_runs_own_was(micro_config, tmp_path)
         micro_config.method = method
         RunFolder.open(str(tmp_path / method), micro_config.to_dict())
     script = (  # in a process of its own: the flags of two programs are one set
-        "import sys; from codea1.runs.folder import RunFolder; from codea1.tools.dump_tests import _config; "
+        "import sys; from codea1.runs.folder import RunFolder; from codea1.lab.commands.dump_tests import _config; "
         "print(*(_config(RunFolder.existing(path), 'elsewhere').method for path in sys.argv[1:]))"
     )
     paths = [str(tmp_path / method) for method in methods]

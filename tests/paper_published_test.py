@@ -1,7 +1,7 @@
 import pytest
 
-from codea1.paper import layouts
-from codea1.paper.layouts import CODE, LAYOUTS, TEST
+from codea1.lab.paper import layouts
+from codea1.lab.paper.layouts import CODE, LAYOUTS, TEST
 
 TABLES = {
     "code": layouts.CODE_GENERATION,

@@ -5,13 +5,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from codea1.evaluation.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.evaluation.evaluation import Attempt
-from codea1.evaluation.programs import evaluate_code
-from codea1.paper.experiments import EXPERIMENTS, experiment_of, size_of
-from codea1.paper.layouts import Measure
-from codea1.paper.report import report_runs
-from codea1.paper.results import Run
+from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
+from codea1.lab.benchmarks.evaluation import Attempt
+from codea1.lab.benchmarks.programs import evaluate_code
+from codea1.lab.paper.experiments import EXPERIMENTS, experiment_of, size_of
+from codea1.lab.paper.layouts import Measure
+from codea1.lab.paper.report import report_runs
+from codea1.lab.paper.results import Run
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
@@ -56,10 +56,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
     write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     programs = ["def f(x):\n    return x", "def f(x):\n    return x + 1"]
     attempts = [Attempt("HumanEval/0", index, program) for index, program in enumerate(programs)]
-    monkeypatch.setattr("codea1.evaluation.evaluation.policy_of_folder", lambda *_: Mock())
-    monkeypatch.setattr("codea1.evaluation.programs.sampled", lambda *_: iter(attempts))
+    monkeypatch.setattr("codea1.lab.benchmarks.evaluation.policy_of_folder", lambda *_: Mock())
+    monkeypatch.setattr("codea1.lab.benchmarks.programs.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        "codea1.evaluation.best_of_n.suites",
+        "codea1.lab.benchmarks.best_of_n.suites",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = EvaluationSpec(

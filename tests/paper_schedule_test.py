@@ -13,8 +13,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
-from codea1.paper.schedule import OutOfTime, Schedule, reproduce
+from codea1.lab.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
+from codea1.lab.paper.schedule import OutOfTime, Schedule, reproduce
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 ROOT = Path(__file__).parents[1]
@@ -97,14 +97,14 @@ def test_commands_are_those_of_the_programs():
     assert jobs["simple_0"].command == f"{command}method=simple,sft=W/sft_0 --workdir=W/simple_0"
     static = f"{command}method=static_tests,static_tests=W/suites_base.jsonl,sft=W/sft_0 --workdir=W/static_base_0"
     assert jobs["static_base_0"].command == static
-    dump = "python -m codea1.tools.dump_tests --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
+    dump = "python -m codea1.lab dump_tests --run=W/code_a1_0 --test_model=W/sft_test_model_0/model"
     assert jobs["suites_sft_test"].command == f"{dump} --output=W/suites_sft_test.jsonl"
 
 
 def test_what_is_done_is_not_done_again(place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture):
     assert schedule(place, stand_in).run()
     ran = stand_in.ran()
-    assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "tools.dump_tests", "train")]
+    assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "lab", "train")]
     said = capsys.readouterr().out
     assert "4 jobs, 0 of them done; about" in said
     assert "min left for all" in said
@@ -149,28 +149,28 @@ def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "command": "python other"}))
     (Path(place.workdir) / "done" / "suites_code_a1.json").write_text("{")
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab"]
 
 
 def test_a_failure_is_told_and_only_what_needs_it_waits(
     place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture
 ):
-    stand_in.rules({"codea1.tools.dump_tests": (2, "error: it has no Test LLM.", 0)})
+    stand_in.rules({"codea1.lab": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
     programs = [words[1] for words in stand_in.ran()]
-    assert programs == ["codea1.sft", "codea1.train", "codea1.tools.dump_tests"]
+    assert programs == ["codea1.sft", "codea1.train", "codea1.lab"]
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
     assert told[0].startswith("failed: suites_code_a1: exit code 2: error: it has no Test LLM. (all in ")
     assert told[1] == "failed: static_a1_0: not begun, because it needs suites_code_a1"
     stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.tools.dump_tests", "codea1.train"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.lab", "codea1.train"]
 
 
 def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Workplace, stand_in: StandIn):
-    stand_in.rules({"codea1.tools.dump_tests": (RESTART_EXIT_CODE, "stopped", 0)})
+    stand_in.rules({"codea1.lab": (RESTART_EXIT_CODE, "stopped", 0)})
     assert not schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()].count("codea1.tools.dump_tests") == 3
+    assert [words[1] for words in stand_in.ran()].count("codea1.lab") == 3
 
 
 def test_the_report_is_of_the_runs_that_are_there(
@@ -197,7 +197,7 @@ def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Workp
     assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]
     stand_in.rules({})
     assert schedule(place, stand_in).run()
-    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.tools.dump_tests", "codea1.train"]
+    assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab", "codea1.train"]
 
 
 def test_a_job_counts_as_done_once_its_results_are_kept(place: Workplace, stand_in: StandIn):
@@ -252,7 +252,7 @@ def test_mistakes_are_refused_in_a_sentence(config: str, said: str, tmp_path: Pa
 
 
 def test_a_mistake_on_the_command_line_is_one_sentence():
-    command = [sys.executable, "-m", "codea1.tools.reproduce", "--config=configs/tiny.py"]
+    command = [sys.executable, "-m", "codea1.lab", "reproduce", "--config=configs/tiny.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "give --config, the config file, and --workdir" in done.stderr
@@ -282,7 +282,7 @@ def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path)
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{patient}")
     os.chmod(tmp_path / "python", 0o755)
     code = (
-        "import sys; from codea1.runtime import command; from codea1.tools import reproduce; "
+        "import sys; from codea1.runtime import command; from codea1.lab.commands import reproduce; "
         f"sys.executable = {str(tmp_path / 'python')!r}; command.run(reproduce.main)"
     )
     command = [sys.executable, "-c", code, f"--config={ROOT / 'configs/tiny.py'}", f"--workdir={tmp_path / 'runs'}"]

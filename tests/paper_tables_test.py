@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from codea1.evaluation.result_files import write_evaluation
-from codea1.paper import rendering, results
-from codea1.paper import report as paper_report
-from codea1.paper.experiments import EXPERIMENTS
-from codea1.paper.layouts import LAYOUTS
-from codea1.paper.results import Run
-from codea1.paper.tables import Table
+from codea1.lab.paper import rendering, results
+from codea1.lab.paper import report as paper_report
+from codea1.lab.paper.experiments import EXPERIMENTS
+from codea1.lab.paper.layouts import LAYOUTS
+from codea1.lab.paper.results import Run
+from codea1.lab.paper.tables import Table
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput, StorageFailed
@@ -448,7 +448,7 @@ def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
     (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
     command = cell(table, "self_play", "humanevalplus").commands[0]
     assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
-    reproduce = f"codea1.tools.reproduce --config=configs/code_a1.py:{given} --workdir="
+    reproduce = f"codea1.lab reproduce --config=configs/code_a1.py:{given} --workdir="
     assert reproduce in paper_report.markdown(runs, [table])
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.aot.jobs import models, plan
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab.aot.jobs import models, plan
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request

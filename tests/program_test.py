@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from codea1.config import FIELDS, SFT, SHARED_RESPONSE, SHARED_ROW, SIMPLE, default_config, parse_arg, validate
-from codea1.data.worlds import WORLDS
 from codea1.game.methods import METHODS
+from codea1.lab.worlds.worlds import WORLDS
 from codea1.learn.advantages import ADVANTAGES, GDPO
 from codea1.learn.losses import AGGREGATIONS, KL_ESTIMATORS
 from codea1.learn.optimizer import DECAYS
@@ -150,8 +150,8 @@ for program, *arguments in json.loads(sys.argv[1]):
 """
 PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
-    "fsck tools.audit tools.book tools.dump_tests tools.exploit tools.league tools.convert tools.replay "
-    "tools.reproduce tools.study"
+    "fsck lab.commands.audit lab.commands.book lab.commands.dump_tests lab.commands.exploit lab.commands.league "
+    "lab.commands.convert lab.commands.replay lab.commands.reproduce lab.commands.study lab.commands.worlds"
 )
 
 
@@ -180,7 +180,7 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         ([str(tmp_path)], "--step is missing"),
         ([str(tmp_path), "--step=1"], f"{tmp_path} is not a run folder"),
     ):
-        code, _, printed = run("-m", "codea1.tools.replay", *arguments)
+        code, _, printed = run("-m", "codea1.lab", "replay", *arguments)
         assert code == 2
         assert said in printed
         assert printed.count("\n") == 1
@@ -387,7 +387,7 @@ def test_libtpu_without_chips_is_left_alone_and_still_compiles():
     code = """
 import jax
 from codea1.runtime import command
-from codea1.aot.topology import topology
+from codea1.lab.aot.topology import topology
 
 def main():
     print(jax.devices()[0].platform, topology("v5e-4").devices[0].platform)

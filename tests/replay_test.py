@@ -9,10 +9,10 @@ import pytest
 
 from bench.micro_run import make_micro_config
 from codea1.config import config_of
+from codea1.lab.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
-from codea1.training.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
 from tests.train_test import scripting, train
 
 

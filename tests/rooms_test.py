@@ -1,4 +1,4 @@
-"""The rooms of codea1 stand on floors: an import goes down, never up or in a circle."""
+"""The rooms of codea1 stand on floors: an import goes down, never up or in a circle. The lab is behind a wall."""
 
 import ast
 from graphlib import TopologicalSorter
@@ -6,25 +6,42 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
+COMMANDS = ("sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch", "fsck")  # they may use the lab
 FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("runtime",),
-    ("values", "storage", "sharding"),
+    ("values", "storage", "sharding", "slices"),
     ("sandbox",),
     ("models", "game"),
     ("learn", "rollout", "runs", "data"),
     ("config",),
     ("players",),
     ("evaluation",),
-    ("training", "paper", "aot"),
-    ("study",),
-    ("tools", "train", "sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
+    ("training",),
+    (
+        "lab.worlds",
+        "lab.data",
+        "lab.benchmarks",
+        "lab.league",
+        "lab.paper",
+        "lab.aot",
+        "lab.book_export",
+        "lab.saved_step",
+    ),
+    ("lab.sft",),
+    ("lab.study",),
+    ("lab.commands",),
+    ("train", "sandbox.__main__", "lab.__main__", *COMMANDS),
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"aot": 1346, "data": 3048, "evaluation": 4231, "game": 3912, "learn": 1510, "models": 2444, "paper": 1800},
-    **{"players": 1180, "rollout": 1391, "runs": 2165, "runtime": 1245, "sandbox": 4674, "storage": 714, "study": 841},
-    **{"tools": 910, "training": 2371, "values": 1130},
-    "": 1420,  # the files that lie in no room: commands, config.py, sharding.py
+    **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1510, "models": 2444, "players": 1049, "rollout": 1390},
+    **{"runs": 1978, "runtime": 1269, "sandbox": 4793, "storage": 714, "training": 2053, "values": 1130},
+    "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
+}
+LAB_BUDGET = {  # the same of rooms behind the wall
+    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
+    **{"study": 822, "worlds": 720},
+    "": 360,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {
@@ -43,10 +60,20 @@ def imports(path: Path) -> set[str]:
     return names & set(FILES)
 
 
+def room_of(module: str) -> str:
+    """The room of a module: "game", "lab.paper"; a command that lies in the room it is about is none of its files."""
+    room, *inside = module.split(".")[1:] or [""]
+    return f"{room}.{inside[0]}" if inside and (room == "lab" or inside[0] == "__main__") else room
+
+
+def is_behind(module: str) -> bool:
+    return room_of(module).partition(".")[0] == "lab"
+
+
 def test_an_import_goes_down():
     for module, path in FILES.items():
-        room, others = module.split(".")[1:2], {name.split(".")[1] for name in imports(path) if "." in name}
-        upward = {other for other in others - set(room) if room and FLOOR[other] >= FLOOR[room[0]]}
+        room, others = room_of(module), {room_of(name) for name in imports(path)} - {"", "lab"}
+        upward = {other for other in others - {room} if room in FLOOR and FLOOR[other] >= FLOOR[room]}
         assert not upward, f"{module} imports {upward}"
 
 
@@ -55,10 +82,25 @@ def test_no_import_goes_in_a_circle():
     assert set(sorter.static_order()) == set(FILES)  # a circle raises CycleError
 
 
+def test_only_commands_in_front_of_the_wall_import_what_is_behind_it():
+    for module in FILES:
+        if not is_behind(module) and room_of(module) not in COMMANDS:
+            assert not {name for name in imports(FILES[module]) if is_behind(name)}, module
+    assert not set(COMMANDS) - {room_of(module) for module in FILES}
+
+
 def test_rooms_keep_their_budgets():
-    lines = dict.fromkeys(BUDGET, 0)
-    for path in FILES.values():
-        room = path.relative_to(ROOT / "codea1").parts[:-1]
-        lines[room[0] if room else ""] += len(path.read_text().splitlines())
-    over = {room: f"{count} of {BUDGET[room]}" for room, count in lines.items() if count > BUDGET[room]}
+    budgets = {False: BUDGET, True: LAB_BUDGET}  # by whether they are behind the wall
+    lines = {(behind, room): 0 for behind, budget in budgets.items() for room in budget}
+    for module, path in FILES.items():
+        rooms = path.relative_to(ROOT / "codea1").parts[is_behind(module) : -1]
+        lines[is_behind(module), rooms[0] if rooms else ""] += len(path.read_text().splitlines())
+    for behind, where in enumerate(("in front of the wall", "behind it")):
+        total = sum(count for (each, _), count in lines.items() if each == behind)
+        print(f"{total:,} lines in {sum(is_behind(module) == behind for module in FILES)} files {where}")
+    over = {
+        f"{'lab/' * behind}{room}": f"{count} of {budgets[behind][room]}"
+        for (behind, room), count in lines.items()
+        if count > budgets[behind][room]
+    }
     assert not over, f"lines of rooms over their budgets: {over}"

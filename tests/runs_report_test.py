@@ -14,7 +14,7 @@ from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import compare, report_run, runs_table, write_report
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.evaluation.tables import with_bounds
-from codea1.paper.report import report_runs
+from codea1.lab.paper.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput

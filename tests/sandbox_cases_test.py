@@ -1,4 +1,4 @@
-"""`python -m codea1.tools.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
+"""`python -m codea1.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
 
 import json
 import os
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from codea1.runtime.errors import BadInput
+from codea1.sandbox.__main__ import Case, grade_cases, read_cases
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.tools.sandbox import Case, grade_cases, read_cases
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
@@ -88,7 +88,7 @@ def test_line_separators_inside_strings_do_not_split_lines(tmp_path):
 
 def command(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "codea1.tools.sandbox", *arguments],
+        [sys.executable, "-m", "codea1.sandbox", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -115,7 +115,7 @@ def test_command_line(tmp_path):
 
 LOADED = """
 import runpy, sys
-try: runpy.run_module("codea1.tools.sandbox", run_name="__main__")
+try: runpy.run_module("codea1.sandbox", run_name="__main__")
 finally: print("jax" in sys.modules)
 """
 

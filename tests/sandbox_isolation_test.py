@@ -436,7 +436,7 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
         def f(path):
             import os
             return (
-                attempt(lambda: bool(__import__('codea1.data.procedural'))), attempt(lambda: open(path).read()),
+                attempt(lambda: bool(__import__('codea1.lab.worlds.procedural'))), attempt(lambda: open(path).read()),
                 attempt(lambda: os.listdir(os.path.dirname(path))), attempt(lambda: __import__('neighbour').here),
             )
     """
@@ -455,7 +455,7 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, "-c", textwrap.dedent(ask)),
-            *(level.value, str(site / "codea1/data/procedural.py"), textwrap.dedent(program)),
+            *(level.value, str(site / "codea1/lab/worlds/procedural.py"), textwrap.dedent(program)),
         ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(site)},

@@ -43,7 +43,7 @@ def test_what_says_something_about_programs_stops_nothing(reasons):
 @pytest.mark.parametrize(
     ("reasons", "told"),
     [
-        ([LOST] * 4, "all 4 programs .* not theirs: the sandbox failed; `python -m codea1.tools.sandbox`"),
+        ([LOST] * 4, "all 4 programs .* not theirs: the sandbox failed; `python -m codea1.sandbox`"),
         (["script exited with status 1"] * 48, "all 48 programs for the validation .*: script exited with status 1;"),
         (["script raised ImportError: numpy"] * 7, "all 7 programs .*: script raised ImportError: numpy;"),
         (["no memory"] * 2 + [LOST] * 5, "all 7 programs .*: the sandbox failed;"),

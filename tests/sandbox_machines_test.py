@@ -139,7 +139,7 @@ EXAMINE = """
 
 def test_report_of_the_doctor():
     done = subprocess.run(
-        [sys.executable, "-m", "codea1.tools.sandbox"], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "codea1.sandbox"], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, ""), done
     names = [line.split()[0] for line in done.stdout.splitlines()]

@@ -13,13 +13,13 @@ from scipy import stats
 
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
+from codea1.lab.study import worlds
+from codea1.lab.study.declaration import Run, Study, read_study
+from codea1.lab.study.report import detectable, write
+from codea1.lab.study.results import Results
 from codea1.runs.folder import RunFolder
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
-from codea1.study import worlds
-from codea1.study.declaration import Run, Study, read_study
-from codea1.study.report import detectable, write
-from codea1.study.results import Results
 from tests.conftest import ROOT
 
 DECLARED = """

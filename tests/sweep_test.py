@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
+from codea1.lab.study.declaration import Run
+from codea1.lab.study.report import write
+from codea1.lab.study.results import Results
+from codea1.lab.study.sweep import sweep_study
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
-from codea1.study.declaration import Run
-from codea1.study.report import write
-from codea1.study.results import Results
-from codea1.study.sweep import sweep_study
 from tests.conftest import ROOT
 from tests.study_test import STAND_IN, measured
 

@@ -13,15 +13,15 @@ from safetensors.numpy import load_file
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
+from codea1.lab.book_export import open_book, read_export
+from codea1.lab.saved_step import ROUNDING as OF_A_REPLAY
+from codea1.lab.saved_step import SavedStep
 from codea1.models import huggingface, peft
-from codea1.runs.book_export import open_book, read_export
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.restarts import MOST_RESTARTS
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
-from codea1.training.saved_step import ROUNDING as OF_A_REPLAY
-from codea1.training.saved_step import SavedStep
 from tests import host_processes
 from tests.conftest import ROOT
 from tests.host_processes import Process, assert_shown_once, finish, outputs
@@ -159,7 +159,7 @@ def test_two_hosts_that_are_stopped_and_go_on_make_the_run_that_never_was_stoppe
     assert (code, other_code) == (BAD_INPUT_EXIT_CODE,) * 2, errors
     assert re.findall("^error: .*", errors, re.MULTILINE) == [
         "error: all 8 programs of step 2 failed for a reason that is not theirs: gone; "
-        "`python -m codea1.tools.sandbox` shows what works on this machine."
+        "`python -m codea1.sandbox` shows what works on this machine."
     ]
     assert "error:" not in other_errors
     assert "stopped after step 1, which is saved: the same command goes on from there" in out

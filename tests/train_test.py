@@ -20,6 +20,7 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation import figures
 from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
+from codea1.lab.saved_step import SavedStep
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -31,7 +32,6 @@ from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import write_manifest
 from codea1.training import setup
-from codea1.training.saved_step import SavedStep
 from codea1.training.setup import assemble
 from codea1.training.step import Step
 from codea1.training.trainer import Trainer

@@ -1,1 +1,1 @@
-"""Questions: the procedural dataset, its SFT corpus and tokenizer, and the loader and the feed of any dataset."""
+"""Questions: where they come from, the loader, the tokenizer, and the feed of a run."""

@@ -1,4 +1,4 @@
-"""Datasets to questions: the procedural builder, and files with the fields of the official Code-A1 data.
+"""Datasets to questions: of prepared worlds, and of files with the fields of the official Code-A1 data.
 
 Every row is checked before anything slow starts; the first bad one ends the load with its file, row and question.
 """
@@ -7,12 +7,11 @@ import ast
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from codea1.data import procedural
 from codea1.data.rows import Row, dataset_rows, file_rows
-from codea1.data.worlds import NAME, world_of
+from codea1.data.sources import PROCEDURAL, world_folder, world_of
 from codea1.game.prompts import ROLES
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
@@ -32,11 +31,11 @@ def load_questions(
     """Returns all questions of a dataset, in its order.
 
     Args:
-      source: "procedural", "procedural/WORLD" with a name of `codea1.data.worlds`, or the path or gs:// URL of a file
+      source: "procedural" or "procedural/WORLD", which `codea1.lab worlds` prepared; or the path or gs:// URL of a file
         of rows (see `file_rows`) or of the folder of a dataset that tensorflow-datasets prepared as array_record files.
       split: "train", "validation" or "test" of a dataset; files have one split and ignore it.
       limit: only the first so many; None or 0 for all.
-      data_folder: where builders keep prepared data, and what is in buckets is copied to; None for
+      data_folder: where worlds are prepared, and what is in buckets is copied to; None for
         ~/tensorflow_datasets and ~/.cache/codea1.
 
     Raises:
@@ -45,14 +44,14 @@ def load_questions(
         not parse or does not define the function under test, repeated id, or of a source without any question.
     """
     if world := world_of(source):
-        rows = procedural.prepared_rows(world, split, data_folder)
+        rows = _world_rows(world, split, data_folder)
     elif source.endswith(_FILES):
         rows = file_rows(source, data_folder)
     elif is_remote(source) or os.path.isdir(source):
         rows = dataset_rows(source, split, data_folder)
     else:
         raise BadInput(
-            f"data source {source!r} is neither {NAME!r} nor a folder, nor a file with one of the endings "
+            f"data source {source!r} is neither {PROCEDURAL!r} nor a folder, nor a file with one of the endings "
             f"{', '.join(_FILES)}."
         )
     questions: dict[str, Question] = {}
@@ -66,6 +65,18 @@ def load_questions(
     if not questions:
         raise BadInput(f"{source} holds no question.")
     return list(questions.values())
+
+
+def _world_rows(world: str, split: str | None, data_folder: str | None) -> Iterator[tuple[str, Row]]:
+    """Yields the rows of a split of a world, with their places for messages. Raises BadInput that says what to do."""
+    folder = world_folder(world, data_folder)
+    makes = f"`python -m codea1.lab worlds {world} --folder={data_folder or '~/tensorflow_datasets'}` makes"
+    if not folder.exists():
+        raise BadInput(f"the questions of world {world} are not in {folder}: {makes} them.")
+    try:
+        yield from dataset_rows(str(folder), split, None)
+    except BadInput as error:
+        raise BadInput(f"{error} Once {folder} is removed, {makes} it again.") from None
 
 
 def _question(row: Row, where: str) -> Question:

@@ -1,4 +1,4 @@
-"""Fixed tests of questions in a file of JSON lines, as `codea1.tools.dump_tests` writes it: one question a line.
+"""Fixed tests of questions in a file of JSON lines, as `codea1.lab dump_tests` writes it: one question a line.
 
 {"question_id": "mbpp/2", "truth": digest of the ground truth that answered, "tests": ["assert f(1) == 2", ...]}
 """

@@ -1,1 +1,1 @@
-"""Benchmarks of programs and of tests, their judges, and the statistics of what was measured."""
+"""What a run measures of itself: held-out questions, warnings, reports, and the statistics behind them."""

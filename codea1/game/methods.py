@@ -22,7 +22,7 @@ class CodeRewardSource(Enum):
 
     GENERATED_TESTS = "generated tests"  # suites of the Test LLM and the Mistake Book
     GOLDEN_TESTS = "golden tests"  # the dataset's fixed tests
-    STATIC_TESTS = "static tests"  # fixed tests too, which a Test LLM wrote before: see `codea1.tools.dump_tests`
+    STATIC_TESTS = "static tests"  # fixed tests too, which a Test LLM wrote before: see `codea1.lab dump_tests`
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The compiled functions of a player, with their layouts and static sizes: all that its config decides without weights.
 
-`Player` and `Critic` call them; `codea1.aot` compiles the same lists for chips that are not there.
+`Player` and `Critic` call them; `codea1.lab.aot` compiles the same lists for chips that are not there.
 """
 
 import dataclasses

@@ -7,10 +7,11 @@ import importlib.util
 import os
 import pkgutil
 import re
+import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from ml_collections import ConfigDict, config_flags
 
 from codea1.runtime import hosts
 from codea1.runtime.errors import (
+    BAD_INPUT_EXIT_CODE,
     FAILED_EXIT_CODE,
     REPORTED,
     RESTART_EXIT_CODE,
@@ -36,6 +38,28 @@ from codea1.runtime.fields import leaves, nearest
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
 _OF_TYPES = re.compile(r"of original type <class '([\w.]+)'> and cannot be casted to type <class '(?:\w+\.)*(\w+)'>")
 COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
+
+
+def dispatch(program: str, package: str, about: str | None, commands: Mapping[str, str]) -> None:
+    """Runs the command that the first argument names, a module of `package`; without one prints what there are.
+
+    Args:
+      program: how the user calls this.
+      about: printed before the list.
+      commands: what each is for, by its name.
+    """
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        print(about)
+        for each, what in commands.items():
+            print(f"  {each:12} {what}")
+        print(f"\n{program} COMMAND --help says more.")
+    elif name not in commands:
+        print(f"error: {program} has no command {name!r}; {program} --help lists them.", file=sys.stderr)
+        sys.exit(BAD_INPUT_EXIT_CODE)
+    else:
+        sys.argv[:2] = [f"{program} {name}"]
+        runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)
 
 
 def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:

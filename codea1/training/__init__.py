@@ -1,1 +1,1 @@
-"""Algorithm 1: a step of the game, what a run is made of, validation, resumption and replay."""
+"""Algorithm 1: a step of the game, what a run is made of, validation and resumption."""

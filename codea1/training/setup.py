@@ -8,9 +8,9 @@ from ml_collections import ConfigDict
 
 from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
+from codea1.data.sources import world_of
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.data.worlds import world_of
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
@@ -199,7 +199,7 @@ MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prom
 def made_for(config: ConfigDict) -> dict[str, str]:
     """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
     world = world_of(config.data.train.source)
-    return {"world": world.name, "prompts": config.game.prompts} if world else {}
+    return {"world": world, "prompts": config.game.prompts} if world else {}
 
 
 def require_made_for(config: ConfigDict, model: ModelFolder) -> None:

@@ -366,6 +366,6 @@ def require_judged(reasons: Sequence[str], what: str) -> None:
         return
     ((reason, _),) = Counter(reasons).most_common(1)
     raise BadInput(
-        f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.tools.sandbox` "
+        f"all {len(reasons)} {what} failed for a reason that is not theirs: {reason}; `python -m codea1.sandbox` "
         "shows what works on this machine."
     )

@@ -216,5 +216,5 @@ def _refused(level: Isolation, why: str) -> str:
         return refusal
     return (
         f"{refusal} To run with less isolation than {level.value!r}, choose the strongest there is with "
-        f"--config.sandbox.isolation={AUTO}; `python -m codea1.tools.sandbox` shows what is missing."
+        f"--config.sandbox.isolation={AUTO}; `python -m codea1.sandbox` shows what is missing."
     )

@@ -1,0 +1,1 @@
+"""What researchers do around training: nothing that a run imports. Commands may use it."""

@@ -1,0 +1,133 @@
+"""Compiles one function for a TPU and reads its memory, collectives and cost; a folder keeps the results."""
+
+import hashlib
+import json
+import os
+import re
+import time
+from dataclasses import asdict, dataclass, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+
+from codea1.lab.aot.cost import Cost, array_bytes, costs
+
+_INSTRUCTION = re.compile(
+    r"= (?P<result>.+?) (?P<kind>all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
+    r"(?P<start>-start)?\(.*?channel_id=(?P<channel>\d+)"
+)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+# "Used 20.00G of 15.75G hbm", and "the total memory required for HLO temporaries (20.00G) exceeds available HBM".
+_OUT_OF_MEMORY = re.compile(r"(?:Used |total memory required for [\w ]+\()([\d.]+)([KMG]?)")
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The instructions of one kind. One in the body of a loop counts once, however often it runs."""
+
+    count: int
+    bytes: int  # of their results on one chip
+
+
+@dataclass(frozen=True)
+class CompilerResult:
+    """Memory, collectives and cost of a compiled function; bytes are of one chip."""
+
+    argument_bytes: int
+    output_bytes: int
+    aliased_bytes: int  # of the outputs, which are written over arguments that are given away
+    temporary_bytes: int
+    collectives: dict[str, Collectives]
+    seconds: float  # that compiling took
+    cost: Cost  # of a call; a loop of an unknown number of turns, which decoding is, makes one
+    turn: Cost  # of each further turn of it
+    refusal: str = ""  # the compiler's message where the function alone does not fit
+
+    @property
+    def peak_bytes(self) -> int:
+        """What must be free for the function to start: everything that it is given, makes and needs on the way."""
+        return self.argument_bytes + self.output_bytes - self.aliased_bytes + self.temporary_bytes
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Returns the result of which `content` is the `dataclasses.asdict`."""
+        found = {kind: Collectives(**each) for kind, each in content["collectives"].items()}
+        cost, turn = (Cost(**content[name]) for name in ("cost", "turn"))
+        return cls(**content | {"collectives": found, "cost": cost, "turn": turn})
+
+
+class ResultCache:
+    """A folder with results by fingerprint."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    def get(self, fingerprint: str) -> CompilerResult | None:
+        """Returns the result of a function; None where there is none yet."""
+        try:
+            return CompilerResult.from_json(json.loads((self._folder / f"{fingerprint}.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def put(self, fingerprint: str, result: CompilerResult) -> None:
+        """Writes the result of a function in one move, so that a reader sees the whole of it or nothing."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / f"{fingerprint}.{os.getpid()}"
+        unfinished.write_text(json.dumps(asdict(result), indent=2) + "\n")
+        unfinished.replace(self._folder / f"{fingerprint}.json")
+
+
+def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
+    """Returns a digest of all that decides the result: the function, the chips it is for, the compiler, its form."""
+    compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
+    form = [field.name for each in (CompilerResult, Collectives, Cost) for field in fields(each)]
+    return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler, *form]).encode()).hexdigest()[:24]
+
+
+def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
+    """Compiles; a function that does not fit into memory is a result, not an error."""
+    started = time.monotonic()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        message = str(error)
+        if "RESOURCE_EXHAUSTED" not in message:
+            raise
+        size = _OUT_OF_MEMORY.search(message)
+        needed = int(float(size[1]) * _UNITS[size[2]]) if size else 0
+        seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
+        return CompilerResult(0, 0, 0, needed, {}, seconds, Cost(), Cost(), refusal)
+    memory, hlo = compiled.memory_analysis(), compiled.as_text()
+    assert memory is not None
+    assert hlo is not None
+    cost, turn = costs(hlo)
+    return CompilerResult(
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        aliased_bytes=memory.alias_size_in_bytes,
+        temporary_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
+        collectives=collectives(hlo),
+        seconds=time.monotonic() - started,
+        cost=cost,
+        turn=turn,
+    )
+
+
+def collectives(hlo: str) -> dict[str, Collectives]:
+    """Returns the collectives in the text of a compiled function, by kind.
+
+    The TPU compiler splits a collective over several fusions that run beside other work; those have one channel and
+    count as one.
+    """
+    largest: dict[tuple[str, str], int] = {}  # by kind and channel
+    for match in filter(None, map(_INSTRUCTION.search, hlo.splitlines())):
+        arrays = array_bytes(match["result"])
+        # What starts a collective returns its operand and bookkeeping beside the result.
+        size = max(arrays, default=0) if match["start"] else sum(arrays)
+        key = match["kind"], match["channel"]
+        largest[key] = max(size, largest.get(key, 0))
+    kinds = sorted({kind for kind, _ in largest})
+    sizes = {kind: [size for (of, _), size in largest.items() if of == kind] for kind in kinds}
+    return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}

@@ -1,0 +1,343 @@
+"""The time of a training step on a slice: the run's own scheduler and batching, on a clock that its functions move.
+
+The lengths of prompts and responses are given; what each call then takes follows from the compiler's cycles and bytes
+of its function, see `cost`, and from the pages and blocks that attention's kernels read. The host's own work, the
+sandbox and what overlaps are not in it.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from codea1.config import trained_per_question
+from codea1.game.methods import METHODS
+from codea1.lab.aot.compilation import CompilerResult
+from codea1.lab.aot.cost import REACHED, Cost
+from codea1.lab.aot.roofline import ASSUMED
+from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
+from codea1.models.attention import Packing, splash_block
+from codea1.models.flops import Chip
+from codea1.models.kv_cache import page_bytes
+from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.rollout.decoding import GUESSED_CHUNKS, Chunk, Rows
+from codea1.rollout.scheduler import Request
+from codea1.runs.folder import RunFolder
+from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput
+from codea1.runtime.shares import stable_hash
+from codea1.sharding import data_parallel
+
+# Tokens of a step that guesses: replayed by prompt lookup on 343 suites that were built from HumanEval+ and MBPP+, with
+# words and signs in the place of tokens.
+DRAWN_WITH_GUESSES = 2.5
+
+# Products of matrices in the splash kernels: queries by keys and weights by values; and backward, where one kernel
+# makes the gradient of the queries in three and another those of keys and values in four.
+FORWARD, BACKWARD = 2, 7
+
+Results = Mapping[str, CompilerResult]  # of a player's functions, by name
+
+
+@dataclass(frozen=True)
+class SampledLengths:
+    """Tokens of one role's prompts and responses: responses [prompts, samples of each]."""
+
+    prompts: np.ndarray
+    responses: np.ndarray
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How lengths vary: deviations of their logarithms, and the share of responses that reach the limit."""
+
+    prompts: float = 0.4
+    responses: float = 0.6
+    truncated: float = 0.002
+
+
+@dataclass
+class Clock:
+    """Seconds that passed, by phase and by what they were priced from: see `Cost.seconds`."""
+
+    chip: Chip
+    phases: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # by phase
+
+    def add(
+        self, phase: str, result: CompilerResult, turns: float = 1.0, read: float = 0.0, flops: float = 0.0
+    ) -> None:
+        """Lets one call of a function pass, whose outermost loop makes so many turns.
+
+        Its kernels read so many bytes, and compute so much, beside what the function's cost has.
+        """
+        cost = result.cost + result.turn * (turns - 1) + Cost(hbm_bytes=read)
+        self.calls[phase] += 1
+        for kind, seconds in cost.seconds(self.chip).items():
+            self.phases[phase][kind] += seconds
+        self.phases[phase]["kernels"] += flops / (REACHED * self.chip.flops)
+
+    def seconds(self, phase: str = "") -> float:
+        """Returns the seconds of one phase, or of all."""
+        return sum(sum(kinds.values()) for name, kinds in self.phases.items() if phase in ("", name))
+
+
+def lognormal(role: str, config: ConfigDict, means: tuple[float, float], spread: Spread) -> SampledLengths:
+    """Draws the lengths of a step about the means of prompts and of responses."""
+    rng = np.random.default_rng(0)
+    player, (groups, samples) = config[METHODS[config.method].roles[role]], _counts(role, config)
+
+    def draw(mean: float, deviation: float, limit: int, *shape: int) -> np.ndarray:
+        drawn = rng.lognormal(np.log(mean) - deviation**2 / 2, deviation, shape)
+        return np.clip(np.round(drawn), 1, limit).astype(int)
+
+    prompts = draw(means[0], spread.prompts, player.max_prompt_length, groups)
+    responses = draw(means[1], spread.responses, player.max_response_length, groups, samples)
+    responses[rng.random(responses.shape) < spread.truncated] = player.max_response_length
+    return SampledLengths(prompts, responses)
+
+
+def drawn_lengths(source: str, role: str, config: ConfigDict) -> SampledLengths:
+    """Draws the lengths of a step of a role.
+
+    Args:
+      source: "lognormal" about the means of the roofline, with `Spread`'s numbers in its order or without,
+        "lognormal:0.4,0.6,0.002"; or the folder of a run.
+      role: "code" or "test".
+      config: whose counts and limits there are.
+
+    Raises BadInput: it is neither, or the run has no samples of the role.
+    """
+    kind, _, numbers = source.partition(":")
+    if kind != "lognormal":
+        return of_run(role, config, RunFolder.existing(source))
+    try:
+        spread = Spread(*map(float, filter(None, numbers.split(","))))
+    except (ValueError, TypeError):
+        raise BadInput(f"--lengths={source} is not lognormal:PROMPTS,RESPONSES,TRUNCATED or a run's folder.") from None
+    means = ASSUMED[role]
+    return lognormal(role, config, (means.prompt, means.response), spread)
+
+
+def of_run(role: str, config: ConfigDict, run: RunFolder) -> SampledLengths:
+    """Draws the lengths of a step from the samples of a run's last step, its groups and in each the responses.
+
+    Raises BadInput: the run has no samples of the role.
+    """
+    samples = Samples(run)
+    groups: dict[tuple[str, int], tuple[int, list[int]]] = {}
+    for row in samples.read(max(samples.steps(), default=0)):
+        if row["player"] == role:
+            key = row["question_id"], row["solution"] if role == "test" else 0
+            groups.setdefault(key, (len(row["prompt_ids"]), []))[1].append(len(row["token_ids"]))
+    if not groups:
+        raise BadInput(f"{run.path} holds no samples of the {role} player.")
+    rng = np.random.default_rng(0)
+    player, (count, of_each) = config[METHODS[config.method].roles[role]], _counts(role, config)
+    chosen = [list(groups.values())[index] for index in rng.integers(0, len(groups), count)]
+    prompts = np.array([prompt for prompt, _ in chosen])
+    responses = np.array([rng.choice(lengths, of_each) for _, lengths in chosen])
+    return SampledLengths(
+        np.clip(prompts, 1, player.max_prompt_length), np.clip(responses, 1, player.max_response_length)
+    )
+
+
+def _counts(role: str, config: ConfigDict) -> tuple[int, int]:
+    """Returns how many prompts a role has in a step, and how many samples of each."""
+    if role == "code":
+        return config.questions_per_step, config.game.num_solutions
+    return config.questions_per_step * config.game.num_solutions, config.game.num_suites
+
+
+def simulate_generation(
+    own: PlayerFunctions, results: Results, lengths: SampledLengths, clock: Clock, role: str
+) -> None:
+    """Samples responses of these lengths with the engine's own scheduler, and adds what it calls to the clock."""
+    engine, ids = own.engine, [f"{role} {number}" for number in range(len(lengths.prompts))]
+    planned = {stable_hash(id): own for id, own in zip(ids, lengths.responses, strict=True)}
+    reads = (
+        page_bytes(own.model, own.mesh.shape["tensor"]) / engine.sizes.page if engine.sizes.platform == "tpu" else 0.0
+    )
+    calls = _FakeCalls(partial(_passed, clock, results, role), planned, own, reads)
+    requests = [
+        # Every prompt is another: those that are equal are prefilled once.
+        Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
+        for number, (id, length) in enumerate(zip(ids, lengths.prompts, strict=True))
+    ]
+    sampled = engine.calling(calls.instead_of).generate({}, requests, seed=0, stream=role, step=0, temperature=1.0)
+    drawn = sum(len(sample.token_ids) for sample in sampled)
+    if drawn != lengths.responses.sum():
+        raise RuntimeError(f"{drawn} tokens were drawn of {lengths.responses.sum()}")
+
+
+def _passed(
+    clock: Clock,
+    results: Results,
+    role: str,
+    kind: str,
+    name: str,
+    turns: float = 1.0,
+    read: float = 0.0,
+    flops: float = 0.0,
+) -> None:
+    if name not in results:
+        raise BadInput(f"a step calls {name}, which was not compiled: its time needs --functions=all.")
+    phase = kind if kind in ("decode", "publish") else "prefill"
+    clock.add(f"{role}: {phase}", results[name], turns, read, flops)
+
+
+class _FakeCalls:
+    """Compiled functions that compute nothing: each lets its time pass, and decoding ends samples as planned."""
+
+    def __init__(
+        self, passed: Callable[..., None], planned: Mapping[int, np.ndarray], own: PlayerFunctions, reads: float
+    ) -> None:
+        self._passed, self._planned, self._own, self._engine = passed, planned, own, own.engine
+        self._reads = reads  # bytes on a chip of each position that attention reads, beside what functions cost
+
+    def instead_of(self, key: tuple[str | int, ...], name: str) -> Callable[..., Any]:
+        """Returns what stands for the function of a key, see `Functions`."""
+        kind = str(key[0])
+
+        def call(*arguments: Any) -> Any:
+            if kind == "decode":
+                rows = arguments[3]
+                chunk = self._decode(rows, int(arguments[7]), guesses=arguments[4] is not None)
+                positions_WS = (rows.position * rows.live).reshape(self._engine.sizes.shards, -1)
+                read = self._reads * int(chunk.steps) * positions_WS.sum(axis=1).max()
+                self._passed(kind, name, turns=int(chunk.steps), read=read)
+                return arguments[1], chunk
+            copied = (row < np.iinfo(np.int32).max for row in arguments[2]) if kind == "copy_pages" else ()
+            turns = float(max(map(np.sum, copied), default=1))  # a loop over those of a shard
+            flops = splash_flops(self._own, FORWARD, arguments[2].shape) if kind == "prefill" else 0.0
+            self._passed(kind, name, turns=turns, flops=flops)
+            return {} if kind == "publish" else None
+
+        return call
+
+    def _decode(self, rows: Rows, exit_when_live: int, guesses: bool) -> Chunk:
+        left_B = np.array(
+            [
+                self._planned[int(question)][sample] - drawn if live else 0
+                for question, sample, drawn, live in zip(
+                    rows.question_hash, rows.sample_index, rows.drawn, rows.live, strict=True
+                )
+            ]
+        )
+        descending = np.sort(left_B[rows.live])[::-1]
+        # The chunk ends when no more than that many are left.
+        columns = self._engine.chunk * (GUESSED_CHUNKS if guesses else 1)
+        longest = min(columns, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
+        steps = math.ceil(longest / (DRAWN_WITH_GUESSES if guesses else 1.0))
+        new_B = np.minimum(left_B, longest)
+        shape = (len(rows.live), columns)
+        is_last_B = rows.live & (left_B <= longest)
+        stopped_B = is_last_B & (rows.drawn + new_B < rows.limit)
+        return Chunk(
+            np.zeros(shape, np.int32),
+            np.zeros(shape, np.float32),
+            rows.drawn + new_B.astype(np.int32),
+            stopped_B,
+            np.int32(steps),
+        )
+
+
+def splash_flops(own: PlayerFunctions, products: int, shape: tuple[int, ...], packing: Packing | None = None) -> float:
+    """Counts what the splash kernels of all layers compute on the chip that has most to do; nothing off TPU.
+
+    Args:
+      own: the player, for its model and mesh.
+      products: of matrices, for each pair of a block of queries and one of keys that the kernels read.
+      shape: of the tokens, rows and length.
+      packing: of the rows, if they hold several sequences.
+    """
+    if own.model.platform != "tpu":
+        return 0.0
+    rows, length = shape
+    block = splash_block(length)
+    count = -(-length // block)
+    pairs_B = np.full(rows, count * (count + 1) / 2)
+    if packing is not None:
+        pairs_B = np.asarray(packing.for_kernel().reads_BQK).sum(axis=(1, 2), dtype=float)
+    of_chip = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
+    heads = own.model.num_heads / own.mesh.shape["tensor"]
+    return 2 * products * of_chip * block**2 * heads * own.model.head_dim * own.model.num_layers
+
+
+def simulate_learning(
+    config: ConfigDict,
+    name: str,
+    role: str,
+    functions: PlayerFunctions,
+    results: Results,
+    lengths: SampledLengths,
+    clock: Clock,
+) -> int:
+    """Adds the update on a role's samples of these lengths to the clock; returns the tokens that it trains on."""
+    section = config[name]
+    groups = [
+        # Every prompt is another.
+        [TrainSample((number, *[0] * (prompt - 1)), range(response), np.zeros(response)) for response in row]
+        for number, (prompt, row) in enumerate(zip(lengths.prompts.tolist(), lengths.responses.tolist(), strict=True))
+    ]
+    rng = np.random.default_rng(0)
+    trained = config.questions_per_step * trained_per_question(config)[role]
+    chosen = [sample for index in rng.permutation(len(groups)) for sample in groups[index]][:trained]
+    share = {"share_prompts": section.share_prompts}
+    parts = mini_batches(chosen, section.mini_batches, rng, **share)
+    for number, part in enumerate(parts):
+        batches = micro_batches(
+            part,
+            functions.row_shapes,
+            aggregation=section.aggregation,
+            max_response_length=section.max_response_length,
+            pad_id=0,
+            **share,
+        )
+        scores = (section.old_log_probs == "trainer" and number > 0) + has_reference(section)
+        of_critic = ("critic ",) if functions.critic else ()
+        for learner in ("", *of_critic):
+            for each in ("zeros", "apply"):
+                clock.add(f"{role}: update", results[f"{learner}{each}"])
+        for batch in batches:
+            size = rows_of(batch.tokens_BT)
+            flops = splash_flops(functions, 1, batch.tokens_BT.shape, batch.packing)
+            for name in (*["score"] * scores, *(["values"] if functions.critic else [])):
+                clock.add(f"{role}: log-probs", results[f"{name} {size}"], flops=FORWARD * flops)
+            forward = FORWARD * (1 if functions.model.remat == "none" else 2)
+            for learner in ("", *of_critic):
+                accumulate = results[f"{learner}accumulate {size}"]
+                clock.add(f"{role}: update", accumulate, flops=(forward + BACKWARD) * flops)
+    return sum(sample.length for sample in chosen) - sum(repeated_prompts(parts, **share))
+
+
+def simulate(
+    config: ConfigDict,
+    players: Mapping[str, PlayerFunctions],
+    results: Mapping[str, Results],
+    lengths: Mapping[str, SampledLengths],
+    chip: Chip,
+) -> tuple[Clock, dict[str, int]]:
+    """Returns the clock after one training step, and how many tokens each role trained on.
+
+    Args:
+      config: of the run.
+      players: as `jobs.plan` has them.
+      results: of all their functions, by player.
+      lengths: by role.
+      chip: of the slice.
+
+    Raises BadInput: a function that the step calls was not compiled.
+    """
+    clock, trained = Clock(chip), {}
+    for role, name in METHODS[config.method].roles.items():
+        own = players[name]
+        simulate_generation(own, results[name], lengths[role], clock, role)
+        if own.learns:
+            trained[role] = simulate_learning(config, name, role, own, results[name], lengths[role], clock)
+    return clock, trained

@@ -1,0 +1,1 @@
+"""Benchmarks of programs and of tests, their judges, and the policies that answer them."""

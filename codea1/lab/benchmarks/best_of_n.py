@@ -1,0 +1,162 @@
+"""Best-of-N without a ground truth: of a question's programs, the one that passes most of the tests that were written.
+
+The Test LLM writes a suite for each program, which it is shown unless it was trained without. The answers that its
+tests state are taken for right; all different tests of a question run on all its programs.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from codea1.game.answers import parse_suite
+from codea1.game.calls import CallTest
+from codea1.game.prompts import PromptTemplates, test_messages
+from codea1.game.question import Question
+from codea1.lab.benchmarks.benchmarks import CodeBenchmark
+from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
+from codea1.lab.benchmarks.policy import Policy
+from codea1.rollout.engine import Request
+from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import Awaiting, every, start
+from codea1.sandbox.host.grading import LOST, Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values.verdict import Verdict
+
+FILES = ("suites", "choices")
+
+ByQuestion = Mapping[str, Sequence[Attempt]]  # in the order of their indices
+
+
+def choose(
+    evaluation: Evaluation,
+    benchmark: CodeBenchmark,
+    questions: Sequence[Question],
+    left_out: Mapping[str, str],
+    programs: EvaluationFolder | None,
+    pool: SandboxPool | None,
+) -> None:
+    """Lets tests choose one program of each question, and publishes how many of those are right.
+
+    Args:
+      questions: those of the benchmark that are not `left_out`, which has the reasons.
+      programs: the folder with programs and their verdicts; of the main host, which alone has the sandbox, too.
+
+    Raises BadInput where there is no program, and as `require_judged` does.
+    """
+    spec = evaluation.spec
+
+    def attempts_by_question() -> ByQuestion:
+        assert programs is not None
+        found = defaultdict(list)
+        for attempt in programs.attempts({question.id for question in questions}):
+            found[attempt.question_id].append(attempt)
+        if not found:
+            raise BadInput(f"there are no programs for {benchmark.name} to choose from.")
+        return dict(found)
+
+    def settings() -> dict[str, Any]:
+        assert programs is not None
+        of_test_llm = evaluation.settings_of_policy(spec.test_model, "test_")
+        return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
+
+    def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
+        shown, templates, seed = evaluation.sees_solution, evaluation.templates, spec.sampling.seed
+        return suites(questions, attempts, policy, templates, spec.num_tests, sees_solution=shown, seed=seed, done=done)
+
+    attempts = evaluation.hosts.of_main(attempts_by_question)
+    questions = [question for question in questions if question.id in attempts]
+    name = f"{benchmark.name}_best_of_{min(map(len, attempts.values()))}"
+    with evaluation.folder(name, settings, FILES) as folder:
+        keys = [attempt.key for each in attempts.values() for attempt in each if attempt.program]
+        texts = evaluation.ask_for_texts(folder, keys, spec.test_model, ask)
+        if missing := sum(key not in texts for key in keys):
+            evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
+        kept = folder.rows("choices") if folder else {}
+        left = [each for each in questions if not all(attempt.key in kept for attempt in attempts[each.id])]
+        judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder and pool else ()
+        evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
+        if folder and programs:
+            passes = _passes_of_chosen(folder, programs)
+            ids = [question.id for question in benchmark.questions]
+            metrics = {"pass_at_1": [math.nan if id in left_out else passes.get(id, math.nan) for id in ids]}
+            evaluation.publish(name, metrics, ids, left_out)
+
+
+def suites(
+    questions: Sequence[Question],
+    attempts: ByQuestion,
+    policy: Policy,
+    templates: PromptTemplates,
+    num_tests: int,
+    *,
+    sees_solution: bool,
+    seed: int,
+    done: Collection[Key],
+) -> Iterator[tuple[Key, str]]:
+    """Yields what the Test LLM writes for each attempt that is not `done`, at temperature 1, as it finishes.
+
+    An attempt that is empty, or does not fit into the prompt, gets no suite. All hosts make the same call.
+    """
+    keys: dict[str, Key] = {}
+    requests = []
+    for question in questions:
+        for attempt in attempts[question.id]:
+            if attempt.key in done or not attempt.program:
+                continue
+            shown = attempt.program if sees_solution else None
+            prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_tests))
+            if policy.fits(prompt_ids):
+                name = f"{question.id}#{attempt.index}"
+                keys[name] = attempt.key
+                requests.append(Request(name, prompt_ids, first_sample=0, num_samples=1))
+    for sample in policy.generate(requests, seed=seed, purpose="test/best_of_n", temperature=1.0, top_p=1.0):
+        yield keys[sample.question_id], policy.tokenizer.decode(sample.token_ids)
+
+
+def different_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
+    """Returns the different tests that suites state, the first `num_tests` asserts of each."""
+    parsed = [parse_suite(text, entry_point).asserts[:num_tests] for text in texts]
+    return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
+
+
+def count_passes(programs: Sequence[str], tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[int | None]]:
+    """Returns how many of the tests each program passes; None where the sandbox failed on any."""
+    gradings = yield from every([grader.grade(program, tests) for program in programs])
+    verdicts = [grading.verdicts for grading in gradings]
+    return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
+
+
+def chosen(passed: Mapping[int, int]) -> int:
+    """Returns the index with the highest count; of several, the lowest."""
+    return min(passed, key=lambda index: (-passed[index], index))
+
+
+def _judged(
+    questions: Sequence[Question], attempts: ByQuestion, texts: Mapping[Key, str], num_tests: int, grader: Grader
+) -> Iterator[Judged]:
+    """Yields how many tests the programs of each question pass; no rows where the sandbox failed on one of them."""
+    running = []
+    for question in questions:
+        own = attempts[question.id]
+        written = [texts[attempt.key] for attempt in own if attempt.key in texts]
+        tests = different_tests(written, question.entry_point, num_tests)
+        programs = [question.module(attempt.program) for attempt in own]
+        running.append((own, len(tests), start(count_passes(programs, tests, grader))))
+    for own, count, future in running:
+        passed = future.result()
+        pairs = () if None in passed else zip(own, passed, strict=True)
+        rows = {attempt.key: {"passed": passes, "tests": count} for attempt, passes in pairs}
+        yield Judged(rows, [LOST if passes is None else "" for passes in passed])
+
+
+def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> dict[str, float]:
+    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged."""
+    counts: dict[str, dict[int, int]] = defaultdict(dict)
+    for (id, index), row in folder.rows("choices").items():
+        counts[id][index] = row["passed"]
+    passes = {}
+    for id, each in counts.items():
+        result = programs.rows("results").get((id, chosen(each)))
+        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS.value)
+    return passes

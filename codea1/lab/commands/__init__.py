@@ -1,0 +1,1 @@
+"""The commands of `python -m codea1.lab`."""

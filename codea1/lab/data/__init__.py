@@ -1,0 +1,1 @@
+"""Other datasets as training sets."""

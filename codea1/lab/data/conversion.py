@@ -1,0 +1,486 @@
+"""Rows of other datasets as a training set with the columns of the official Code-A1 file.
+
+A format reads one row as a question, or says why it is none. What is read is then run: a question is kept where its
+ground truth passes tests of its own, in two processes with different hash seeds. What is left out is counted by its
+reason, and listed row by row.
+"""
+
+import ast
+import hashlib
+import io
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+from etils import epath
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from codea1.data.loader import load_questions, parsed
+from codea1.game.asserts import golden_tests
+from codea1.game.calls import CallTest
+from codea1.game.prompts import DEFAULT, code_messages
+from codea1.game.question import Question
+from codea1.lab.data.conversion_parts import Outcome, Parts, head_of
+from codea1.lab.data.near_duplicates import NearDuplicates
+from codea1.runtime.errors import BadInput
+from codea1.runtime.futures import Awaiting, start
+from codea1.sandbox.host import Limits, ScriptRun
+from codea1.sandbox.host.grading import GROUND_TRUTH_FACTOR, Grader, GroundTruthAnswer, why_unjudged
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
+from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
+from codea1.values import canonical_of, decode_exact, encode_canonical
+from codea1.values.checkers import same_answer
+from codea1.values.verdict import Verdict
+
+NO_ROW = "it is no row of this form"
+SAME_ID = "its id is an earlier row's"
+NO_UNICODE = "its texts have a lone surrogate, which no file takes"
+TOO_DEEP = "its programs are nested too deeply"
+REPEATED = "asks what an earlier row asks"
+NEAR_DUPLICATE = "nearly a question of an evaluation set"
+NOT_PASSED = "its solution passes none of its tests, twice"
+TOO_SLOW = "its solution runs out of time"
+UNSTEADY = "its solution answers otherwise when it is run again"
+NOT_HERE = "its solution imports {}, which is not here"
+SCRIPT_CANNOT_RUN = "its check script cannot run"
+SANDBOX = "the sandbox failed to run its solution"
+
+MAX_SOLUTIONS = 5  # of a row that are tried
+
+_IDS = ("question_id", "task_id", "problem_id", "name")  # fields of other datasets
+_IN_FLIGHT = 256  # rows, of which some have programs that are being run
+_ASKED_AT_ONCE = 4  # tests of a ground truth, of which the first that runs out of time is the end
+_SLOW_SECONDS = Limits.cpu_seconds_per_test / GROUND_TRUTH_FACTOR
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_TEMPLATES = replace(DEFAULT, dataset_prompts=False)
+
+Row = Mapping[str, Any]
+Rows = Iterable[tuple[str, Row | BadInput]]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A question as it is read of a row, whose ground truth is yet to be run."""
+
+    question: Question
+    others: tuple[str, ...] = ()  # more solutions of the row, for where that one does not pass all of its tests
+    too_large: int = 0  # tests of the row left out
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file, and where such files come from."""
+
+    rows: Callable[[str], Rows]  # of a file or folder, each with its place; raises BadInput: it cannot be read
+    # A row's question, or why it has none. Raises BadInput: it is no row of this form.
+    read: Callable[[Row, str], Question | Solved | str]
+    licence: str
+    source: str
+    answers_are_json: bool = False  # tests state lists where a solution may answer tuples
+    settings: str = ""  # what else decides which questions are read
+
+
+def declared(task: str, declaration: str) -> str:
+    """Returns a task in words with the first line of the function that it asks for."""
+    return f"{task.rstrip()}\n\nThe function is declared as `{declaration}`."
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of the rows that were read."""
+
+    outcomes: list[Outcome]
+
+    @property
+    def kept(self) -> list[Question]:
+        """The questions of the training set."""
+        return [each.question for each in self.outcomes if each.question]
+
+    @property
+    def left_out(self) -> list[Outcome]:
+        """The rows that are no question of it."""
+        return [each for each in self.outcomes if not each.question]
+
+
+def converted(
+    format: Format,
+    rows: Rows,
+    evaluations: NearDuplicates,
+    grader: Grader,
+    seen: Callable[[], None],
+    parts: Parts | None = None,
+) -> Converted:
+    """Returns the questions of rows in their order, with the tests, check script and mutants that hold.
+
+    Args:
+      format: of the rows.
+      rows: each with its place.
+      evaluations: questions that must not be trained on.
+      grader: runs the programs.
+      seen: called after each row.
+      parts: what became of the first rows in an earlier call, which are passed over; those that follow are added.
+
+    Raises:
+      BadInput: a file of the rows cannot be read further.
+      StorageFailed: a part cannot be written.
+    """
+    outcomes = list(parts.done) if parts else []
+    asked = {each.asks for each in outcomes if each.asks}
+    ids = {each.id for each in outcomes if each.asks}
+    waiting: deque[Future[Outcome]] = deque()
+    try:
+        for where, row in islice(rows, len(outcomes), None):
+            waiting.append(start(_become(where, row, format, evaluations, grader, asked, ids)))
+            seen()
+            while waiting and (waiting[0].done() or len(waiting) > _IN_FLIGHT):
+                _settle(waiting, outcomes, parts)
+        while waiting:
+            _settle(waiting, outcomes, parts)
+    finally:
+        if parts:
+            parts.store()
+    return Converted(outcomes)
+
+
+def _settle(waiting: deque[Future[Outcome]], outcomes: list[Outcome], parts: Parts | None) -> None:
+    outcomes.append(waiting.popleft().result())
+    if parts:
+        parts.add(outcomes[-1])
+
+
+def _become(
+    where: str,
+    row: Row | BadInput,
+    format: Format,
+    evaluations: NearDuplicates,
+    grader: Grader,
+    asked: set[str],
+    ids: set[str],
+) -> Awaiting[Outcome]:
+    """Returns what becomes of a row; adds its question to those asked, and its id, before anything is run."""
+    try:
+        if isinstance(row, BadInput):
+            raise row
+        read = format.read(row, where)
+    except BadInput as error:
+        return Outcome(where, _named(row), reason=NO_ROW, detail=str(error).removeprefix(where).lstrip(": "))
+    except RecursionError:
+        return Outcome(where, _named(row), reason=TOO_DEEP)
+    if isinstance(read, str):
+        return Outcome(where, _named(row), reason=read)
+    solved = read if isinstance(read, Solved) else Solved(read)
+    question = solved.question
+    if question.id in ids or not _is_unicode(solved):
+        return Outcome(where, question.id, reason=SAME_ID if question.id in ids else NO_UNICODE)
+    words = " ".join(question.problem.lower().split())
+    asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+    programs = (question.ground_truth, *solved.others)
+    is_near = any(evaluations.of(question.id, question.description, program) is not None for program in programs)
+    reason = REPEATED if asks in asked else NEAR_DUPLICATE if is_near else ""
+    ids.add(question.id)
+    asked.add(asks)
+    if reason:
+        return Outcome(where, question.id, asks, reason)
+    outcome = yield from _outcome(solved, format, grader)
+    return replace(outcome, where=where, asks=asks)
+
+
+def _named(row: Row | BadInput) -> str:
+    """Returns what a row that is no question calls itself, empty where that is nothing."""
+    names = [] if isinstance(row, BadInput) else [str(row[name]) for name in _IDS if row.get(name) is not None]
+    return names[0] if names else ""
+
+
+def _is_unicode(solved: Solved) -> bool:
+    try:
+        json.dumps(asdict(solved), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A question with one of its row's solutions as the ground truth, and what that answers."""
+
+    question: Question
+    answers: list[GroundTruthAnswer]  # of its golden tests' calls
+    held: list[CallTest]  # of its golden tests
+
+
+def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome]:
+    """Runs the programs of a question, with one solution after another as its ground truth, until one passes all."""
+    tests = golden_tests(solved.question)
+    programs = (solved.question.ground_truth, *solved.others)
+    all_tried: list[_Tried] = []
+    for program in programs:
+        question = replace(solved.question, ground_truth=program)
+        answers = yield from _answers(question, tests, grader)
+        pairs = zip(tests, answers, strict=True)
+        held = [test for each in pairs if (test := _held(*each, format.answers_are_json)) is not None]
+        all_tried.append(_Tried(question, answers, held))
+        if len(held) == len(tests):
+            break
+    tried = max(all_tried, key=lambda each: len(each.held))  # the first of equals
+    question, truth = tried.question, tried.question.module(tried.question.ground_truth)
+    script, run = question.check_script, None
+    # A script has a longer limit: what ends for a test may end there. That of a whole program has only the same calls.
+    is_late = any(answer.reason == "timeout" for answer in tried.answers)
+    if script and not (is_late and (not tried.held or question.form == "program")):
+        run = yield grader.check(truth, script, question.entry_point)
+    passes = run is not None and run.verdict is Verdict.PASS
+    if not tried.held and not passes:
+        reason, detail = yield from _why_left_out(tried, tests, run, grader)
+        details = [detail, f"{len(all_tried)} of its solutions were tried"] if solved.others else [detail]
+        return Outcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
+    exposed = []
+    for mutant in question.mutants:
+        exposed.append((yield from _is_exposed(question, mutant, tests, passes, grader)))
+    kept = replace(
+        question,
+        golden_tests=tuple(test.text for test in tried.held),
+        mutants=tuple(mutant for mutant, is_exposed in zip(question.mutants, exposed, strict=True) if is_exposed),
+        check_script=script if passes else None,
+    )
+    return Outcome(
+        "",
+        question.id,
+        question=kept,
+        lost_script="" if passes or not script else _why_lost_script(script, run),
+        unexposed=exposed.count(False),
+        too_large=solved.too_large,
+        is_slow=any(answer.cpu_seconds > _SLOW_SECONDS for answer in tried.answers),
+    )
+
+
+def _answers(question: Question, tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[GroundTruthAnswer]]:
+    """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked."""
+    truth = question.module(question.ground_truth)
+    answers = [GroundTruthAnswer(False, b"", "timeout", 0.0)] * len(tests)
+    order = _from_the_smallest(tests)
+    for first in (0, *range(1, len(tests), _ASKED_AT_ONCE)):
+        numbers = order[first : first + _ASKED_AT_ONCE] if first else order[:1]
+        given = yield grader.ground_truth(truth, [tests[number].call for number in numbers])
+        for number, answer in zip(numbers, given, strict=True):
+            answers[number] = answer
+        if any(answer.reason == "timeout" for answer in given):
+            break
+    return answers
+
+
+def _from_the_smallest(tests: Sequence[CallTest]) -> list[int]:
+    return sorted(range(len(tests)), key=lambda number: len(tests[number].call.arguments))
+
+
+def _is_exposed(
+    question: Question, mutant: str, tests: Sequence[CallTest], passes_check: bool, grader: Grader
+) -> Awaiting[bool]:
+    """Returns whether a golden test fails a mutant or, where the ground truth passes it, the check script."""
+    module = question.module(mutant)
+    verdicts = (yield grader.grade(module, tests)).verdicts
+    if Verdict.INFRA not in verdicts and any(each is not Verdict.PASS for each in verdicts):
+        return True
+    if not passes_check or question.check_script is None:
+        return False
+    run = yield grader.check(module, question.check_script, question.entry_point)
+    return run.verdict not in (Verdict.PASS, Verdict.INFRA)
+
+
+def _why_left_out(
+    tried: _Tried, tests: Sequence[CallTest], run: ScriptRun | None, grader: Grader
+) -> Awaiting[tuple[str, str]]:
+    """Returns why none of a question's tests holds, by what the smallest says, and more in words."""
+    if any(answer.reason == "infra" for answer in tried.answers) or (run and run.verdict is Verdict.INFRA):
+        return SANDBOX, run.detail if run and run.verdict is Verdict.INFRA else ""
+    if not tests:
+        return _why_failed(run)
+    first = _from_the_smallest(tests)[0]
+    answer = tried.answers[first]
+    if answer.reason == "timeout":
+        return TOO_SLOW, f"its smallest test takes more than {Limits.cpu_seconds_per_test:g} s of CPU time"
+    if answer.reason == "disagrees":
+        return UNSTEADY, ""
+    if answer.reason != "raises":
+        return NOT_PASSED, answer.reason
+    grading = yield grader.grade(tried.question.module(tried.question.ground_truth), [tests[first]])
+    return _why_raised(grading.details[0])
+
+
+def _why_failed(run: ScriptRun | None) -> tuple[str, str]:
+    """Returns why a check script that is all of a question's tests does not hold."""
+    if run is None:
+        return NOT_PASSED, "none of its tests states data"
+    if run.verdict is Verdict.TIMEOUT:
+        return TOO_SLOW, run.detail
+    return (SCRIPT_CANNOT_RUN, run.detail) if why_unjudged(run) else _why_raised(run.detail)
+
+
+def _why_raised(raised: str) -> tuple[str, str]:
+    missing = _NO_MODULE.search(raised)
+    return (NOT_HERE.format(missing[1]), "") if missing else (NOT_PASSED, " ".join(raised.split()))
+
+
+def _why_lost_script(script: str, run: ScriptRun | None) -> str:
+    """Returns why the check script of a question that is kept is left out; `run` is None where it was not run."""
+    if parsed(script) is None:
+        return "they do not parse"
+    if run is None or run.verdict is Verdict.TIMEOUT:
+        return "their solution runs out of time"
+    return "they cannot run" if why_unjudged(run) else "their solution fails them"
+
+
+def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool) -> CallTest | None:
+    """Returns a test that a ground truth passes, stating what it answers; None where it does not pass it."""
+    if not answer.usable:
+        return None
+    if same_answer(test.call.entry_point, answer.value, test.expected):
+        return test
+    # No set is built: a program chooses its members, which may take for ever to compare.
+    if as_json and encode_canonical(_as_lists(decode_exact(answer.value, hashed=False))) == canonical_of(test.expected):
+        return replace(test, expected=answer.value)
+    return None
+
+
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(each) for each in value] if type(value) in (list, tuple) else value
+
+
+def make_training_set(format: Format, files: Sequence[str], output: str, exclude: Sequence[str] = ()) -> None:
+    """Writes the questions of `files` that can be trained on, and prints how many were left out, and why.
+
+    Beside the output, `OUTPUT.left_out.jsonl` says so of each row. Until it is there, `OUTPUT.parts` holds what became
+    of the first rows: the same conversion, started again, goes on behind them.
+
+    Args:
+      format: of the files.
+      files: Parquet, JSON lines or a JSON array, see `file_rows`, or what else the format takes.
+      output: .parquet file that is not there yet, local or gs://.
+      exclude: files of evaluation sets, whose questions must not be trained on.
+
+    Raises:
+      BadInput: one of the files cannot be used or the output be written, the parts are another conversion's, or no
+        question is left.
+      StorageFailed: a disk or bucket fails.
+    """
+    path = location(output, "output")
+    if path.suffix != ".parquet":
+        raise BadInput(f"output {path} does not end in .parquet.")
+    folder = path.with_suffix(".parts")
+    if exists(path):
+        of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""
+        raise BadInput(f"output {path} is there already{of_parts}.")
+    above = next((each for each in path.parents if not is_remote(path) and exists(each)), None)
+    if above and not is_folder(above):
+        raise BadInput(f"output {path} cannot be written: {above} is no folder.")
+    for file in files:  # one that cannot be read is reported before the first is worked on
+        _require_a_row(format, file)
+    evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
+    parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
+    with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
+        progress.console.print(pool.isolation_note)
+        if parts.done:
+            progress.console.print(f"Going on behind {len(parts.done):,} rows, which {folder} holds.")
+        task = progress.add_task("rows", total=None, completed=len(parts.done))
+        rows = chain.from_iterable(map(format.rows, files))
+        result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
+    _show(result)
+    if not result.kept:
+        parts.remove()
+        first = next((f"; {each.where}: {_in_words(each)}" for each in result.left_out), "")
+        raise BadInput(f"no question is left, so nothing was written{first}.")
+    lines = [
+        json.dumps({"row": each.where, "question_id": each.id, "reason": each.reason, "detail": each.detail})
+        for each in result.left_out
+    ]
+    listed = path.with_suffix(".left_out.jsonl")
+    write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
+    write_training_set(path, format, result.kept)
+    parts.remove()
+    print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
+
+
+def _require_a_row(format: Format, file: str) -> None:
+    """Raises BadInput for a file that cannot be read, or in which nothing is a row of this form."""
+    others: list[str] = []  # what is wrong with the rows so far
+    for where, row in format.rows(file):
+        try:
+            if isinstance(row, BadInput):
+                raise row
+            format.read(row, where)
+            return
+        except RecursionError:
+            return
+        except BadInput as error:
+            others.append(str(error))
+    if not others:
+        raise BadInput(f"{file} has no row.")
+    raise BadInput(others[0] if len(others) == 1 else f"none of {len(others):,} rows is of this form; {others[0]}")
+
+
+def _in_words(outcome: Outcome) -> str:
+    return f"{outcome.reason} ({outcome.detail})" if outcome.detail else outcome.reason
+
+
+def _show(result: Converted) -> None:
+    table, left = Table("", "questions", "left", box=None), len(result.outcomes)
+    table.add_row("rows read", "", f"{left:,}")
+    for reason, count in Counter(each.reason for each in result.left_out).most_common():
+        left -= count
+        table.add_row(f"left out: {reason}", f"{count:,}", f"{left:,}")
+    tests = sum(len(question.golden_tests) for question in result.kept)
+    scripts = sum(bool(question.check_script) for question in result.kept)
+    mutants = sum(len(question.mutants) for question in result.kept)
+    what = f"kept, with {tests:,} golden tests, {scripts:,} check scripts and {mutants:,} mutants"
+    table.add_row(what, f"{len(result.kept):,}", f"{left:,}")
+    for reason, count in Counter(each.lost_script for each in result.outcomes if each.lost_script).most_common():
+        table.add_row(f"check scripts left out: {reason}", f"{count:,}", "")
+    slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
+    for what, count in {
+        "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
+        "tests left out: an input or output of more than 64 KiB": sum(each.too_large for each in result.outcomes),
+        slow: sum(each.is_slow for each in result.outcomes),
+    }.items():
+        if count:
+            table.add_row(what, f"{count:,}", "")
+    Console().print(table)
+
+
+def write_training_set(path: epath.Path, format: Format, questions: Sequence[Question]) -> None:
+    """Writes the official columns as one Parquet file, whole or not at all."""
+    file = io.BytesIO()
+    rows = [_row(question, format) for question in questions]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
+    write_atomically(path, file.getvalue())
+
+
+def _row(question: Question, format: Format) -> dict[str, Any]:
+    tree = parsed(question.ground_truth)
+    imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)) if tree else ()
+    return {
+        "prompt": code_messages(_TEMPLATES, question),
+        "problem": question.problem,
+        "clean_description": question.description,
+        "GT_code": question.ground_truth,
+        "GT_test": list(question.golden_tests),
+        "test": question.check_script,
+        "mutants": list(question.mutants),
+        "preamble": question.preamble,
+        "data_source": question.data_source,
+        "license": format.licence,
+        "source": format.source,
+        "extra_info": {
+            "question_id": question.id,
+            "function_name": question.entry_point,
+            "imports": "\n".join(map(ast.unparse, imports)),
+        },
+    }

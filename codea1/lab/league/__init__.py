@@ -1,0 +1,1 @@
+"""Saved players against each other: who beats whom, and ratings that explain it."""

@@ -1,0 +1,109 @@
+"""The report of several runs: the paper's tables and figures, from the run folders alone."""
+
+import os
+from collections.abc import Sequence
+
+from codea1.evaluation.figures import picture
+from codea1.evaluation.run_report import runs_table
+from codea1.lab.paper import rendering
+from codea1.lab.paper.experiments import SFT_TEST, TINY, Workplace, size_of_published, value
+from codea1.lab.paper.figures import figures
+from codea1.lab.paper.results import Results, Run
+from codea1.lab.paper.tables import Table, tables
+from codea1.runtime.errors import BadInput, visible
+from codea1.storage.objects import is_remote, location, write_atomically
+
+REPORT = "report.md"
+
+
+def report_runs(paths: Sequence[str], output: str | None) -> None:
+    """Fills the paper's tables from several run folders; prints them, or writes them to the folder `output`.
+
+    Raises:
+      BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
+      StorageFailed: a file cannot be read or written.
+    """
+    runs = [Run.read(path) for path in paths]
+    if output:
+        write(runs, output)
+        print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
+    else:
+        print(visible(markdown(runs, filled(runs)[1])), end="")
+
+
+def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
+    """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
+    trained = [run.folder for run in runs if run.trains]
+    parts = ["# The paper's tables, and ours"]
+    for size, place in _places(runs).items():
+        parts.append(
+            f"All runs that are missing at size {size} are made, in order, by\n\n```sh\n{place.all_command}\n```"
+        )
+    parts += map(rendering.markdown, tables)
+    parts += ["## Figures"] if drawn else []
+    parts += [f"![{name.replace('_', ' ')}]({name}.png)" for name in drawn]
+    parts += [f"## Each run, before and after\n\n{runs_table(trained)}"] if trained else []
+    others = [run for run in runs if not run.experiment]
+    if others:
+        listed = ", ".join(f"`{run.folder.path.name}`" for run in others)
+        parts.append(f"In no table of the paper, by their config: {listed}.")
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def filled(runs: Sequence[Run]) -> tuple[Results, list[Table]]:
+    """Returns what the runs measured, and the tables filled with it.
+
+    Raises:
+      BadInput: runs that do not belong together, or a damaged file, is named.
+    """
+    results = Results(runs)
+    return results, tables(results, _places(runs))
+
+
+def write(runs: Sequence[Run], output: str) -> None:
+    """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
+
+    Raises:
+      BadInput: as `filled` does, or `output` cannot be a folder; nothing is written then.
+      StorageFailed: a file cannot be read or written.
+    """
+    folder = location(output, "output")
+    results, each = filled(runs)
+    drawn = dict(figures(results, each))
+    files: dict[str, str | bytes] = {f"{table.name}.tex": rendering.latex(table) for table in each}
+    files |= {f"{table.name}.csv": rendering.comma_separated(table) for table in each}
+    files |= {f"{name}.{kind}": picture(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
+    files[REPORT] = markdown(runs, each, list(drawn))
+    try:
+        for name, content in files.items():
+            write_atomically(folder / name, content)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
+
+
+def _places(runs: Sequence[Run]) -> dict[str, Workplace]:
+    """Returns where runs of each size are made."""
+    by_size: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.experiment:
+            by_size.setdefault(run.size, []).append(run)
+    return {size: _place(size, own) for size, own in by_size.items()}
+
+
+def _place(size: str, runs: Sequence[Run]) -> Workplace:
+    """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
+    # The SFT Test LLM plays one step, and begins with a model of its own.
+    first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)
+    parent = (first or runs[0]).folder.path.parent
+    workdir = str(parent) if is_remote(parent) else os.path.relpath(parent)
+    config = first.folder.config if first else {}
+    if size == TINY:
+        return Workplace("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
+    arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
+    models, _, model = value(config, "code.model", "").rpartition("/")
+    if size_of_published(model) == size:
+        arguments["models"] = models
+    data, _, file = value(config, "data.train.source", "").rpartition("/")
+    if file == "train.parquet":
+        arguments["data"] = data
+    return Workplace("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))

@@ -1,0 +1,261 @@
+"""Runs jobs, each after what it needs, and tells what is done, what is left, the time left, and failures.
+
+A marker in the workdir remembers each job that is done, from the moment it is; the command given again runs the others.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from codea1.config import validate
+from codea1.lab.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, Job, Workplace, size_of
+from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
+from codea1.storage.objects import is_remote
+
+_DONE, _LOGS = "done", "logs"  # folders in the workdir
+_ATTEMPTS = 3  # at a job that asks to be started again
+
+# Seconds on two idle cores for the tiny pair, for the first plan; what has run since corrects them.
+_SECONDS = {"warm start": 267.0, "SFT": 110.0, "suites": 60.0}
+_TRAIN = {True: (45.0, 0.9), False: (85.0, 3.4)}  # by whether the tests are fixed: in all, and for each step
+
+
+def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False) -> bool:
+    """Runs all jobs, or prints their commands; returns whether all ended well.
+
+    Args:
+      config: file, with its argument after a colon.
+      workdir: folder that gets the runs and the report; on a disk where the jobs run.
+
+    Raises:
+      BadInput: some job could not read the config, or the workdir cannot be used.
+      KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
+    """
+    own, place = _read(config, workdir.rstrip("/"))
+    if dry_run:
+        print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
+        return True
+    if is_remote(workdir):
+        raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
+    jobs = [dataclasses.replace(job, seconds=_estimate(job, own.steps)) for job in place.jobs()]
+
+    def report() -> Job:
+        return place.report([each for each in place.runs() if (Path(each) / "config.json").exists()])
+
+    went_well = Schedule(jobs, workdir, at_once=at_once).run(last=report)
+    if went_well or (Path(workdir) / "report").exists():
+        print(f"report: {Path(workdir) / 'report' / 'report.md'}")
+    return went_well
+
+
+def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
+    """Reads the config as every job will, so that a mistake in it is reported before anything runs."""
+    path, _, argument = given.partition(":")
+    arguments = dict(part.split("=", 1) for part in argument.split(",") if "=" in part)
+    planned = sorted(arguments.keys() & {"seed", "method", "sft"})
+    if planned:
+        raise BadInput(f"config argument {planned[0]} is the plan's own: leave it out of --config={given}.")
+    if not Path(path).is_file():
+        raise BadInput(f"config file {path} does not exist.")
+    try:
+        config = runpy.run_path(path)["get_config"](argument or None)
+    except BadInput:
+        raise
+    except Exception as error:  # a config file is Python: whatever it raises is the user's to mend
+        raise BadInput(f"config file {path}: {type(error).__name__}: {error}") from None
+    validate(config)
+    size = size_of(config.to_dict())
+    return config, Workplace(path, arguments, workdir, size, "" if size == TINY else config.test.model)
+
+
+class OutOfTime(Exception):
+    """The hours of a schedule are over; the same jobs go on from there."""
+
+
+class Schedule:
+    """Jobs, with a folder for their markers and their output."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        folder: str,
+        python: str = "",
+        at_once: int = 1,
+        hours: float = math.inf,
+        done: Callable[[Job], None] = lambda job: None,
+    ):
+        """Plans the jobs; nothing is written yet.
+
+        Args:
+          jobs: each after what it needs.
+          folder: on a disk.
+          python: the interpreter that runs the jobs; this one where it is empty.
+          at_once: how many jobs run at the same time.
+          hours: after which no job begins, and those that run save what they have and end.
+          done: called after each job that ended well, before it counts as done.
+        """
+        self._jobs, self._folder, self._python = list(jobs), Path(folder), python or sys.executable
+        self._at_once, self._done = at_once, done
+        self._deadline = time.monotonic() + 3600 * hours
+        self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
+        self._began: dict[Job, float] = {}  # when each job that runs was started first
+        self._processes: dict[Job, subprocess.Popen] = {}
+        self._lock = threading.Lock()  # of the processes, and whether they are being stopped
+        self._is_stopping = False
+
+    def run(self, last: Callable[[], Job] | None = None) -> bool:
+        """Runs what is left, then the `last` job, planned when all others have ended; returns whether all ended well.
+
+        Raises:
+          BadInput: the folder cannot be written.
+          OutOfTime: the hours are over.
+          KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
+        """
+        with _handled(signal.default_int_handler, signal.SIGTERM):
+            return self._run(last)
+
+    def _run(self, last: Callable[[], Job] | None) -> bool:
+        try:
+            for name in (_DONE, _LOGS):
+                (self._folder / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"workdir {self._folder} cannot be used: {error.strerror or error}.") from None
+        left = [job for job in self._jobs if self._seconds_taken(job) is None]
+        print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
+        self._run_all(left)
+        if last:
+            self._run_all([last()])
+        for name, reason in self._failures.items():
+            print(f"failed: {name}: {reason}")
+        return not self._failures
+
+    def _run_all(self, jobs: Sequence[Job]) -> None:
+        """Runs jobs to their ends; of those that can begin, the earliest of `jobs` begins first.
+
+        An interruption is passed on to those that run, and waits for them to save. A second one is
+        ignored: what runs would be left behind alone, and begun twice by the next start.
+        """
+        by_name = {job.name: job for job in jobs}
+        order = TopologicalSorter({job.name: [name for name in job.needs if name in by_name] for job in jobs})
+        order.prepare()
+        place = {name: i for i, name in enumerate(by_name)}
+        ready: list[str] = []
+        running: dict[Future[None], str] = {}
+        with ThreadPoolExecutor(self._at_once) as workers:
+            try:
+                while order.is_active():
+                    ready = sorted((*ready, *order.get_ready()), key=place.__getitem__)
+                    while ready and len(running) < self._at_once:
+                        name = ready.pop(0)
+                        running[workers.submit(self._run_one, by_name[name])] = name
+                    left = min(max(self._deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+                    ended = wait(running, timeout=left, return_when=FIRST_COMPLETED).done
+                    if not ended:
+                        raise OutOfTime
+                    for future in ended:
+                        order.done(running.pop(future))
+                        future.result()
+            except BaseException:
+                with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM):
+                    workers.shutdown(wait=False, cancel_futures=True)
+                    with self._lock:
+                        self._is_stopping = True
+                        for process in self._processes.values():
+                            process.terminate()
+                        print(f"stopping: {len(self._processes)} jobs save what they have", flush=True)
+                    workers.shutdown()
+                raise
+
+    def _run_one(self, job: Job) -> None:
+        """Runs a job, again where it asks for that; writes its marker, or keeps why it failed."""
+        if failed := [name for name in job.needs if name in self._failures]:
+            self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
+            return
+        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
+        print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
+        began = self._began[job] = time.monotonic()
+        log = self._folder / _LOGS / f"{job.name}.log"
+        for _ in range(_ATTEMPTS):
+            code = self._exit_code(job, log)
+            if code != RESTART_EXIT_CODE:
+                break
+        del self._began[job]
+        if code == 0:
+            self._done(job)
+            self._marker(job).write_text(
+                json.dumps({"command": job.command, "seconds": time.monotonic() - began}) + "\n"
+            )
+        elif not self._is_stopping:
+            print(f"  {job.name} ended with {code}, see {log}", flush=True)
+            lines = log.read_text(errors="replace").strip().splitlines()
+            last = lines[-1].strip() if lines else "no output"
+            self._failures[job.name] = f"exit code {code}: {last} (all in {log})"
+
+    def _exit_code(self, job: Job, log: Path) -> int | None:
+        """Runs a job's process and returns its exit code; None where all are being stopped. `log` gets its output."""
+        with self._lock, log.open("ab") as output:
+            if self._is_stopping:
+                return None
+            # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
+            process = self._processes[job] = subprocess.Popen(
+                (self._python, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        code = process.wait()
+        with self._lock:
+            del self._processes[job]
+        return code
+
+    def _marker(self, job: Job) -> Path:
+        return self._folder / _DONE / f"{job.name}.json"
+
+    def _seconds_taken(self, job: Job) -> float | None:
+        """Returns how long a job took; None where it is not done, or was another command then."""
+        try:
+            marker = json.loads(self._marker(job).read_text())
+            return float(marker["seconds"]) if marker["command"] == job.command else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _time_left(self) -> str:
+        """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
+        taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
+        spent = {job: time.monotonic() - began for job, began in list(self._began.items())}
+        left = 0.0
+        for job in self._jobs:
+            if job not in taken and job.name not in self._failures:
+                same = [each for each in taken if each.kind == job.kind] or list(taken)
+                factor = sum(taken[each] for each in same) / sum(each.seconds for each in same) if same else 1
+                left += max(0.0, job.seconds * factor - spent.get(job, 0.0))
+        return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
+
+
+@contextlib.contextmanager
+def _handled(handler: Any, *kinds: signal.Signals) -> Iterator[None]:
+    """Handles signals of these kinds so inside of the block."""
+    before = {kind: signal.signal(kind, handler) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, own in before.items():
+            signal.signal(kind, own)
+
+
+def _estimate(job: Job, steps: int) -> float:
+    if not job.experiment:
+        return _SECONDS[job.kind]
+    once, each = _TRAIN[EXPERIMENTS[job.experiment].trains_on_fixed_tests]
+    return once + each * (1 if job.experiment == SFT_TEST else steps)

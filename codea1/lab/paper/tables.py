@@ -1,0 +1,238 @@
+"""The paper's tables, filled: ours with intervals, the published number beside it, comparisons, missing commands."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from codea1.config import OF_TEST_LLM
+from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
+from codea1.lab.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
+from codea1.lab.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
+from codea1.lab.paper.results import Measured, Results, differences, same_questions, samples_of, stacked
+from codea1.runtime.errors import BadInput
+
+CLEAR = 0.05  # a comparison below is called significant
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell against the same cell of another row."""
+
+    against: str  # title of that row
+    difference: Difference  # shares
+    p_holm: float = math.nan  # adjusted for all comparisons of the table that have a p-value
+
+    @property
+    def is_clear(self) -> bool:
+        return self.p_holm < CLEAR
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The content of a row in a column."""
+
+    ours: Interval | None = None  # shares; None: not measured
+    seeds: tuple[int, ...] = ()
+    published: float | None = None  # percent
+    comparisons: tuple[Comparison, ...] = ()
+    commands: tuple[str, ...] = ()  # that would fill it, where it is missing
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method."""
+
+    key: str
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A layout at one size, filled."""
+
+    layout: Layout
+    size: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return f"{self.layout.name}_{self.size}"
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """Those of all cells."""
+        return [comparison for row in self.rows for cell in row.cells for comparison in cell.comparisons]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the paper has a number for any cell."""
+        return any(cell.published is not None for row in self.rows for cell in row.cells)
+
+
+def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
+    """Returns every table at every size that a run was given of.
+
+    Args:
+      places: by size, where the commands that fill missing cells run.
+
+    Raises:
+      BadInput: an evaluation is damaged, seeds or rows were not asked the same questions, or a row was measured with
+        two numbers of samples.
+      StorageFailed: a file cannot be read.
+    """
+    layouts = [(size, each) for size in results.sizes for each in LAYOUTS.values() if each.columns_of(size)]
+    return [_Filling(layout, size, results, places[size]).table() for size, layout in layouts]
+
+
+class _Filling:
+    """One layout at one size, while its cells are filled with what runs measured."""
+
+    def __init__(self, layout: Layout, size: str, results: Results, place: Workplace) -> None:
+        self._layout, self._size, self._results, self._place = layout, size, results, place
+        self._columns = layout.columns_of(size)
+        alpha = code_a1_settings(size)["game.alpha"]
+        titled = (replace(line, title=line.title.format(alpha=alpha)) for line in layout.lines)
+        self._lines = {line.key: line for line in titled}
+        # The seeds that all rows have that there are, so that they can be read beside each other; none without runs.
+        of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]
+        self._seeds = set.intersection(*of_rows) if of_rows else set()
+
+    def table(self) -> Table:
+        """Returns the table. Raises BadInput as `tables` does."""
+        rows = []
+        for line in self._lines.values():
+            cells = []
+            for column in self._columns:
+                compared = [self._compare(self._lines[key], line, column) for key in line.against]
+                cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
+            rows.append(Row(line.key, line.title, tuple(cells)))
+        notes = (*self._samples(), *self._starts(), *self._notes())
+        return Table(self._layout, self._size, self._columns, _adjusted(rows), notes)
+
+    def _scores(self, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
+        """Returns `Results.scores` of the table's seeds, of all where it has none."""
+        found = self._results.scores(self._size, line, column, before)
+        return {seed: taken for seed, taken in found.items() if not self._seeds or seed in self._seeds}
+
+    def _cell(self, line: Line, column: Column) -> Cell:
+        published = self._layout.published
+        number = published.value(self._size, line.key, column.key) if published else None
+        by_seed = self._scores(line, column)
+        if not by_seed:  # a row's run can be its tester's too
+            return Cell(published=number, commands=tuple(dict.fromkeys(self._commands(line, column))))
+        scores = stacked(by_seed, tuple(by_seed), f"{line.title}, {column.title},")
+        return Cell(interval(scores), tuple(by_seed), number)
+
+    def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
+        """Returns one cell's comparison with that of another row; None where they share no seed or no question."""
+        if column.is_curve:
+            return None
+        before, after = (self._scores(each, column) for each in (against, line))
+        seeds = tuple(seed for seed in after if seed in before)
+        if not seeds:
+            return None
+        what = f"{line.title} and {against.title}, {column.title},"
+        sides = [stacked(side, seeds, what) for side in (before, after)]
+        if not all(map(same_questions, zip(*(side[seed] for side in (before, after) for seed in seeds), strict=True))):
+            raise BadInput(f"{what} were not measured on the same questions.")
+        found = difference(*sides)
+        return None if math.isnan(found.mean) else Comparison(against.title, found)
+
+    def _commands(self, line: Line, column: Column) -> Iterator[str]:
+        """Yields what would fill a cell: the missing runs, and their measurement where training makes none."""
+        place = self._place
+        splits = [measure.split for measure in column.measures if measure.split not in ("", TRAINING_SPLIT)]
+        if line.experiment == BASE and splits:
+            yield from self._exported(line.tester)
+            yield from (place.evaluate(split, tester=line.tester) for split in splits)
+            return
+        runs = self._results.runs(self._size, line.experiment)
+        if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
+            ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
+            yield from (job.command for job in place.jobs_for(line.experiment) if job.name not in ended)
+        yield from self._exported(line.tester)
+        folders = [str(run.folder.path) for run in runs.values()] or place.folders(line.experiment)
+        yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
+
+    def _exported(self, tester: str) -> Iterator[str]:
+        """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
+        if tester in ("", BASE):
+            return
+        seed = EXPERIMENTS[tester].seeds[0]
+        run = self._results.runs(self._size, tester).get(seed)
+        if run is None:
+            yield self._place.train(EXPERIMENTS[tester], seed).command
+        yield self._place.export(tester, str(run.folder.path) if run else self._place.run(tester, seed))
+
+    def _samples(self) -> Iterator[str]:
+        """Yields with how many samples of a question each row was measured, where the user chooses that."""
+        counts = {}
+        for line in self._lines.values():
+            taken = (self._results.scores(self._size, line, column).values() for column in self._columns)
+            measured = [each for by_seed in taken for parts in by_seed for each in parts]
+            if count := samples_of(measured, line.title):
+                counts[line.title] = count
+        if counts:
+            yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
+
+    def _starts(self) -> Iterator[str]:
+        """Yields where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
+        base = Line(BASE, "Base", BASE)
+        for line in self._lines.values():
+            if line.experiment in (BASE, SFT_TEST) or line.tester:
+                continue
+            found = []
+            for column in self._columns:
+                own, bases = self._scores(line, column, before=True), self._scores(base, column)
+                both = tuple(seed for seed in own if seed in bases)
+                if both:
+                    means = [interval(stacked(each, both, line.title)).mean for each in (own, bases)]
+                    if means[0] != means[1]:
+                        found.append(f"{column.title} {100 * means[0]:.1f} (Base {100 * means[1]:.1f})")
+            if found:
+                yield f"{line.title} starts from {', '.join(found)}, over the same seeds."
+
+    def _notes(self) -> Iterator[str]:
+        """Yields what a reader must know of the runs: how they were asked, how long, and in what else they differ."""
+        if self._size == TINY and "golden" in [line.experiment for line in self._layout.lines]:
+            yield (
+                "The dataset's tests are five random inputs, never the empty list: of the 576 near misses of the "
+                "training questions 85 (14.8 %) pass all of them (docs/demo.md)."
+            )
+        first = None
+        for line in self._layout.lines:
+            # Base is measured before training, and the SFT Test LLM in a run that learns nothing.
+            is_trained = line.experiment not in (BASE, SFT_TEST)
+            runs = list(self._results.runs(self._size, line.experiment).values()) if is_trained else []
+            for run in runs[:1]:
+                if first is None:
+                    first = run
+                    samples = value(run.folder.config, "validation.test_samples")
+                    if samples and self._columns[0] is TINY_CODE[0]:
+                        yield f"pass@1 and pass@4 are of {samples} samples of a question."
+                both = first.folder.config, run.folder.config
+                alone = any(value(config, "method") in ("golden", "static_tests") for config in both)
+                known = FIELDS + OF_TEST_LLM if alone else FIELDS
+                fields = [name for name in differences(*both) if name not in known]
+                if fields:
+                    titles = [EXPERIMENTS[each.experiment].title for each in (run, first)]
+                    yield f"{titles[0]} differs from {titles[1]} also in {', '.join(fields)}."
+            for run in (each for each in runs if each.early):
+                steps = " and ".join(map(str, run.early))
+                yield f"{run.folder.path.name} was measured at step {steps} of {run.folder.config['steps']}."
+
+
+def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Returns the rows with p-values that are adjusted for all comparisons in them."""
+    found = [each for row in rows for cell in row.cells for each in cell.comparisons]
+    known = [each for each in found if not math.isnan(each.difference.p_value)]
+    p_holm = dict(zip(map(id, known), holm([each.difference.p_value for each in known]), strict=True))
+
+    def adjusted(cell: Cell) -> Cell:
+        own = (replace(each, p_holm=p_holm.get(id(each), math.nan)) for each in cell.comparisons)
+        return replace(cell, comparisons=tuple(own))
+
+    return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)

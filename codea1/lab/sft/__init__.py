@@ -1,0 +1,1 @@
+"""Supervised training: the corpora, and what `codea1.sft` does."""

@@ -1,0 +1,169 @@
+"""Supervised training of a model on chats, whose answers are learned: what `codea1.sft` does."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from ml_collections import ConfigDict
+
+from codea1.data.sources import CLASSIC, world_of
+from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
+from codea1.game.methods import game_rules
+from codea1.lab.sft.corpus import (
+    Document,
+    Recipe,
+    corpus_batch,
+    corpus_texts,
+    golden_lessons,
+    lesson_batch,
+    worked_lessons,
+)
+from codea1.lab.worlds.worlds import world_named
+from codea1.learn.batch import abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
+from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
+from codea1.learn.update import SKIPPED_STEPS, SupervisedLoss, TrainState, Update, init_state, state_shardings
+from codea1.models import huggingface, qwen2
+from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tiny_model
+from codea1.models.files import ModelFolder
+from codea1.models.qwen2 import Params
+from codea1.players.functions import model_config
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import MetricsWriter
+from codea1.runtime.compilations import compile_all
+from codea1.runtime.hosts import AgreedBadInput, Hosts
+from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
+from codea1.training.progress import SUPERVISED_COLUMNS, Progress
+from codea1.training.setup import MADE_FOR, made_for, questions_of, require_made_for
+
+TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
+VOCABULARY = 512  # of a tokenizer that is made: what its texts have more than a few times
+BLACK_BOX = 0.25  # share of suites that are written without a program in sight, for methods that ask so
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is trained, and on what."""
+
+    shape: Qwen2Config
+    tokenizer: ChatTokenizer
+    mesh: Mesh
+    params: Callable[[Any], Params]  # in the shardings that it is given
+    documents: Callable[[int], list[Document]]  # of a step
+
+
+def prepare(config: ConfigDict) -> Start:
+    """Returns what is trained: the model of config.sft.start, or where that is empty one that is made.
+
+    Raises BadInput: what the config names cannot be used, or a length fits no chat.
+    """
+    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
+    start = _from_model(config, mesh) if config.sft.start else _from_nothing(config, mesh)
+    require_divisible(start.shape, mesh)
+    require_multiple("sft.micro_batch_size", config.sft.micro_batch_size, mesh)
+    start.documents(1)
+    return start
+
+
+def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
+    """Returns a new model and tokenizer, and the corpus for both players."""
+    world = world_named(world_of(config.data.train.source) or CLASSIC)
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), VOCABULARY)
+    shape = tiny_model(tokenizer.vocab_size)
+    sft, (first, last) = config.sft, config.sft.expert_span
+
+    def documents(step: int) -> list[Document]:
+        recipe = Recipe(
+            expert_suites=sft.expert_suites if first < step / sft.steps <= last else sft.expert_suites_else,
+            black_box=BLACK_BOX,
+            num_tests=config.game.num_tests,
+            world=world,
+        )
+        return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
+
+    return Start(shape, tokenizer, mesh, partial(qwen2.initialise, shape, jax.random.key(config.seed)), documents)
+
+
+def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
+    """Returns the model of a folder, and suites for a Test LLM."""
+    require_made_for(config, ModelFolder(config.sft.start))
+    checkpoint = huggingface.Checkpoint(config.sft.start)
+    tokenizer = load_tokenizer(config.sft.start)
+    shape = model_config(config, checkpoint.config, mesh)
+    questions = questions_of(config, "train")
+    world = world_of(config.data.train.source)
+    if world and config.game.prompts == "tiny":
+        recipe = Recipe(config.sft.expert_suites, num_tests=config.game.num_tests, world=world_named(world))
+        lessons = worked_lessons(questions, recipe)
+    else:
+        lessons = golden_lessons(questions, game_rules(config).templates, config.game.num_tests)
+
+    def documents(step: int) -> list[Document]:
+        chats = lessons(f"{config.seed}/{step}")
+        return lesson_batch(chats, config.sft.batch_size, tokenizer, config.sft.length)
+
+    def params(shardings: Any) -> Params:
+        return checkpoint.place(shardings, shape.param_dtype)
+
+    return Start(shape, tokenizer, mesh, params, documents)
+
+
+def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> TrainState:
+    """Returns the state after the last step. Host 0 shows the steps and writes their metrics, from the first one on."""
+    sft, mesh = config.sft, start.mesh
+    graphdef, abstract = qwen2.abstract(start.shape)
+    optimizer = AdamWConfig(beta2=sft.adam_b2, weight_decay=sft.weight_decay)
+    schedule = ScheduleConfig(
+        peak=sft.learning_rate, warmup_steps=sft.warmup_steps, total_steps=sft.steps, decay="cosine"
+    )
+    with contextlib.ExitStack() as stack:
+        if hosts.is_main:
+            metrics = stack.enter_context(MetricsWriter(folder, last_step=-1))  # without those of one that was cut off
+            progress = stack.enter_context(Progress(sft.steps, every=50, columns=SUPERVISED_COLUMNS))
+            progress.note("compiling")
+        shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
+        state = init_state(start.params(shardings.params), optimizer, shardings)
+        rows = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size, multiple=data_parallel(mesh))
+        loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
+        shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
+        update = Update(loss, optimizer, laid_out(state, shardings), shapes)
+        compile_all(update.functions)
+        started, tokens, skipped = time.monotonic(), 0.0, 0
+        for step in range(1, sft.steps + 1):
+            found = supervised_batches(start.documents(step), rows, start.tokenizer.pad_id)
+            batches = [to_mesh(batch, mesh) for batch in found]
+            state, report = update(state, batches, learning_rate(step, schedule))
+            row = report.metrics()
+            tokens += row["tokens"]
+            row["tokens_per_second"] = tokens / (time.monotonic() - started)
+            if hosts.is_main:
+                metrics.write(step, row)
+                progress.update(step, row)
+            skipped = skipped + 1 if row["skipped"] else 0
+            if skipped >= SKIPPED_STEPS:
+                sentence = (
+                    f"steps {step - skipped + 1} to {step} changed nothing, because gradients, or the parameters that "
+                    f"they lead to, were not finite: config.sft.learning_rate is {sft.learning_rate}."
+                )
+                raise AgreedBadInput(sentence if hosts.is_main else "")
+    return state
+
+
+def publish(model: ModelFolder, config: ConfigDict, start: Start, state: TrainState, hosts: Hosts) -> None:
+    """Writes the trained model with its tokenizer; what an earlier attempt left of it is removed. A collective."""
+    tokenizer = start.tokenizer
+    if hosts.is_main:
+        model.remove()
+        if config.sft.start:
+            copy_tokenizer(ModelFolder(config.sft.start), model)
+        else:
+            tokenizer.save(model.url)
+        if made := made_for(config):
+            model.write_json(MADE_FOR, made)
+    huggingface.save(model.url, start.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+    if hosts.is_main:
+        print(f"wrote {model}")

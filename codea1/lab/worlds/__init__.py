@@ -1,0 +1,1 @@
+"""Worlds of procedural functions: their components and mistakes, and the questions made of them."""

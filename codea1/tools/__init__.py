@@ -1,1 +1,0 @@
-"""Commands that are typed now and then."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from codea1.config import validate
+from codea1.game.round import Round
 from codea1.runtime import command, output
 from codea1.training.guards import guarded
 
@@ -42,15 +43,16 @@ def train(run: "Trainer | DryRun") -> None:
     run.prepare()
     for number in run.steps():
         with run.step(number) as step:
+            round_ = Round(number)
             with step.rollout():
-                while questions := step.next_questions():  # one batch; with max_rounds, several
+                while questions := step.next_questions(round_):  # one batch; with max_rounds, several
                     history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
-                    solutions = step.sample_solutions(questions, history)  # 2. M for each question
-                    step.sample_suites(solutions)  # 3. N for each solution, with its source in the prompt
-                    step.collect_verdicts()  # 4. on replayed and new tests, which have run since 2 and 3
-                    step.assign_rewards()  # 5. R_C to each solution, R_T to each suite
-                    step.update_book()  # 6. tests that a program failed enter, replayed ones that it passed wear off
-            step.assign_advantages()  # 7. each sample within its group; suites of the most varied solutions
+                    solutions = step.solve(questions)  # 2. M for each question, as they come
+                    suites = step.attack(solutions)  # 3. N for each solution, with its source in the prompt
+                    graded = step.grade(questions, history, solutions, suites)  # 4. verdicts on replayed and new tests
+                    paid = step.pay(graded)  # 5. R_C to each solution, R_T to each suite
+                    round_ += step.update_book(paid)  # 6. failed tests enter, replayed ones that were passed wear off
+            step.round = step.compare(round_)  # 7. each sample within its group; suites of the most varied solutions
             for player in run.learners:
                 step.learn(player)  # 8. the Code LLM from its solutions, the Test LLM from its suites
     run.conclude()

@@ -20,6 +20,7 @@ from codea1.game.calls import Call, CallTest
 from codea1.game.methods import game_rules
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.game.question import Question
+from codea1.game.round import Round
 from codea1.models import huggingface, qwen2
 from codea1.players.player import Player
 from codea1.rollout.engine import Sample
@@ -142,12 +143,12 @@ class Play:
             book.update(id, questions[-1].ground_truth_digest, 1, Evidence([[make(n, n + 1) for n in game.book]]))
         feed, rules = SimpleNamespace(batch=lambda _: questions), game_rules(config)
         self.step = step = Step(STEP, self.players, rules, feed, Sandbox(), book, Hosts())
-        while asked := step.next_questions():  # as codea1.train has it
-            step.sample_suites(step.sample_solutions(asked, step.retrieve(asked)))
-            step.collect_verdicts()
-            step.assign_rewards()
-            step.update_book()
-        step.assign_advantages()
+        round_ = Round(STEP)
+        while asked := step.next_questions(round_):  # as codea1.train has it
+            solutions = step.solve(asked)
+            graded = step.grade(asked, step.retrieve(asked), solutions, step.attack(solutions))
+            round_ += step.update_book(step.pay(graded))
+        step.round = step.compare(round_)
         for player in self.players.values():
             step.learn(player)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.lab.benchmarks import best_of_n, evaluation, programs
@@ -368,10 +369,10 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
         patch.setattr(
             Grader,
             "grade",
-            lambda self, program, tests: (
+            lambda self, program, tests, checker: (
                 lost(Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0))
                 if "two" in program
-                else grade(self, program, tests)
+                else grade(self, program, tests, checker)
             ),
         )
         evaluate_code(wanted, Hosts())
@@ -391,7 +392,7 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
         lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
     )
     monkeypatch.setattr(
-        Grader, "grade", lambda _, __, tests: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
+        Grader, "grade", lambda _, __, tests, ___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
     )
     with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
         evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
@@ -423,7 +424,8 @@ def test_tests_are_counted_per_program():
     tests = different_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
     programs = [RIGHT, WRONG, "", "def f(x): return 2"]
     with SandboxPool(2, isolation="auto") as pool:
-        assert start(count_passes(programs, tests, Grader(pool))).result(60) == [1, 1, 0, 2]
+        judge = Judge(Question("q", None, "", "", "", "f"), Grader(pool))
+        assert start(count_passes(programs, tests, judge)).result(60) == [1, 1, 0, 2]
 
 
 @pytest.mark.parametrize("sees_solution", [True, False])

@@ -55,11 +55,11 @@ def on_hosts(count: int, program: Callable[[Hosts], Any]) -> list:
 
 
 @pytest.mark.parametrize("num_hosts", [1, 2, 3])
-def test_each_piece_is_done_once_and_known_everywhere_in_order(num_hosts):
+def test_each_piece_is_done_once_and_known_everywhere(num_hosts):
     ids = [f"q{number}" for number in range(7)]
     started: list[tuple[int, str, int]] = []
 
-    def program(hosts: Hosts) -> list:
+    def program(hosts: Hosts) -> dict:
         shares = Shares(hosts, ids)
         futures: list[tuple[Future, Any]] = []
 
@@ -71,13 +71,13 @@ def test_each_piece_is_done_once_and_known_everywhere_in_order(num_hosts):
 
         for piece in range(3):
             for question_id in ids:
-                shares.add(question_id, start=lambda q=question_id, p=piece: start(q, p))
+                shares.add((question_id, piece), start=lambda q=question_id, p=piece: start(q, p))
         for future, result in reversed(futures):  # in whatever order they finish
             future.set_result(result)
         return shares.collect()
 
     expected = [(question_id, piece) for piece in range(3) for question_id in ids]
-    assert on_hosts(num_hosts, program) == [expected] * num_hosts
+    assert on_hosts(num_hosts, program) == [{key: key for key in expected}] * num_hosts
     assert sorted((question_id, piece) for _, question_id, piece in started) == sorted(expected)
     host_of = deal(ids, num_hosts)
     assert all(host == host_of[question_id] for host, question_id, _ in started)
@@ -87,7 +87,7 @@ def test_a_failed_piece_fails_its_host():
     def program(hosts: Hosts) -> None:
         shares, future = Shares(hosts, ["q"]), Future()
         future.set_exception(RuntimeError("the sandbox is closed"))
-        shares.add("q", start=lambda: future)
+        shares.add(("q",), start=lambda: future)
         shares.collect()
 
     with pytest.raises(RuntimeError, match="the sandbox is closed"):

@@ -33,9 +33,7 @@ def compared(
         max_rounds=1, trained_solutions=trained_solutions, reward=STRICT, selection=variance, seed=0
     )
     step = Step(1, players, rules, None, None, None, Hosts())
-    step.round = round_ or played()
-    step.assign_advantages()
-    return step.round, players
+    return step.compare(round_ or played()), players
 
 
 @pytest.mark.parametrize("scheme", ["batch", "reinforce++-baseline"])

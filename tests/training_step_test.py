@@ -10,6 +10,7 @@ import pytest
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
+from codea1.game.grading import Judge, grade_on_others, grade_suites, other_programs
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
@@ -21,7 +22,7 @@ from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import GroundTruthAnswer
-from codea1.training.step import Step, _grade_on_others, _grade_suites, _other_programs
+from codea1.training.step import Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
@@ -61,10 +62,9 @@ def test_rounds_teach_the_same_book_whatever_the_hosts(count, most):
         book, seen = MistakeBook(shards_of_host(hosts.index, hosts.count), Bound(max_total=most)), []
         for number in range(1, 6):
             step = Step(number, {}, rules, None, None, book, hosts)
-            step._batch = played(number, step.retrieve([SimpleNamespace(id=name) for name in NAMES]))
-            step.update_book()
-            replayed = [[run.test.text for run in solution.history] for solution in step.round.solutions]
-            seen.append((replayed, step.round.book_change, step.round.book_size))
+            round_ = step.update_book(played(number, step.retrieve([SimpleNamespace(id=name) for name in NAMES])))
+            replayed = [[run.test.text for run in solution.history] for solution in round_.solutions]
+            seen.append((replayed, round_.book_change, round_.book_size))
         return book, seen
 
     (alone, expected), *_ = on_hosts(1, program)
@@ -91,7 +91,7 @@ def test_without_a_book_nothing_is_told():
 def test_no_more_rounds_are_asked_than_there_may_be():
     feed = SimpleNamespace(batch=lambda number: [SimpleNamespace(id=NAMES[number])])
     step = Step(1, {}, SimpleNamespace(max_rounds=2, questions_per_step=1), feed, None, None, Hosts())
-    asked = [[question.id for question in step.next_questions()] for _ in range(4)]  # none of which teaches
+    asked = [[question.id for question in step.next_questions(Round(1))] for _ in range(4)]  # none of which teaches
     assert asked == [NAMES[:1], NAMES[1:2], [], []]
 
 
@@ -121,10 +121,9 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         max_rounds=1,
         hidden_reward=False,
     )
-    grader = SimpleNamespace(grade=lambda *_: Future())
-    step = Step(1, {"code": player}, rules, None, grader, None, Hosts())
+    step = Step(1, {"code": player}, rules, None, None, None, Hosts())
     question = Question("q0", None, "", "", "", "f")
-    ((_, solution),) = step.sample_solutions([question], {"q0": []})
+    (solution,) = step.solve([question])
     assert solution.program.source == program
 
 
@@ -170,17 +169,15 @@ def program(expression: str) -> str:
 TRUTH, SAME, ZERO, FLAT = (program(each) for each in ("n + 1", "n", "0", "min(n, 2) + 1"))
 
 
+def in_block(lines: Sequence[str]) -> str:
+    return "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
+
+
 def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[SolutionRecord, dict[str, list[str]]]:
     """Two suites on the second of three solutions, graded as a step does it, and the tests that each program ran."""
     mutants = (FLAT, ZERO, program("-n"), SAME)
     question = Question("q", None, "", "", TRUTH, "f", mutants=mutants, checker=CHECKER)
-    solutions = [
-        SolutionRecord(m, sample(""), extract_program(each), True) for m, each in enumerate((TRUTH, SAME, FLAT))
-    ]
     texts = [("f(1) == 2", "f(2) == 2", "f(1) == 2"), ("f(5) == 6", "f(3) == 3", "f(4) == 5", "f(2) == 3")]
-    for n, lines in enumerate(texts):
-        text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
-        solutions[1].suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
     rules = SimpleNamespace(
         reward=REWARDS[reward](0.5, 3, **options),
         num_tests=3,
@@ -189,13 +186,12 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         all_forms=False,
     )
     grader = RunsHere({}, CHECKER)
-    record = QuestionRecord(question, solutions)
-    own = start(_grade_suites(record, solutions[1], rules, grader))
-    others = start(_grade_on_others(*_other_programs(record, rules), CHECKER, [own], rules, grader))
-    for suite, graded, on_others in zip(solutions[1].suites, own.result(), others.result(), strict=True):
-        suite.marked, suite.verdicts = graded.marked, graded.verdicts
-        suite.on_others, suite.on_hidden = on_others.on_others, on_others.on_hidden
-    return solutions[1], grader.ran
+    judge, signature = Judge(question, grader), rules.reward.signature(question)
+    own = start(grade_suites(judge, SAME, [in_block(lines) for lines in texts], signature, rules))
+    others = start(grade_on_others(judge, [TRUTH, SAME, FLAT], [own], rules))
+    graded = enumerate(zip(own.result(), others.result(), strict=True))
+    suites = [SuiteRecord(n, sample(""), *graded, *on_others) for n, (graded, on_others) in graded]
+    return SolutionRecord(1, sample(""), extract_program(SAME), True, suites), grader.ran
 
 
 @pytest.mark.parametrize("too_long", [None, 0, 2])
@@ -237,8 +233,8 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
     grader = RunsHere({}, CHECKER)
     step = Step(1, {"code": code, "test": test}, rules, None, grader, None, Hosts())
     question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO), checker=CHECKER)
-    step.sample_suites(step.sample_solutions([question], {"q": []}))
-    step.collect_verdicts()
+    solutions = step.solve([question])
+    step.grade([question], {"q": []}, solutions, step.attack(solutions))
     assert seen == {None: [2, 3, 4], 0: [3, 4], 2: [2, 3]}[too_long]
     assert grader.ran[FLAT] == ["assert f(1) == 2"] * len(seen)
 
@@ -264,19 +260,17 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
 
 def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_verdicts():
     question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
-    solutions = [SolutionRecord(m, sample(""), extract_program(each), True) for m, each in enumerate((TRUTH, SAME))]
     tests = [(["f(1) == 2"], ["f(7) == 8"]), (["f(2) == 3", "f(8) == 0"], ["f(7) == 8", "f(1) == 2"])]
-    for solution, suites in zip(solutions, tests, strict=True):
-        for n, lines in enumerate(suites):
-            text = "\n".join(["```python", *(f"assert {line}" for line in lines), "```"])
-            solution.suites.append(SuiteRecord(n, sample(text), parse_suite(text, "f")))
     reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
     rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, wrong_answers=0.0, all_forms=False)
-    record, grader = QuestionRecord(question, solutions), RunsHere({})
-    own = [start(_grade_suites(record, each, rules, grader)) for each in solutions]
-    programs = _other_programs(record, rules)
-    assert programs == ((FLAT,), (ZERO,))
-    graded = start(_grade_on_others(*programs, "", own, rules, grader)).result()
+    grader = RunsHere({})
+    judge, programs, signature = Judge(question, grader), (TRUTH, SAME), reward.signature(question)
+    own = [
+        start(grade_suites(judge, program, list(map(in_block, suites)), signature, rules))
+        for program, suites in zip(programs, tests, strict=True)
+    ]
+    assert other_programs(question, programs, rules) == ((FLAT,), (ZERO,))
+    graded = start(grade_on_others(judge, programs, own, rules)).result()
     asked = [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, 7, 1)]
     assert grader.ran[FLAT] == grader.ran[ZERO] == asked
     assert [each.on_others for each in graded] == [[[PASS]], [[FAIL]], [[PASS]], [[FAIL, PASS]]]
@@ -307,8 +301,7 @@ def test_cure_runs_wrong_answers_as_they_are_stated():
     solutions[1].suites = solution.suites
     rules = SimpleNamespace(golden=False, runs_golden=True, reward=REWARDS["cure"](0.5, 3), max_rounds=1)
     step = Step(1, {}, rules, None, None, None, Hosts())
-    step._batch = Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), solutions)])
-    step.assign_rewards()
+    step.pay(Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), solutions)]))
     assert [each.reward.total for each in solutions] == [1.0, 0.0, 0.0]
     # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
     # both pass f(3) == 3.
@@ -322,14 +315,12 @@ def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_la
 
     def answers(lines: list[str], wrong_answers: float) -> dict[str, int]:
         text = "\n".join(["```python", *lines, "```"])
-        solution = SolutionRecord(0, sample(""), extract_program(SAME), True)
-        solution.suites.append(SuiteRecord(0, sample(text), parse_suite(text, "f")))
         reward = REWARDS["official"](0.5, 40)
         rules = SimpleNamespace(
             reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0, all_forms=False
         )
-        record = QuestionRecord(question, [solution], read_signature(TRUTH, "f"))
-        (graded,) = start(_grade_suites(record, solution, rules, RunsHere({}))).result()
+        judge, signature = Judge(question, RunsHere({})), read_signature(TRUTH, "f")
+        (graded,) = start(grade_suites(judge, SAME, [text], signature, rules)).result()
         return {item.parsed.call.text: decode_exact(item.test.expected) for item in graded.marked}
 
     told = answers(lines, 0.3)

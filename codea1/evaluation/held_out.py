@@ -17,6 +17,7 @@ from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.calls import CallTest
+from codea1.game.grading import Judge
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
@@ -112,13 +113,14 @@ def evaluate_tests(
     if programs is None:
         programs = [question.mutants[: held_out.shown_mutants] for question in held_out.questions]
     suites = _suites(held_out, player, programs)
-    for question, shown, parsed in suites:
-        shares.add(question.id, partial(start, _score_suite(held_out.num_tests, grader, question, shown, parsed)))
+    for place, (question, shown, parsed) in enumerate(suites):
+        score = _score_suite(held_out.num_tests, Judge(question, grader), shown, parsed)
+        shares.add((question.id, place), partial(start, score))
     scored = shares.collect()
+    for place, (question, _, _) in enumerate(suites):
+        scores[question.id].append(scored[question.id, place][0])
     with hosts.agreed():
-        require_judged([lost for _, lost in scored], f"suites for the {held_out.purpose} questions")
-    for (question, _, _), (score, _) in zip(suites, scored, strict=True):
-        scores[question.id].append(score)
+        require_judged([lost for _, lost in scored.values()], f"suites for the {held_out.purpose} questions")
     result: PerQuestion = {
         name: [_mean([score[name] for score in rows]) for rows in scores.values()] for name in TEST_METRICS
     }
@@ -184,19 +186,17 @@ def check_programs(
     Returns each key with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
     `require_judged` does.
     """
-    shares, keys = Shares(hosts, [question.id for question in held_out.questions]), []
+    shares = Shares(hosts, [question.id for question in held_out.questions])
     for key, program in programs:
         question = held_out.questions[key[0]]
-        assert question.check_script is not None
-        shares.add(
-            question.id, partial(grader.check, question.module(program), question.check_script, question.entry_point)
-        )
-        keys.append(key)
-    runs: list[ScriptRun] = shares.collect()
+        shares.add((question.id, *key), partial(Judge(question, grader).check, program))
+    runs: dict[tuple, ScriptRun] = shares.collect()
     with hosts.agreed():
-        require_judged(list(map(why_unjudged, runs)), f"programs for the {held_out.purpose} questions")
-    passed = [math.nan if each.verdict is Verdict.INFRA else float(each.verdict is Verdict.PASS) for each in runs]
-    return list(zip(keys, passed, strict=True))
+        require_judged(list(map(why_unjudged, runs.values())), f"programs for the {held_out.purpose} questions")
+    return [
+        ((row, index), math.nan if run.verdict is Verdict.INFRA else float(run.verdict is Verdict.PASS))
+        for (_, row, index), run in runs.items()
+    ]
 
 
 def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple[Question, str, ParsedSuite]]:
@@ -217,22 +217,18 @@ def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple
     return list(suites.values())
 
 
-def _score_suite(
-    num_tests: int, grader: Grader, question: Question, shown: str, parsed: ParsedSuite
-) -> Awaiting[tuple[SuiteScores, str]]:
+def _score_suite(num_tests: int, judge: Judge, shown: str, parsed: ParsedSuite) -> Awaiting[tuple[SuiteScores, str]]:
     """Returns what one suite is worth, and why the sandbox failed on it; empty where it did not.
 
     The ground truth answers first, and then all programs run at once.
     """
     strict, official = StrictReward(alpha=0.0, num_tests=num_tests), OfficialReward(alpha=0.0, num_tests=num_tests)
-    calls = official.calls(parsed)
-    answers = yield grader.ground_truth(question.module(question.ground_truth), calls)
-    known = dict(zip(calls, answers, strict=True))
-    right = _tests(strict.mark(parsed, known, strict.signature(question)))
-    usable = _tests(official.mark(parsed, known, official.signature(question)))[:num_tests]
-    lost = LOST if any(answer.reason == INFRA for answer in answers) else ""
-    runs = [grader.grade(question.module(shown), right, question.checker)]
-    runs += [grader.grade(question.module(mutant), usable, question.checker) for mutant in question.mutants]
+    question = judge.question
+    answers = yield from judge.answers(official.calls(parsed))
+    right = _tests(strict.mark(parsed, answers, strict.signature(question)))
+    usable = _tests(official.mark(parsed, answers, official.signature(question)))[:num_tests]
+    lost = LOST if any(answer.reason == INFRA for answer in answers.values()) else ""
+    runs = [judge.grade(shown, right), *(judge.grade(mutant, usable) for mutant in question.mutants)]
     gradings = yield from every(runs)
     of_shown, *verdicts = [grading.verdicts for grading in gradings]
     reason = next(filter(None, [lost, *(grading.lost for grading in gradings)]), "")

@@ -58,9 +58,6 @@ class ParsedSuite:
     nonprintable_ratio: float  # share of the answer's characters that are not ASCII printable
 
 
-NOT_READ = ParsedSuite((), fenced=False, nonprintable_ratio=0.0)
-
-
 def without_thoughts(text: str) -> str:
     """Returns what follows the thoughts that a text begins with; nothing where they do not end."""
     return text.partition(THOUGHT_ENDS)[2] if text.lstrip().startswith(THOUGHT_BEGINS) else text

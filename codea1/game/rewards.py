@@ -4,10 +4,11 @@ A reward is None where the sample must not be learned from: infrastructure faile
 it. Rewards are Python floats, float64, and never rounded.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.calls import Call
@@ -170,81 +171,60 @@ class SolutionReward:
 Paid = TypeVar("Paid", SuiteReward, SolutionReward)
 
 
-class Reward(Protocol):
+@dataclass(frozen=True)
+class Reward(ABC):
     """How answers are read and marked, and both players are paid.
 
     A total is any finite number, or None where the sample is masked. A book by reward takes in tests of suites that
     were paid more than `mistake_book.LEAST_REWARD`, so totals between 0 and 1 keep that rule's meaning.
     """
 
-    reads_history: ClassVar[bool]  # tests of the Mistake Book pay the Code LLM
-    reads_golden: ClassVar[bool]  # the dataset's own tests do, which run in their place
-
-    @property
-    def alpha(self) -> float:
-        """The weight of validity in the Test LLM's reward, against the adversarial part."""
-
-    @property
-    def num_tests(self) -> int:
-        """K: asserts asked for in a suite."""
-
-    @property
-    def mutant_weight(self) -> float:
-        """The weight of the mutants killed in the adversarial part, against the program shown."""
+    alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
+    num_tests: int  # K: asserts asked for in a suite
+    mutant_weight: float = 0.0  # of the mutants killed in the adversarial part, against the program shown
+    reads_history: ClassVar[bool] = True  # tests of the Mistake Book pay the Code LLM
+    reads_golden: ClassVar[bool] = False  # the dataset's own tests do, which run in their place
 
     @property
     def others(self) -> Others:
         """Which other programs its suites also run on."""
+        return Others.MUTANTS if self.mutant_weight else Others.NOTHING
 
     @property
     def weights(self) -> tuple[float, float, float]:
         """Of the terms of `SuiteReward`; 0 for a penalty, which is taken from what they make."""
+        return self.alpha, 1 - self.alpha, 0.0
 
     def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
         """Returns the program of a Code LLM's answer, which should define the entry point."""
-
-    def calls(self, parsed: ParsedSuite) -> list[Call]:
-        """Returns the different calls whose ground-truth answers `mark` needs."""
+        return extract_program(answer, entry_point)
 
     def signature(self, question: Question) -> Signature:
         """Returns what decides whether two calls of the question's function have the same input."""
+        return read_signature(question.ground_truth, question.entry_point)
 
+    @abstractmethod
+    def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
+        """Returns the calls whose ground-truth answers `mark` needs."""
+
+    @abstractmethod
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
         """Returns the asserts of a marked suite that run, as they are stated, on the other programs."""
+        return [item for item in marked[: self.num_tests] if item.is_right]
 
+    @abstractmethod
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T of one suite against one program."""
 
+    @abstractmethod
     def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
         """Returns R_C of one program against its suites and its question's history."""
 
 
-@dataclass(frozen=True)
-class _AlphaReward:
-    """What rewards of the form alpha Val + (1 - alpha) Adv share."""
-
-    alpha: float
-    num_tests: int
-    mutant_weight: float = 0.0
-    reads_history: ClassVar[bool] = True
-    reads_golden: ClassVar[bool] = False
-
-    @property
-    def others(self) -> Others:
-        return Others.MUTANTS if self.mutant_weight else Others.NOTHING
-
-    @property
-    def weights(self) -> tuple[float, float, float]:
-        return self.alpha, 1 - self.alpha, 0.0
-
-    def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
-        return [item for item in marked[: self.num_tests] if item.is_right]
-
-
-class OfficialReward(_AlphaReward):
+class OfficialReward(Reward):
     """The rewards of the Code-A1 reference implementation, number for number, but in float64.
 
     Every outcome but a pass is a fail, tests that were never run included. A suite's v usable tests are those with an
@@ -254,11 +234,11 @@ class OfficialReward(_AlphaReward):
     def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
         return extract_python_block(answer)
 
-    def calls(self, parsed: ParsedSuite) -> list[Call]:
-        return list(dict.fromkeys(item.call for item in parsed.asserts if item.call is not None))
-
     def signature(self, question: Question) -> Signature:
         return AS_WRITTEN
+
+    def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
+        return [item.call for item in parsed.asserts if item.call is not None]
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_official(parsed, answers, signature)
@@ -296,7 +276,7 @@ class OfficialReward(_AlphaReward):
         return _code_reward(solution, SolutionReward(mean(shares), shares, mean(generated), history))
 
 
-class StrictReward(_AlphaReward):
+class StrictReward(Reward):
     """Only right tests count: unique, on the entry point, plain data, and stating the ground truth's answer with `==`.
 
     An input is unique, however it is spelled: `f(n=1)` after `f(1)` is a duplicate. v = right tests among the first K
@@ -305,16 +285,8 @@ class StrictReward(_AlphaReward):
     no kill in f/K, so that exhausting the time limit pays neither player.
     """
 
-    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
-        return extract_program(answer, entry_point)
-
-    def calls(self, parsed: ParsedSuite) -> list[Call]:
-        return list(
-            dict.fromkeys(item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection)
-        )
-
-    def signature(self, question: Question) -> Signature:
-        return read_signature(question.ground_truth, question.entry_point)
+    def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
+        return [item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection]
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, self.num_tests)
@@ -351,11 +323,7 @@ class StrictTestsReward(OfficialReward):
     second spelling of an input is a duplicate to both, and a program is read as by StrictReward.
     """
 
-    def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
-        return extract_program(answer, entry_point)
-
-    def signature(self, question: Question) -> Signature:
-        return read_signature(question.ground_truth, question.entry_point)
+    read_program, signature = Reward.read_program, Reward.signature
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         right = tuple(verdict for place, verdict in suite.right if place < self.num_tests)
@@ -405,8 +373,8 @@ class UTRLReward(StrictReward):
     others = Others.SOLUTIONS
     weights = (UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT)
 
-    def calls(self, parsed: ParsedSuite) -> list[Call]:
-        return list(dict.fromkeys(item.call for item in parsed.asserts if item.call and not item.rejection))
+    def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
+        return [item.call for item in parsed.asserts if item.call and not item.rejection]
 
     def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, len(parsed.asserts))

@@ -1,13 +1,13 @@
 """A Round: everything that happened to the questions of one step.
 
-Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it. A
-record is filled in as the step goes on: answers first, then marks and verdicts, then rewards, selection and advantages.
+Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it.
+Records are made with all their verdicts; rewards, and then selection and advantages, are written into them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from codea1.game.answers import NOT_READ, ExtractedProgram, ParsedSuite
+from codea1.game.answers import ExtractedProgram, ParsedSuite
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.marks import MarkedAssert
@@ -56,13 +56,11 @@ class SuiteRecord:
 
     index: int  # n, among the solution's suites
     sample: SampleRecord
-    parsed: ParsedSuite = NOT_READ  # until it is graded
-    marked: list[MarkedAssert] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)  # of `tests`, in order
+    parsed: ParsedSuite
+    marked: list[MarkedAssert]
+    verdicts: list[Verdict]  # of `tests`, in order
     on_others: list[list[Verdict]] = field(default_factory=list)  # by program of the reward's `others`, of its tests
-    on_hidden: list[list[Verdict]] = field(
-        default_factory=list
-    )  # by hidden mutant, of the right tests among the first K
+    on_hidden: list[list[Verdict]] = field(default_factory=list)  # by hidden mutant, of right tests among the first K
     reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
@@ -106,7 +104,7 @@ class SolutionRecord:
     index: int  # m, among the question's solutions
     sample: SampleRecord
     program: ExtractedProgram
-    program_valid: bool | None = None  # it could be loaded; None: not graded, or the sandbox failed
+    program_valid: bool | None  # it could be loaded; None: the sandbox failed
     suites: list[SuiteRecord] = field(default_factory=list)
     history: list[GradedTest] = field(default_factory=list)  # replayed from the Mistake Book
     golden: list[GradedTest] = field(default_factory=list)
@@ -249,11 +247,10 @@ class Round:
         groups = [solution.suites for solution in self.solutions if solution.suites]
         return [group for group in groups if all(suite.sample.checkpoint is None for suite in group)]
 
-    def add(self, other: "Round") -> None:
-        """Adds a later round of the same step, of other questions."""
-        self.questions += other.questions
-        self.book_change += other.book_change
-        self.book_size = other.book_size
+    def __add__(self, later: "Round") -> "Round":
+        """Returns this round with a later one of the same step, of other questions."""
+        change = self.book_change + later.book_change
+        return Round(self.step, self.questions + later.questions, change, later.book_size)
 
     def train_on_first(self, count: int) -> None:
         """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""

@@ -1,49 +1,47 @@
 """Work on questions, dealt over the hosts: each piece is done by one host, and all hosts learn what came of it."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing, progress
 
+Key = tuple[str, *tuple[Hashable, ...]]  # of a piece of work: its question, and which of the question's pieces it is
+
 
 class Shares:
     """Pieces of work that run in the background while all hosts do something else together.
 
-    Every host adds the same pieces in the same order, and starts its own at once. What comes of them is known when
-    `collect` returns and not before: hosts finish their pieces at different times, and nothing that they do together
-    may depend on that.
+    Every host adds the same pieces, and starts its own at once. What comes of them is known when `collect` returns and
+    not before: hosts finish their pieces at different times, and nothing that they do together may depend on that.
     """
 
     def __init__(self, hosts: Hosts, question_ids: Sequence[str]) -> None:
         """Deals the questions over the hosts: `question_ids` are all that there will be work on."""
         self._hosts = hosts
         self._host_of = deal(question_ids, hosts.count)
-        self._own: dict[int, Future] = {}  # by place among the pieces
-        self._count = 0
+        self._own: dict[Key, Future] = {}
 
-    def add(self, question_id: str, start: Callable[[], Future]) -> Future | None:
-        """Adds a piece of work on a question: `start` begins it, on one host; its result must pickle.
+    def add(self, key: Key, start: Callable[[], Future]) -> Future | None:
+        """Adds a piece of work: `start` begins it, on one host; its result must pickle.
 
         Returns its future, for other pieces on the same question, which are of the same host; None on other hosts.
         """
-        future = start() if self._host_of[question_id] == self._hosts.index else None
-        if future is not None:
-            self._own[self._count] = future
-        self._count += 1
-        return future
+        if self._host_of[key[0]] != self._hosts.index:
+            return None
+        self._own[key] = start()
+        return self._own[key]
 
-    def collect(self) -> list[Any]:
-        """Waits for all pieces of all hosts and returns every result, in the order of the pieces."""
-        own: dict[int, Any] = {}
+    def collect(self) -> dict[Key, Any]:
+        """Waits for all pieces of all hosts and returns every result."""
+        own: dict[Key, Any] = {}
         with doing("sandbox"):
-            for place, future in self._own.items():
-                own[place] = future.result()
+            for key, future in self._own.items():
+                own[key] = future.result()
                 progress()
-        results = {place: result for part in self._hosts.exchange(own) for place, result in part.items()}
-        return [results[place] for place in range(self._count)]
+        return {key: result for part in self._hosts.exchange(own) for key, result in part.items()}
 
 
 def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:

@@ -7,10 +7,11 @@ truth or entry point has changed since, the new ground truth is called; where it
 from collections.abc import Iterable
 
 from codea1.game.book_pages import BookEntry, Page, Pages
+from codea1.game.grading import Answers, Judge, is_true
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
-from codea1.values.checkers import same_answer
+from codea1.runtime.futures import start
+from codea1.sandbox.host.grading import Grader
 
 
 def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> tuple[Pages, list[str]]:
@@ -32,9 +33,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     for id, page in stale.items():
         question = by_id[id]
         entries[id] = [each for each in page.entries.values() if each.test.call.function == question.entry_point]
-        answers[id] = grader.ground_truth(
-            question.module(question.ground_truth), [entry.test.call for entry in entries[id]]
-        )
+        answers[id] = start(Judge(question, grader).answers(entry.test.call for entry in entries[id]))
     valid, notes = dict(pages), []
     for id, page in stale.items():
         kept = _holding(id, entries[id], answers[id].result())
@@ -46,14 +45,10 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     return valid, notes
 
 
-def _holding(question_id: str, entries: list[BookEntry], answers: list[GroundTruthAnswer]) -> list[BookEntry]:
-    if any(answer.reason == "infra" for answer in answers):
+def _holding(question_id: str, entries: list[BookEntry], answers: Answers) -> list[BookEntry]:
+    if any(answer.reason == "infra" for answer in answers.values()):
         raise BadInput(
             f"Mistake Book: question {question_id} has another ground truth than when its tests were kept, and the "
             "sandbox failed to run it; start again."
         )
-    return [
-        entry
-        for entry, answer in zip(entries, answers, strict=True)
-        if answer.usable and same_answer(entry.test.call.entry_point, answer.value, entry.test.expected)
-    ]
+    return [entry for entry in entries if is_true(entry.test, answers[entry.test.call])]

@@ -30,6 +30,7 @@ from scipy import stats
 from codea1.game.answers import stated_tests
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest
+from codea1.game.grading import Judge, is_true
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import CodeBenchmark, benchmark_rows
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, settings_digest
@@ -37,7 +38,6 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.values.checkers import same_answer
 from codea1.values.verdict import Verdict
 
 FILES = ("crossings",)
@@ -205,15 +205,12 @@ def _run(
     grader: Grader,
 ) -> Awaiting[Judged]:
     """Runs the tests of a question on its programs, and scores them by each of the benchmark's judgements."""
-    tests = list(suite)
-    answers = yield grader.ground_truth(question.module(question.ground_truth), [test.call for test in tests])
-    gradings = yield from every([grader.grade(question.module(attempt.program), tests) for attempt in attempts])
+    tests, judge = list(suite), Judge(question, grader)
+    answers = yield from judge.answers(test.call for test in tests)
+    gradings = yield from every([judge.grade(attempt.program, tests) for attempt in attempts])
     passes = np.array([[verdict is Verdict.PASS for verdict in grading.verdicts] for grading in gradings])
-    is_right = [
-        answer.usable and same_answer(test.call.entry_point, answer.value, test.expected)
-        for test, answer in zip(tests, answers, strict=True)
-    ]
-    lost = [LOST for answer in answers if answer.reason == "infra"] + [each.lost for each in gradings if each.lost]
+    is_right = [is_true(test, answers[test.call]) for test in tests]
+    lost = [LOST for each in answers.values() if each.reason == "infra"] + [each.lost for each in gradings if each.lost]
     if lost:
         return Judged({}, lost[:1])
     shape, times = (len(attempts), len(tests)), np.array([suite[test] for test in tests], int)

@@ -11,6 +11,7 @@ from typing import Any
 
 from codea1.game.answers import parse_suite
 from codea1.game.calls import CallTest
+from codea1.game.grading import Judge
 from codea1.game.prompts import PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import CodeBenchmark
@@ -120,9 +121,9 @@ def different_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> l
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 
-def count_passes(programs: Sequence[str], tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[int | None]]:
+def count_passes(programs: Sequence[str], tests: Sequence[CallTest], judge: Judge) -> Awaiting[list[int | None]]:
     """Returns how many of the tests each program passes; None where the sandbox failed on any."""
-    gradings = yield from every([grader.grade(program, tests) for program in programs])
+    gradings = yield from every([judge.grade(program, tests) for program in programs])
     verdicts = [grading.verdicts for grading in gradings]
     return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
 
@@ -141,8 +142,8 @@ def _judged(
         own = attempts[question.id]
         written = [texts[attempt.key] for attempt in own if attempt.key in texts]
         tests = different_tests(written, question.entry_point, num_tests)
-        programs = [question.module(attempt.program) for attempt in own]
-        running.append((own, len(tests), start(count_passes(programs, tests, grader))))
+        programs = [attempt.program for attempt in own]
+        running.append((own, len(tests), start(count_passes(programs, tests, Judge(question, grader)))))
     for own, count, future in running:
         passed = future.result()
         pairs = () if None in passed else zip(own, passed, strict=True)

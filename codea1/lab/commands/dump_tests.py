@@ -93,11 +93,10 @@ def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[C
         for start in range(0, len(parts.train), size):
             questions = parts.train[start : start + size]
             step = Step(0, parts.players, rules, parts.feed, opened.grader, book, hosts)
-            step.sample_suites(step.sample_solutions(questions, step.retrieve(questions)))
-            step.collect_verdicts()
-            step.assign_rewards()  # raises BadInput where the sandbox judges nothing
-            step.update_book()
-            yield from ((record.question, _right_tests(record)) for record in step.round.questions)
+            solutions = step.solve(questions)
+            graded = step.grade(questions, step.retrieve(questions), solutions, step.attack(solutions))
+            step.pay(graded)  # raises BadInput where the sandbox judges nothing
+            yield from ((record.question, _right_tests(record)) for record in graded.questions)
             progress.advance(task, len(questions))
 
 

@@ -27,6 +27,7 @@ from rich.table import Table
 from codea1.data.loader import load_questions, parsed
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
+from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import Outcome, Parts, head_of
@@ -225,27 +226,27 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome
     all_tried: list[_Tried] = []
     for program in programs:
         question = replace(solved.question, ground_truth=program)
-        answers = yield from _answers(question, tests, grader)
+        answers = yield from _answers(Judge(question, grader), tests)
         pairs = zip(tests, answers, strict=True)
         held = [test for each in pairs if (test := _held(*each, format.answers_are_json)) is not None]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break
     tried = max(all_tried, key=lambda each: len(each.held))  # the first of equals
-    question, truth = tried.question, tried.question.module(tried.question.ground_truth)
+    question, judge = tried.question, Judge(tried.question, grader)
     script, run = question.check_script, None
     # A script has a longer limit: what ends for a test may end there. That of a whole program has only the same calls.
     is_late = any(answer.reason == "timeout" for answer in tried.answers)
     if script and not (is_late and (not tried.held or question.form == "program")):
-        run = yield grader.check(truth, script, question.entry_point)
+        run = yield judge.check(question.ground_truth)
     passes = run is not None and run.verdict is Verdict.PASS
     if not tried.held and not passes:
-        reason, detail = yield from _why_left_out(tried, tests, run, grader)
+        reason, detail = yield from _why_left_out(tried, tests, run, judge)
         details = [detail, f"{len(all_tried)} of its solutions were tried"] if solved.others else [detail]
         return Outcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
     exposed = []
     for mutant in question.mutants:
-        exposed.append((yield from _is_exposed(question, mutant, tests, passes, grader)))
+        exposed.append((yield from _is_exposed(judge, mutant, tests, passes)))
     kept = replace(
         question,
         golden_tests=tuple(test.text for test in tried.held),
@@ -263,17 +264,16 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome
     )
 
 
-def _answers(question: Question, tests: Sequence[CallTest], grader: Grader) -> Awaiting[list[GroundTruthAnswer]]:
+def _answers(judge: Judge, tests: Sequence[CallTest]) -> Awaiting[list[GroundTruthAnswer]]:
     """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked."""
-    truth = question.module(question.ground_truth)
     answers = [GroundTruthAnswer(False, b"", "timeout", 0.0)] * len(tests)
     order = _from_the_smallest(tests)
     for first in (0, *range(1, len(tests), _ASKED_AT_ONCE)):
         numbers = order[first : first + _ASKED_AT_ONCE] if first else order[:1]
-        given = yield grader.ground_truth(truth, [tests[number].call for number in numbers])
-        for number, answer in zip(numbers, given, strict=True):
-            answers[number] = answer
-        if any(answer.reason == "timeout" for answer in given):
+        given = yield from judge.answers(tests[number].call for number in numbers)
+        for number in numbers:
+            answers[number] = given[tests[number].call]
+        if any(answer.reason == "timeout" for answer in given.values()):
             break
     return answers
 
@@ -282,22 +282,19 @@ def _from_the_smallest(tests: Sequence[CallTest]) -> list[int]:
     return sorted(range(len(tests)), key=lambda number: len(tests[number].call.arguments))
 
 
-def _is_exposed(
-    question: Question, mutant: str, tests: Sequence[CallTest], passes_check: bool, grader: Grader
-) -> Awaiting[bool]:
+def _is_exposed(judge: Judge, mutant: str, tests: Sequence[CallTest], passes_check: bool) -> Awaiting[bool]:
     """Returns whether a golden test fails a mutant or, where the ground truth passes it, the check script."""
-    module = question.module(mutant)
-    verdicts = (yield grader.grade(module, tests)).verdicts
+    verdicts = (yield judge.grade(mutant, tests)).verdicts
     if Verdict.INFRA not in verdicts and any(each is not Verdict.PASS for each in verdicts):
         return True
-    if not passes_check or question.check_script is None:
+    if not passes_check or judge.question.check_script is None:
         return False
-    run = yield grader.check(module, question.check_script, question.entry_point)
+    run = yield judge.check(mutant)
     return run.verdict not in (Verdict.PASS, Verdict.INFRA)
 
 
 def _why_left_out(
-    tried: _Tried, tests: Sequence[CallTest], run: ScriptRun | None, grader: Grader
+    tried: _Tried, tests: Sequence[CallTest], run: ScriptRun | None, judge: Judge
 ) -> Awaiting[tuple[str, str]]:
     """Returns why none of a question's tests holds, by what the smallest says, and more in words."""
     if any(answer.reason == "infra" for answer in tried.answers) or (run and run.verdict is Verdict.INFRA):
@@ -312,7 +309,7 @@ def _why_left_out(
         return UNSTEADY, ""
     if answer.reason != "raises":
         return NOT_PASSED, answer.reason
-    grading = yield grader.grade(tried.question.module(tried.question.ground_truth), [tests[first]])
+    grading = yield judge.grade(tried.question.ground_truth, [tests[first]])
     return _why_raised(grading.details[0])
 
 

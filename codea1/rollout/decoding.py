@@ -5,6 +5,7 @@ reads back from its small outputs: which sample is in which slot and pages is de
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -133,14 +134,7 @@ def decode_chunk(
         follows_BT = jnp.concatenate([jnp.ones_like(is_stop_BT[:, :1]), follows_BT], axis=1)
         counts_BT = may_be_drawn_BT & (jnp.cumsum(~follows_BT, axis=1) == 0)
         num_new_B = jnp.sum(counts_BT, axis=1, dtype=jnp.int32)
-
-        def put(array_BC: jax.Array, columns_C: jax.Array, first_B: jax.Array, values_X: jax.Array) -> jax.Array:
-            # By comparison: XLA would gather the rows of all devices for a scatter.
-            for nth, values_B in enumerate(values_X.reshape(B, T).T):
-                is_place_BC = (columns_C == first_B[:, None] + nth) & counts_BT[:, nth, None]
-                array_BC = jnp.where(is_place_BC, values_B[:, None], array_BC)
-            return array_BC
-
+        put = partial(_put, counts_BT)
         first_B = rows.drawn - first_drawn_B
         drawn_B = rows.drawn + num_new_B
         chunk = Chunk(
@@ -166,6 +160,19 @@ def decode_chunk(
     )
     cache, _, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, known_BS, nothing))
     return cache.of_rows(None), chunk
+
+
+def _put(
+    counts_BT: jax.Array, array_BC: jax.Array, columns_C: jax.Array, first_B: jax.Array, values_X: jax.Array
+) -> jax.Array:
+    """Writes those of the values [B * T] that count into their rows, from column `first_B` on.
+
+    By comparison: XLA would gather the rows of all devices for a scatter.
+    """
+    for nth, values_B in enumerate(values_X.reshape(counts_BT.shape).T):
+        is_place_BC = (columns_C == first_B[:, None] + nth) & counts_BT[:, nth, None]
+        array_BC = jnp.where(is_place_BC, values_B[:, None], array_BC)
+    return array_BC
 
 
 def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:

@@ -44,7 +44,6 @@ def guarded(
     Args:
       read_config: returns the validated config.
       workdir: folder of the run; a dry run needs none.
-      hosts: of the run.
       dry_run: one step, of which nothing is kept.
       allow_previous_step: go on from an older step where the newest is damaged.
 

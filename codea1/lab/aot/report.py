@@ -48,27 +48,27 @@ _SUMMARY = (
 _INTRODUCTION = """# Shipped configs as the TPU compiler sees them
 
 Written by `python -m codea1.compile_tpu --all --functions=largest`, or with `all` functions, to
-compiled/pods_compiled.md: each compiled function as libtpu makes it for the chips of its config's slice, on a machine
-that has none. Nothing here ran on a TPU.
+compiled/pods_compiled.md. It shows each compiled function as libtpu makes it for the chips of its config's slice. The
+machine that compiles has no such chips: nothing here ran on a TPU.
 
-- Bytes are of one chip. *Arguments* are what a function is given, *aliased* what of it its results are written over,
-  *temporaries* what it needs on the way, *beside* all else that is in memory in its phase: both players' references,
-  parameters and moments, and while one generates its published weights and caches, while one learns the micro-batches.
-  *Peak* is the sum, with the results that are written over nothing, and must stay below 92 % of the memory that the
+- Bytes are of one chip. *Arguments* are what a function is given. *Aliased* is what of it the results are written over.
+  *Temporaries* are what it needs on the way.
+- *Beside* is all else that is in memory in its phase: both players' references, parameters and moments. While one
+  generates, its published weights and caches count too; while one learns, its micro-batches.
+- *Peak* is the sum, with the results that are written over nothing. It must stay below 92 % of the memory that the
   compiler lets functions use.
-- *Collectives* are instructions and the size of their results; one inside a loop over layers, chunks or steps counts
-  once.
-- *ms* is what one call takes by the compiler's own estimates in cycles; one turn of a loop over tokens. What it does
-  not estimate is priced by bytes over 70 % of a bandwidth: Pallas kernels and native scatters of the memory's,
-  collectives of the links', as if they hid behind nothing.
-- *Compiled in* is wall time on a busy machine with two cores, and says how long a sweep takes, not more.
-- *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped,
-  for the mean lengths that are named, which are assumptions.
+- *Collectives* are instructions and the size of their results. One inside a loop counts once.
+- *ms* is what one call takes by the compiler's own estimates in cycles, or one turn of a loop over tokens. What the
+  compiler does not estimate is priced by bytes over 70 % of a bandwidth, as if it hid behind nothing. That is the
+  memory's for Pallas kernels and native scatters, the links' for collectives.
+- *Compiled in* is wall time on a busy machine with two cores. It says how long a sweep takes, not more.
+- *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped.
+  It is for the mean lengths that are named, which are assumptions.
 - *Step*, where all functions were compiled, is the run's own scheduler and batching on a clock that moves by *ms*, for
-  lengths that are drawn: stragglers, prompts prefilled again and padding are in it, and attention: the pages that it
-  reads, and what it computes at 70 % of the chip's arithmetic. The sandbox and the host are not.
-- *Functions*: `all`, or `largest`: the one of each kind with the most in memory, of both players where they are of one
-  model: the longest rows, the most slots, prompts and positions.
+  lengths that are drawn. Stragglers, prompts prefilled again and padding are in it. So is attention: the pages that it
+  reads, and what it computes, at 70 % of the chip's arithmetic. The sandbox and the host are not.
+- *Functions* are `all`, or `largest`: the one of each kind with the most in memory. It has the longest rows, the most
+  slots, prompts and positions. Players of one model share it.
 """
 
 

@@ -22,7 +22,7 @@ paper ran on eight GPUs. What differs, and what takes it back: docs/differences.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
 a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple
-(docs/pods_compiled.md):
+(results/pods_compiled.md):
 
   size  slice    learn  rollout  step, s
   0.5b  v5e-8      34%      59%       27

@@ -35,6 +35,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     )
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
+    for path in sorted((ROOT / "results").rglob("*")):
+        if path.suffix in (".md", ".png"):  # archives stay in the repository
+            files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
 
 
@@ -44,7 +47,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     Badges become text: a page loads nothing from elsewhere.
     """
     markdown = _BADGE.sub(r"[\1]", markdown).replace(NAMED.replace(*COLAB), REPOSITORY.replace(*COLAB))
-    place = ROOT / COPIED.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    own = page.file.src_uri
+    place = ROOT / (own if own.startswith("results/") else COPIED.get(own, f"docs/{own}"))
 
     def lead(link: re.Match) -> str:
         target = Path(os.path.normpath(place.parent / link[1]))
@@ -52,8 +56,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         known = {ROOT / source: page for page, source in COPIED.items()}
         inside = known.get(target) or str(target.relative_to(ROOT)).removeprefix("docs/")
-        if target in known or (target.is_relative_to(ROOT / "docs") and files.get_file_from_path(inside)):
-            return os.path.relpath(inside, Path(page.file.src_uri).parent) + link[2]
+        if target in known or files.get_file_from_path(inside):
+            return os.path.relpath(inside, Path(own).parent) + link[2]
         if not target.exists():
             return link[0]  # MkDocs tells of it
         return f"{REPOSITORY}/blob/main/{target.relative_to(ROOT)}{link[2]}"

@@ -121,7 +121,7 @@ def test_a_shipped_config_compiles_with_the_memory_that_the_docs_name(name):
     cache = ResultCache(Path("~/.cache/codea1/compile_tpu").expanduser())
     report = reports.report(name, config, topology(config.mesh.topology), cache, "largest")
     (summary,) = reports.markdown([report]).split("| config |")[1].splitlines()[2:3]
-    assert summary in (ROOT / "docs" / "pods_compiled.md").read_text()
+    assert summary in (ROOT / "results" / "pods_compiled.md").read_text()
 
 
 @needs_libtpu

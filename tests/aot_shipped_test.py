@@ -16,7 +16,7 @@ from tests import golden_shardings
 from tests.conftest import ROOT
 
 CONFIGS = dict(shipped_configs())
-PODS = ROOT / "docs" / "pods_compiled.md"
+PODS = ROOT / "results" / "pods_compiled.md"
 OF_ADAPTERS = [name for name in CONFIGS if name.startswith("code_a1") and ",lora=" in name]
 PAPERS_RUNS = [name for name in CONFIGS if name.startswith("code_a1") and ",lora=" not in name]
 
@@ -114,7 +114,7 @@ def test_each_size_has_the_model_of_its_size_for_both_players():
 
 
 def test_documented_memory_and_times_are_the_compilers():
-    """configs/*.py repeat the table of docs/pods_compiled.md."""
+    """configs/*.py repeat the table of results/pods_compiled.md."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in PODS.read_text().splitlines()]
     compiled = {row[0]: (row[4], row[5], row[7].removesuffix(" s")) for row in rows if row[0] in CONFIGS}
     said = {

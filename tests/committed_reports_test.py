@@ -19,7 +19,7 @@ from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results
 from tests.conftest import ROOT
 
-DOCS = ROOT / "docs"
+RESULTS = ROOT / "results"
 
 
 @pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("real", "study_real")])
@@ -27,14 +27,14 @@ def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypa
     monkeypatch.setattr(report, "world_facts", cache(report.world_facts))  # table and figures ask for the same
     results = Results(str(ROOT / "studies" / f"{study}.results.gz"))
     written = report.write(read_study(str(ROOT / "studies" / f"{study}.toml")), results, str(tmp_path))
-    assert written.splitlines() == (DOCS / folder / "report.md").read_text().splitlines()
+    assert written.splitlines() == (RESULTS / folder / "report.md").read_text().splitlines()
 
 
 def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    with tarfile.open(DOCS / "tables_tiny" / "runs.tar.xz") as archive:
+    with tarfile.open(RESULTS / "tables_tiny" / "runs.tar.xz") as archive:
         archive.extractall("runs/tables", filter="data")
-    committed = (DOCS / "tables_tiny" / "report.md").read_text().splitlines()
+    committed = (RESULTS / "tables_tiny" / "report.md").read_text().splitlines()
     _, *names = next(line for line in committed if line.startswith("| metric | ")).strip("| ").split(" | ")
     runs = [Run.read(f"runs/tables/{name}") for name in names]
     assert {run.folder.path.name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}

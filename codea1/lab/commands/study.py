@@ -19,7 +19,7 @@ from codea1.lab.study.declaration import read_study
 from codea1.runtime import command
 
 WORKDIR = flags.DEFINE_string("workdir", "runs/study", "folder that gets the runs")
-OUTPUT = flags.DEFINE_string("output", "docs/study", "folder that gets the report and the figure")
+OUTPUT = flags.DEFINE_string("output", "results/study", "folder that gets the report and the figure")
 AT_ONCE = flags.DEFINE_integer("at_once", 2, "jobs that run at the same time (CPU only)", lower_bound=1)
 HOURS = flags.DEFINE_float("hours", math.inf, "after which what runs saves, and ends", lower_bound=0.0)
 REPORT_ONLY = flags.DEFINE_bool("report_only", False, "run nothing")

@@ -39,7 +39,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
+    **{"aot": 1339, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
     **{"study": 822, "worlds": 720},
     "": 360,  # the files that lie in no room of the lab
 }

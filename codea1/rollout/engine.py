@@ -120,10 +120,10 @@ class Engine:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
 
-    def calling(self, instead_of: Callable[[tuple[str | int, ...], str], Callable[..., Any]]) -> "Engine":
-        """Returns an engine that calls something else in place of each compiled function, by its key and name."""
+    def calling(self, instead_of: Callable[[Function], Callable[..., Any]]) -> "Engine":
+        """Returns an engine that calls something else in place of each compiled function."""
         other = copy.copy(self)
-        other._functions = {key: instead_of(key, function.name) for key, function in self._functions.items()}
+        other._functions = {key: instead_of(function) for key, function in self._functions.items()}
         other._statistics = Statistics()
         return other
 

@@ -120,10 +120,10 @@ class Engine:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
 
-    def calling(self, instead_of: Callable[[tuple[str | int, ...], str], Callable[..., Any]]) -> "Engine":
-        """Returns an engine that calls something else in place of each compiled function, by its key and name."""
+    def calling(self, instead_of: Callable[[Function], Callable[..., Any]]) -> "Engine":
+        """Returns an engine that calls something else in place of each compiled function."""
         other = copy.copy(self)
-        other._functions = {key: instead_of(key, function.name) for key, function in self._functions.items()}
+        other._functions = {key: instead_of(function) for key, function in self._functions.items()}
         other._statistics = Statistics()
         return other
 
@@ -230,14 +230,14 @@ class Engine:
         while True:
             num_free = list(map(len, slots.free()))
             if prefilled.should_prefill(queue, num_free) and (new := prefilled.choose(queue, num_free, self._pad_id)):
-                tokens_PT, pages_PM = new
+                tokens_BT, pages_BM = new
                 self._statistics.prompts += prefilled.num_prompts
-                self._statistics.prefill_rows += len(tokens_PT)
-                cache = self._functions["prefill", *tokens_PT.shape](params.weights, cache, tokens_PT, pages_PM)
-            started, from_WI, to_WI = slots.fill(queue, self.chunk)
+                self._statistics.prefill_rows += len(tokens_BT)
+                cache = self._functions["prefill", *tokens_BT.shape](params.weights, cache, tokens_BT, pages_BM)
+            started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache
-            cache = self._functions[("copy_pages",)](cache, from_WI, to_WI)
+            cache = self._functions[("copy_pages",)](cache, from_WZ, to_WZ)
 
     def _excess(self, slots: Slots, size: int) -> int:
         """Returns how many samples are too many for so many slots, in the shard that holds most."""

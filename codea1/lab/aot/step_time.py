@@ -5,6 +5,7 @@ of its function, see `cost`, and from the pages and blocks that attention's kern
 sandbox and what overlaps are not in it.
 """
 
+import inspect
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -29,6 +30,7 @@ from codea1.rollout.decoding import GUESSED_CHUNKS, Chunk, Rows
 from codea1.rollout.scheduler import Request
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
+from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.runtime.shares import stable_hash
 from codea1.sharding import data_parallel
@@ -200,23 +202,28 @@ class _FakeCalls:
         self._passed, self._planned, self._own, self._engine = passed, planned, own, own.engine
         self._reads = reads  # bytes on a chip of each position that attention reads, beside what functions cost
 
-    def instead_of(self, key: tuple[str | int, ...], name: str) -> Callable[..., Any]:
-        """Returns what stands for the function of a key, see `Functions`."""
-        kind = str(key[0])
+    def instead_of(self, function: Function) -> Callable[..., Any]:
+        """Returns what stands for a function."""
+        kind, signature = function.kind, inspect.signature(function.jitted)
 
         def call(*arguments: Any) -> Any:
+            named = signature.bind(*function.static, *arguments).arguments
+            turns, read, flops = 1.0, 0.0, 0.0
+            result: Any = None
             if kind == "decode":
-                rows = arguments[3]
-                chunk = self._decode(rows, int(arguments[7]), guesses=arguments[4] is not None)
+                rows = named["rows"]
+                chunk = self._decode(rows, int(named["exit_when_live"]), guesses=named["known_BS"] is not None)
                 positions_WS = (rows.position * rows.live).reshape(self._engine.sizes.shards, -1)
-                read = self._reads * int(chunk.steps) * positions_WS.sum(axis=1).max()
-                self._passed(kind, name, turns=int(chunk.steps), read=read)
-                return arguments[1], chunk
-            copied = (row < np.iinfo(np.int32).max for row in arguments[2]) if kind == "copy_pages" else ()
-            turns = float(max(map(np.sum, copied), default=1))  # a loop over those of a shard
-            flops = splash_flops(self._own, FORWARD, arguments[2].shape) if kind == "prefill" else 0.0
-            self._passed(kind, name, turns=turns, flops=flops)
-            return {} if kind == "publish" else None
+                turns, result = float(chunk.steps), (named["cache"], chunk)
+                read = self._reads * turns * positions_WS.sum(axis=1).max()
+            elif kind == "copy_pages":  # a loop over those of a shard
+                turns = float((named["to_WZ"] < np.iinfo(np.int32).max).sum(axis=1).max())
+            elif kind == "prefill":
+                flops = splash_flops(self._own, FORWARD, named["tokens_BT"].shape)
+            elif kind == "publish":
+                result = {}
+            self._passed(kind, function.name, turns, read, flops)
+            return result
 
         return call
 
@@ -263,7 +270,7 @@ def splash_flops(own: PlayerFunctions, products: int, shape: tuple[int, ...], pa
     count = -(-length // block)
     pairs_B = np.full(rows, count * (count + 1) / 2)
     if packing is not None:
-        pairs_B = np.asarray(packing.for_kernel().reads_BQK).sum(axis=(1, 2), dtype=float)
+        pairs_B = np.asarray(packing.for_kernel().reads_BQJ).sum(axis=(1, 2), dtype=float)
     of_chip = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
     heads = own.model.num_heads / own.mesh.shape["tensor"]
     return 2 * products * of_chip * block**2 * heads * own.model.head_dim * own.model.num_layers

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codea1.data.rows import file_rows
-from codea1.game.mutants import flip_one_operator
 from codea1.lab.benchmarks.evalplus import DATASETS, EvalPlus, Problem, load_problems
+from codea1.lab.mutants import flip_one_operator
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO

@@ -37,10 +37,10 @@ from rich.progress import track
 from codea1.evaluation.result_files import summary
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.calls import Call, CallTest
-from codea1.game.mutants import mutants
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteBenchmark, SuiteTask, load_suites, missing_modules
 from codea1.lab.benchmarks.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
+from codea1.lab.mutants import mutants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import NotPlainData, decode_exact, encode_exact

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from codea1.evaluation.result_files import summary
-from codea1.game.mutants import mutants
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suite, score_suites
+from codea1.lab.mutants import mutants
 from codea1.sandbox.host import Limits, TracedRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage import json_lines

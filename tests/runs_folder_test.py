@@ -77,7 +77,7 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     del before["sandbox"]["memo_mb"]
     folder = RunFolder.open(str(tmp_path), before)
     assert config_of(folder).sandbox == config.sandbox
-    for name in ("mutant_weight", "hidden_reward", "selection", "made_mutants"):
+    for name in ("mutant_weight", "hidden_reward", "selection"):
         del before["game"][name]
     del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
     del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]

@@ -13,7 +13,6 @@ from codea1.data.loader import load_questions
 from codea1.data.rows import Row
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import extract_program, without_thoughts
-from codea1.game.mutants import flip_one_operator
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
 from codea1.lab.benchmarks import agreement, best_of_n
@@ -22,6 +21,7 @@ from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.policy import Policy
+from codea1.lab.mutants import flip_one_operator
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts

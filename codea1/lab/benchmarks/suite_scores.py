@@ -17,8 +17,8 @@ from coverage import Coverage
 from codea1.data.loader import parsed
 from codea1.evaluation.result_files import PerQuestion
 from codea1.game.answers import extract_program
-from codea1.game.mutants import mutants
 from codea1.lab.benchmarks.benchmarks import SuiteBenchmark, SuiteTask
+from codea1.lab.mutants import mutants
 from codea1.sandbox.host import Arc, TracedRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict

@@ -11,11 +11,11 @@ from codea1.config import config_of, default_config
 from codea1.evaluation import audit
 from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import compare, report_run
+from codea1.lab.runs.story import explain, read_story
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.runs.story import explain, read_story
 from codea1.runtime.errors import BadInput
 from codea1.runtime.versions import versions
 from codea1.storage.objects import write_atomically

@@ -1,0 +1,1 @@
+"""The sandbox beside training: what it says of a machine, and cases of a file graded."""

@@ -1,1 +1,1 @@
-"""A run read further: its stories, its Mistake Book, its steps again, and whether its files are sound."""
+"""A run read further: its stories, suites and Mistake Book, its steps again, and whether its files are sound."""

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
@@ -86,7 +86,7 @@ class SandboxPool:
             return f"user {Profile(False, 0).uid} cannot read Python's library: {program.load_error}"
         return self._dispatcher.failure or script.detail or "its zygote does not start"
 
-    def __enter__(self) -> "SandboxPool":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

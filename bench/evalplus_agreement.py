@@ -24,10 +24,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codea1.data.rows import file_rows
-from codea1.game.mutants import flip_one_operator
 from codea1.lab.benchmarks.evalplus import DATASETS, EvalPlus, Problem, load_problems
+from codea1.lab.mutants import flip_one_operator
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.sandbox.host import ScriptRun
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
@@ -74,7 +74,7 @@ def mutants(problems: Sequence[Problem], count: int, seed: int) -> list[Job]:
 class Ours:
     """Our judge of both benchmarks."""
 
-    def __init__(self, problems: Sequence[tuple[str, Problem]], pool: SandboxPool) -> None:
+    def __init__(self, problems: Sequence[tuple[str, Problem]], pool: BenchmarkPool) -> None:
         self.problems = [problem for _, problem in problems]
         self.names = [name for name, _ in problems]
         self.benchmarks = {
@@ -115,7 +115,7 @@ def main() -> None:
     jobs = list(dict.fromkeys((numbers[row["task_id"]], row["solution"]) for row in given))
     jobs = jobs or mutants(problems, options.programs, options.seed)
     print(f"{len(jobs)} different {'programs' if given else 'mutants'} of {len(problems)} problems")
-    with tempfile.NamedTemporaryFile(suffix=".pickle") as file, SandboxPool(isolation=AUTO) as pool:
+    with tempfile.NamedTemporaryFile(suffix=".pickle") as file, BenchmarkPool(isolation=AUTO) as pool:
         asked = [
             (DATASETS[name], each.question.ground_truth, each.question.entry_point, [*each.base, *each.plus], each.atol)
             for name, each in named

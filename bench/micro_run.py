@@ -8,9 +8,10 @@ from ml_collections import ConfigDict
 
 from codea1.config import default_config
 from codea1.data.sources import CLASSIC
-from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
+from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
 from codea1.lab.sft.corpus import corpus_texts
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.procedural import prepare
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config

@@ -2,7 +2,7 @@
 
   python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
 
-Mutants are those of `codea1.game.mutants`, less what does not parse and what changes annotations alone: all of
+Mutants are those of `codea1.lab.mutants`, less what does not parse and what changes annotations alone: all of
 the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
 it takes five times the processor time of the tests as they are. Survivors that no input tells from the original stand
 in mutants_of_ours.json, each with the reason; exit code 1 where there is another one, or where one of those is killed.
@@ -44,7 +44,7 @@ import hypothesis
 import jax
 import pytest
 
-from codea1.game.mutants import mutants
+from codea1.lab.mutants import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")
@@ -258,7 +258,6 @@ def warm_up(folder: Path) -> None:
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", str(test)])
     loaded = {name for name in sys.modules if name.startswith(("codea1.game", "codea1.learn", "tests"))}
-    loaded -= {"codea1.game", "codea1.game.mutants"}  # what makes the mutants, and no mutant changes
     if loaded:
         raise RuntimeError(f"these modules are imported already: {sorted(loaded)}")
     gc.freeze()

@@ -23,9 +23,9 @@ import pyarrow.parquet
 
 from codea1.data.loader import load_questions
 from codea1.game.answers import extract_program
-from codea1.game.mutants import drawn_mutants
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
+from codea1.lab.mutants import drawn_mutants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO

@@ -37,12 +37,12 @@ from rich.progress import track
 from codea1.evaluation.result_files import summary
 from codea1.game.asserts import parse_assert, read_statement
 from codea1.game.calls import Call, CallTest
-from codea1.game.mutants import mutants
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteBenchmark, SuiteTask, load_suites, missing_modules
 from codea1.lab.benchmarks.suite_scores import TEST_SECONDS, SuiteRuns, metrics, score_suites
+from codea1.lab.mutants import mutants
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import NotPlainData, decode_exact, encode_exact
 from codea1.values.literals import Budget
 from codea1.values.verdict import Verdict
@@ -115,7 +115,7 @@ def main() -> None:
         return
     if arguments.testeval:
         tasks = TESTEVAL.load(arguments.file)[: arguments.functions]
-        with SandboxPool(isolation="auto") as pool:
+        with BenchmarkPool(isolation="auto") as pool:
             suites = executed_suites(TESTEVAL, tasks, calls_by_annotation, pool)
             score(TESTEVAL, [task for task in tasks if task.id in suites], suites, pool)
         return
@@ -124,7 +124,7 @@ def main() -> None:
     if arguments.what == "counts":
         compare_counts(tasks, arguments.peers)
         return
-    with SandboxPool(1 if arguments.what == "cosmic_ray" else 0, isolation="auto") as pool:
+    with BenchmarkPool(1 if arguments.what == "cosmic_ray" else 0, isolation="auto") as pool:
         if arguments.what == "given":
             score(ULT, tasks[: arguments.functions], given, pool)
             return
@@ -139,7 +139,7 @@ def main() -> None:
             compare(tasks, suites, pool, arguments)
 
 
-def score(benchmark: SuiteBenchmark, tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
+def score(benchmark: SuiteBenchmark, tasks: list[SuiteTask], suites: Suites, pool: BenchmarkPool) -> None:
     """Prints what suites are worth, and why tests that ought to hold do not."""
     absent = Counter(module for task in tasks for module in missing_modules(benchmark.whole(task)))
     print(f"modules that programs import and this machine lacks: {dict(absent) or 'none'}")
@@ -163,7 +163,7 @@ def executed_suites(
     benchmark: SuiteBenchmark,
     tasks: list[SuiteTask],
     calls_of: Callable[[SuiteTask], Iterable[Call]],
-    pool: SandboxPool,
+    pool: BenchmarkPool,
 ) -> Suites:
     """Returns a suite of K asserts on what the program itself answers, for each task that answers so many inputs."""
     grader = Grader(pool)
@@ -206,7 +206,7 @@ def calls_by_annotation(task: SuiteTask) -> Iterator[Call]:
         yield Call(f"Solution().{task.entry_point}", encode_exact((tuple(value(kind, size) for kind in kinds), {})))
 
 
-def compare_with_data(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool) -> None:
+def compare_with_data(tasks: list[SuiteTask], suites: Suites, pool: BenchmarkPool) -> None:
     """Prints how often a test run as source and the same test judged as data passed."""
     grader = Grader(pool)
     pairs = []
@@ -259,7 +259,7 @@ def changes(value: object) -> Iterator[object]:
                 yield {**copy.deepcopy(value), key: changed}
 
 
-def compare(tasks: list[SuiteTask], suites: Suites, pool: SandboxPool, arguments: argparse.Namespace) -> None:
+def compare(tasks: list[SuiteTask], suites: Suites, pool: BenchmarkPool, arguments: argparse.Namespace) -> None:
     """Runs what is left of the comparison within the time, and prints how it stands."""
     tasks, functions = sorted(tasks, key=lambda task: len(mutants(task.program))), arguments.functions or 20
     known = [json.loads(line) for line in arguments.results.open()] if arguments.results.exists() else []
@@ -306,7 +306,7 @@ def share(killed: dict[str, list[bool]]) -> float:
     return sum(flat) / len(flat)
 
 
-def by_us(task: SuiteTask, suite: list[str], pool: SandboxPool) -> tuple[dict[str, list[bool]], float]:
+def by_us(task: SuiteTask, suite: list[str], pool: BenchmarkPool) -> tuple[dict[str, list[bool]], float]:
     """Whether each mutant is killed, by operator in the order of places, and the seconds that took."""
     started = time.monotonic()
     runs, _ = SuiteRuns(ULT, task, ULT.imports_of(task.program, *suite), pool).on_mutants(suite)

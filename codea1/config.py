@@ -191,8 +191,6 @@ def _game() -> ConfigDict:
     c.alpha = share(0.5, WEIGHS_VALIDITY, HAS_TEST_LLM)
     # Of the question's mutants killed in the adversarial part, against the program shown.
     c.mutant_weight = share(0.0, HAS_TEST_LLM)
-    # Made of the ground truth for a training question that has none; may be equivalent to it.
-    c.made_mutants = not_negative(0)
     c.hidden_reward = False  # also measure solutions by check scripts, and suites by mutants that no reward reads
     c.mistake_book = True  # replay each question's old failures
     c.history_size = not_negative(8, HAS_BOOK)  # tests replayed per question
@@ -207,13 +205,10 @@ def _game() -> ConfigDict:
 
 
 def _noise() -> ConfigDict:
-    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true.
-
-    A question without mutants keeps its ground truth, and one whose golden tests state no other answer its answers.
-    """
+    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true."""
     c = ConfigDict()
-    c.wrong_truths = share(0.0)  # share of the questions whose ground truth is one of their paid mutants
-    c.wrong_answers = share(0.0)  # share of a question's calls that are answered with the answer of a golden test
+    # Of a question's calls answered with the answer of a golden test, where one states another.
+    c.wrong_answers = share(0.0)
     return c
 
 
@@ -559,7 +554,7 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 # Fields and sections that older runs lack, whose defaults change nothing of what is learned.
 _ADDED = (
     *("sandbox.memo_mb", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
-    *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.made_mutants"),
+    *("game.mutant_weight", "game.hidden_reward", "game.selection"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
     *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "max_sampler_kl"),
     *("code.lora", "test.lora"),

@@ -10,7 +10,7 @@ the run's folder changes.
 
 from absl import flags
 
-from codea1.runs.story import explain
+from codea1.lab.runs.story import explain
 from codea1.runtime import command
 
 QUESTION = flags.DEFINE_string("question", "", "its id; empty for the one in which the tests gained most")

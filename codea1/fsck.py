@@ -20,7 +20,7 @@ QUARANTINE = flags.DEFINE_bool("quarantine", False, "move what is damaged aside;
 
 def main(run: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"  # a live run beside it may hold the TPU
-    from codea1.runs.fsck import fsck  # imports JAX, once the flags are checked
+    from codea1.lab.runs.fsck import fsck  # imports JAX, once the flags are checked
 
     if not fsck(run, QUARANTINE.value):
         sys.exit(1)

@@ -15,7 +15,6 @@ from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
-from codea1.data.tokenizer import make_tokenizer
 from codea1.lab.aot import report as reports
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered
 from codea1.lab.aot.cost import Cost
@@ -23,6 +22,7 @@ from codea1.lab.aot.jobs import bytes_per_device, models, plan
 from codea1.lab.aot.report import Report, fit_of
 from codea1.lab.aot.topology import Topology, has_compiler, shipped_configs, topology
 from codea1.lab.sft.corpus import corpus_texts
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import CHIPS, adapter_weights

@@ -13,7 +13,7 @@ import pytest
 from bench.micro_run import content
 from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import MistakeBook
-from codea1.lab.book_export import open_book, read_export, show_books
+from codea1.lab.runs.book_export import open_book, read_export, show_books
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

@@ -11,7 +11,7 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.data.sources import PROCEDURAL
-from codea1.data.tokenizer import ChatTokenizer, make_tokenizer
+from codea1.data.tokenizer import ChatTokenizer
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import CallTest
@@ -27,6 +27,7 @@ from codea1.lab.sft.corpus import (
     plant,
     worked_lessons,
 )
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.compositions import Task, behaviour, compositions, outcome
 from codea1.lab.worlds.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component, World
 from codea1.runtime.errors import BadInput

@@ -6,10 +6,11 @@ import math
 import pytest
 from etils import epath
 
-from codea1.data.static_tests import with_static_tests, writable, write_static_tests
+from codea1.data.static_tests import with_static_tests
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import Call, CallTest
 from codea1.game.question import Question
+from codea1.lab.data.static_tests import writable, write_static_tests
 from codea1.runtime.errors import BadInput
 from codea1.values import encode_exact
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from codea1.data.tokenizer import ChatTokenizer, load_tokenizer, make_tokenizer
+from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.lab.sft.corpus import corpus_texts
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.runtime.errors import BadInput
 
 TEXTS = list(corpus_texts(seed=0, num_chats=1500))

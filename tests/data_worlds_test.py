@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codea1.data.sources import CLASSIC, source_of, world_of
-from codea1.data.tokenizer import make_tokenizer
 from codea1.lab.sft.corpus import Recipe, chats, corpus_texts, plant, usual_inputs
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.compositions import SPLITS, Task, behaviour, compositions
 from codea1.lab.worlds.procedural import NUM_QUESTIONS, prepare, rows, tasks
 from codea1.lab.worlds.worlds import LIST, WORLDS, World

@@ -16,7 +16,7 @@ from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox import doctor
+from codea1.sandbox import self_test
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.dry_run import DryRun
 from codea1.training.setup import assemble
@@ -74,7 +74,7 @@ def test_one_policy_of_both_roles_is_one_column_of_batches(micro_config, monkeyp
 
 def test_a_sandbox_that_judges_wrongly_is_told(micro_config, monkeypatch):
     wrong = {"a liar": ("pass", "def f(x): return x")}
-    monkeypatch.setattr(doctor, "_SELF_TEST", wrong)
+    monkeypatch.setattr(self_test, "SELF_TEST", wrong)
     with pytest.raises(BadInput, match="a liar: fail, not pass"):
         rehearse(micro_config)
 

@@ -7,20 +7,20 @@ import pytest
 from codea1.game.prompts import DEFAULT
 from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks, sanitize
 from codea1.lab.benchmarks.programs import broken_questions
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, write_rows
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(2, isolation="auto") as pool:
+def pool() -> Iterator[BenchmarkPool]:
+    with BenchmarkPool(2, isolation="auto") as pool:
         yield pool
 
 
-def judge(pool: SandboxPool, answer: str, **changes) -> ScriptRun:
+def judge(pool: BenchmarkPool, answer: str, **changes) -> ScriptRun:
     benchmark = BigCodeBench("bigcodebench_complete", [bigcodebench_row(**changes)], pool)
     question = benchmark.questions[0]
     return benchmark.judge(question, benchmark.program(question, answer)).result(60)

@@ -22,10 +22,9 @@ from codea1.game.question import Question
 from codea1.lab.benchmarks import evalplus
 from codea1.lab.benchmarks.evalplus import EvalPlus, Problem, deserialised, load_problems
 from codea1.lab.benchmarks.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, Description
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
-from codea1.sandbox.host.benchmarks import Description
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import humaneval_row, mbpp_row, write_rows
@@ -37,8 +36,8 @@ sys.path += filter(None, [os.environ.get("CODEA1_EVALPLUS")])
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(2, isolation="auto") as pool:
+def pool() -> Iterator[BenchmarkPool]:
+    with BenchmarkPool(2, isolation="auto") as pool:
         yield pool
 
 
@@ -47,7 +46,7 @@ def problem(truth: str, inputs: Sequence, name: str = "f", atol: float = 0.0, pl
     return Problem(question, inputs, plus, atol)
 
 
-def judge(pool: SandboxPool, problem: Problem, program: str, benchmark: str = "humanevalplus") -> ScriptRun:
+def judge(pool: BenchmarkPool, problem: Problem, program: str, benchmark: str = "humanevalplus") -> ScriptRun:
     return EvalPlus(benchmark, [problem], pool).judge(problem.question, program).result(60)
 
 
@@ -56,7 +55,7 @@ def returning(values: Sequence[Any], name: str = "f") -> str:
     return f"from math import inf, nan\nVALUES = {list(values)!r}\ndef {name}(i): return VALUES[i]"
 
 
-def first_wrong(pool: SandboxPool, out: Sequence, expected: Sequence, atol: float) -> int | None:
+def first_wrong(pool: BenchmarkPool, out: Sequence, expected: Sequence, atol: float) -> int | None:
     """The first of the values that our judgement does not accept."""
     run = judge(pool, problem(returning(expected), [[i] for i in range(len(out))], atol=atol), returning(out))
     if run.verdict is Verdict.PASS:
@@ -336,7 +335,7 @@ def test_a_ground_truth_that_fails_says_so(pool):
 class _LosingOnce:
     """A pool that loses the first run."""
 
-    def __init__(self, pool: SandboxPool):
+    def __init__(self, pool: BenchmarkPool):
         self.pool, self.lost = pool, False
 
     def run_batch(self, *arguments: object) -> Future[ScriptRun]:

@@ -9,8 +9,8 @@ import coverage
 import pytest
 
 from codea1.lab.benchmarks.suite_scores import coverage_of
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.sandbox.host import Limits
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 CASES = {
@@ -61,8 +61,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(2, Limits(), isolation="auto") as pool:
+def pool() -> Iterator[BenchmarkPool]:
+    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
         yield pool
 
 

@@ -20,12 +20,12 @@ from codea1.lab.benchmarks.best_of_n import chosen, count_passes, different_test
 from codea1.lab.benchmarks.evalplus import CheckScripts, EvalPlus
 from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
 from codea1.lab.benchmarks.programs import FILES, evaluate_code
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
@@ -184,10 +184,10 @@ def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, 
     completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG))
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
-    run_batch = SandboxPool.run_batch
+    run_batch = BenchmarkPool.run_batch
     with monkeypatch.context() as patch:
         patch.setattr(
-            SandboxPool,
+            BenchmarkPool,
             "run_batch",
             lambda self, program, *rest: (
                 lost(ScriptRun(Verdict.INFRA, "gone", 0.0)) if truth in program else run_batch(self, program, *rest)
@@ -214,7 +214,7 @@ def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path
         monkeypatch.setattr(CheckScripts, "judge", lambda *_: lost(crashed))
         monkeypatch.setattr(programs, "load_benchmark", lambda *_: benchmark)
     else:
-        monkeypatch.setattr(SandboxPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
+        monkeypatch.setattr(BenchmarkPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
     with pytest.raises(
         BadInput, match=r"all 4 ground truths of h.* not theirs: .*(infra: gone|script exited with status 1);"
     ):
@@ -223,10 +223,10 @@ def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path
 
 def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
     completions(tmp_path, (0, RIGHT), (0, WRONG), (0, ""), (1, RIGHT), (1, f"{WRONG}  # 2"), (1, f"{WRONG}  # 3"))
-    run_batch = SandboxPool.run_batch
+    run_batch = BenchmarkPool.run_batch
     with monkeypatch.context() as patch:
         patch.setattr(
-            SandboxPool,
+            BenchmarkPool,
             "run_batch",
             lambda self, program, *rest: (
                 run_batch(self, program, *rest)
@@ -255,11 +255,11 @@ def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path,
         "sampled",
         lambda _, questions, *__: (Attempt(question.id, 0, RIGHT) for question in questions),
     )
-    run_batch = SandboxPool.run_batch
+    run_batch = BenchmarkPool.run_batch
     for broken, values in (("    return x + 1\n", [None, 1.0]), (truth, [1.0, None])):
         with monkeypatch.context() as patch:
             patch.setattr(
-                SandboxPool,
+                BenchmarkPool,
                 "run_batch",
                 lambda self, program, *rest, broken=broken: (
                     lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
@@ -423,7 +423,7 @@ def test_stated_answers_are_taken_at_their_word():
 def test_tests_are_counted_per_program():
     tests = different_tests(["assert f(1) == 2\nassert f(2) == 2"], "f", 8)
     programs = [RIGHT, WRONG, "", "def f(x): return 2"]
-    with SandboxPool(2, isolation="auto") as pool:
+    with BenchmarkPool(2, isolation="auto") as pool:
         judge = Judge(Question("q", None, "", "", "", "f"), Grader(pool))
         assert start(count_passes(programs, tests, judge)).result(60) == [1, 1, 0, 2]
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from codea1.evaluation.result_files import summary
-from codea1.game.mutants import mutants
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suite, score_suites
-from codea1.sandbox.host import Limits, TracedRun
-from codea1.sandbox.host.pool import SandboxPool
+from codea1.lab.mutants import mutants
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
+from codea1.sandbox.host import Limits
 from codea1.storage import json_lines
 from codea1.values.verdict import Verdict
 
@@ -24,8 +24,8 @@ NUM_MUTANTS = 12
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(2, Limits(), isolation="auto") as pool:
+def pool() -> Iterator[BenchmarkPool]:
+    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
         yield pool
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask, load_suites, missing_modules
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location, write_atomically
 from tests.conftest import SHARED
 
@@ -123,7 +123,7 @@ def test_modules_are_looked_up_where_the_sandbox_looks(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     source = "import beside_the_trainer, pytest, math, json.decoder, _struct"
     assert missing_modules(source) == ["beside_the_trainer"]
-    with SandboxPool() as pool:
+    with BenchmarkPool() as pool:
         for name, loads in (("beside_the_trainer", False), ("pytest", True), ("_struct", True)):
             assert pool.run_calls(f"import {name}", [], reply=Reply.EXACT).result(60).loaded is loads
 

@@ -14,10 +14,9 @@ from codea1.game.methods import METHODS
 from codea1.lab.benchmarks import evaluation, suites
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.suites import evaluate_suites
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host import TracedRun
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
@@ -119,7 +118,7 @@ def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_
         return future
 
     with monkeypatch.context() as patch:
-        patch.setattr(SandboxPool, "run_suite", lose)
+        patch.setattr(BenchmarkPool, "run_suite", lose)
         with pytest.raises(BadInput, match="all 4 suites for ult failed for a reason that is not theirs: gone;"):
             evaluate_suites(asked(tmp_path), Hosts())
     evaluate_suites(asked(tmp_path), Hosts())

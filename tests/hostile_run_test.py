@@ -13,11 +13,11 @@ from rich.console import Console
 
 from codea1 import watch
 from codea1.evaluation.run_report import report_run
-from codea1.lab.book_export import show_books, write_export
 from codea1.lab.commands import audit
 from codea1.lab.paper.report import report_runs
+from codea1.lab.runs.book_export import show_books, write_export
+from codea1.lab.runs.story import explain
 from codea1.runs.folder import RunFolder
-from codea1.runs.story import explain
 from codea1.runtime.errors import BadInput, print_error
 from tests.explain_test import claim, code_row
 from tests.explain_test import test_row as suite_row

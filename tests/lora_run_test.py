@@ -16,7 +16,7 @@ from codea1.config import validate
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policy import policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.lab.saved_step import SavedStep
+from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters, merged

@@ -15,7 +15,7 @@ from codea1.config import use_method, validate
 from codea1.game.methods import METHODS, game_rules
 from codea1.lab.aot.jobs import models, plan
 from codea1.lab.aot.roofline import estimate
-from codea1.lab.saved_step import SavedStep
+from codea1.lab.runs.saved_step import SavedStep
 from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
@@ -350,8 +350,8 @@ def test_tables_and_the_papers_runs_are_of_the_classic_world_with_all_that_is_ne
     assert (paper.game.reward, paper.game.alpha) == ("official", 0.5)
     for config in (tiny.get_config(), paper):
         game = config.game
-        assert (game.mutant_weight, game.made_mutants, game.hidden_reward, game.selection) == (0, 0, False, "variance")
-        assert (config.opponents.side, *config.noise.values()) == ("", 0, 0)
+        assert (game.mutant_weight, game.hidden_reward, game.selection) == (0, False, "variance")
+        assert (config.opponents.side, *config.noise.values()) == ("", 0)
         assert (config.code.advantage, config.test.advantage) == ("grpo", "grpo")
         assert (config.sft.expert_suites, config.sft.expert_span, config.sft.expert_suites_else) == (
             0.35,

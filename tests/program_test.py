@@ -151,7 +151,8 @@ for program, *arguments in json.loads(sys.argv[1]):
 PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
     "fsck lab.commands.audit lab.commands.book lab.commands.dump_tests lab.commands.exploit lab.commands.league "
-    "lab.commands.convert lab.commands.replay lab.commands.reproduce lab.commands.study lab.commands.worlds"
+    "lab.commands.convert lab.commands.mutate lab.commands.replay lab.commands.reproduce lab.commands.study "
+    "lab.commands.worlds"
 )
 
 
@@ -194,7 +195,6 @@ def test_the_default_config_is_possible():
     ("key", "value"),
     [
         ("game.alpha", 1.5),
-        ("noise.wrong_truths", -0.1),
         ("noise.wrong_answers", 1.5),
         ("opponents.side", "everybody"),
         ("opponents.share", 1.5),

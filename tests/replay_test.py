@@ -9,7 +9,7 @@ import pytest
 
 from bench.micro_run import make_micro_config
 from codea1.config import config_of
-from codea1.lab.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
+from codea1.lab.runs.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from bench.micro_run import content
 from codea1.game.mistake_book import Bound
-from codea1.lab.book_export import read_export, write_export
+from codea1.lab.runs.book_export import read_export, write_export
 from codea1.runtime.errors import BadInput
 from tests.mistake_books import UPDATES, big, filled, make, replay
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bench.micro_run import content
 from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import ALL_SHARDS, NUM_SHARDS, Bound, shard_of, shards_of_host
-from codea1.lab.book_export import open_book
+from codea1.lab.runs.book_export import open_book
 from codea1.runs.book_files import BookHandler, decode, encode, read_shards, shard_file, write_shards
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import MANIFEST, write_manifest

@@ -12,11 +12,12 @@ import pytest
 
 from codea1.evaluation.result_files import read_evaluation
 from codea1.evaluation.run_report import write_report
+from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.fsck import fsck, recorded
 from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
+from codea1.runs.recorded import recorded
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum

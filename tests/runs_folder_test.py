@@ -11,11 +11,11 @@ from codea1.config import config_of, default_config
 from codea1.evaluation import audit
 from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import compare, report_run
+from codea1.lab.runs.story import explain, read_story
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.runs.story import explain, read_story
 from codea1.runtime.errors import BadInput
 from codea1.runtime.versions import versions
 from codea1.storage.objects import write_atomically
@@ -77,7 +77,7 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     del before["sandbox"]["memo_mb"]
     folder = RunFolder.open(str(tmp_path), before)
     assert config_of(folder).sandbox == config.sandbox
-    for name in ("mutant_weight", "hidden_reward", "selection", "made_mutants"):
+    for name in ("mutant_weight", "hidden_reward", "selection"):
         del before["game"][name]
     del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
     del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]

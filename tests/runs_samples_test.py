@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import zstandard
 
+from codea1.lab.runs.diagnosis import diagnose
 from codea1.runs.folder import RunFolder
-from codea1.runs.samples import Samples, diagnose
+from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from codea1.sandbox.child.benchmarks import value_digest
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, Description, Inputs
+from codea1.lab.sandbox.child import value_digest
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.benchmarks import Description, Inputs
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
 from codea1.values.encoding import Members, Pairs
 from codea1.values.verdict import Verdict
@@ -17,8 +16,8 @@ LIMITS = Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20)
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(2, isolation="auto") as pool:
+def pool() -> Iterator[BenchmarkPool]:
+    with BenchmarkPool(2, isolation="auto") as pool:
         yield pool
 
 
@@ -36,7 +35,9 @@ class _Equal:
         return bool(value.exact) and decode_exact(value.exact) == self.expected[index]
 
 
-def run(pool: SandboxPool, program: str, count: int = 100, seconds: float = 0.5, **options) -> tuple[ScriptRun, _Equal]:
+def run(
+    pool: BenchmarkPool, program: str, count: int = 100, seconds: float = 0.5, **options
+) -> tuple[ScriptRun, _Equal]:
     """Judges a program that is to add one to 0, 1, ..."""
     judge = _Equal([i + 1 for i in range(count)])
     inputs = Inputs([[i] for i in range(count)], [seconds] * count, **options)
@@ -175,7 +176,7 @@ def f(x): return x + 1
     ],
 )
 def test_a_claim_costs_its_own_grading_alone(claim):
-    with SandboxPool(2, isolation="auto") as pool:
+    with BenchmarkPool(2, isolation="auto") as pool:
         for _ in range(5):  # more than the dispatcher would begin anew
             honest = pool.run_script("def check(c): assert c(1) == 2", "def f(x): return x + 1", "f")
             result, _ = run(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from codea1.lab.sandbox.cases import Case, grade_cases, read_cases
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.__main__ import Case, grade_cases, read_cases
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool

@@ -20,10 +20,10 @@ import pytest
 from bench.hostile.resources import CLONE
 from bench.sandbox import descendants
 from codea1.game.calls import Call, CallTest
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, Description, Inputs
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
-from codea1.sandbox.host.benchmarks import Description, Inputs
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
@@ -38,7 +38,7 @@ LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_byte
 @pytest.fixture(scope="module", params=list(Isolation))
 def pool(request):
     try:
-        with SandboxPool(2, LIMITS, request.param) as pool:
+        with BenchmarkPool(2, LIMITS, request.param) as pool:
             yield pool
     except BadInput as error:
         pytest.skip(str(error))

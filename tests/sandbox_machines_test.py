@@ -79,7 +79,7 @@ def test_without_proc_nothing_runs_and_that_is_said():
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1")):
             with open(f"/proc/self/{name}", "w") as file: file.write(text)
         assert libc.mount(b"tmpfs", b"/proc", b"tmpfs", 0, None) == 0
-        from codea1.sandbox import doctor
+        from codea1.lab.sandbox import doctor
         print(doctor.examine())
         """,
     )
@@ -126,7 +126,7 @@ def run_without(denied: str, program: str) -> subprocess.CompletedProcess:
 
 EXAMINE = """
     from codea1.runtime.errors import BadInput
-    from codea1.sandbox import doctor
+    from codea1.lab.sandbox import doctor
     from codea1.sandbox.host.pool import SandboxPool
     doctor._SPEED_GRADINGS = 4
     print(doctor.examine())

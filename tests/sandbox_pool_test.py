@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, Inputs
 from codea1.sandbox.frames import VALUE, FrameBuffer, Reply, pack
 from codea1.sandbox.host import Limits, dispatcher
-from codea1.sandbox.host.benchmarks import Inputs
 from codea1.sandbox.host.conversation import profile_of
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import TooLarge, encode_canonical, encode_exact
@@ -20,7 +20,7 @@ from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2, LIMITS, isolation="auto") as pool:
+    with BenchmarkPool(2, LIMITS, isolation="auto") as pool:
         yield pool
 
 

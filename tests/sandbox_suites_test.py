@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from codea1.sandbox.host import Limits, TracedRun
-from codea1.sandbox.host.pool import SandboxPool
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
+from codea1.sandbox.host import Limits
 from codea1.values.verdict import Verdict
 
 PROGRAM = """
@@ -23,11 +23,11 @@ class Box: pass
 
 @pytest.fixture(scope="module")
 def pool():
-    with SandboxPool(2, Limits(), isolation="auto") as pool:
+    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
         yield pool
 
 
-def run(pool: SandboxPool, *tests: str, program: str = PROGRAM, **settings) -> TracedRun:
+def run(pool: BenchmarkPool, *tests: str, program: str = PROGRAM, **settings) -> TracedRun:
     settings = {"module": "mod", "cpu_seconds": 1.0, **settings}
     return pool.run_suite(program, [textwrap.dedent(test) for test in tests], **settings).result(60)
 

@@ -4,16 +4,15 @@ import textwrap
 
 import pytest
 
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, required_tests
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.benchmarks import required_tests
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
 def pool():
     limits = Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20)
-    with SandboxPool(2, limits, isolation="auto") as pool:
+    with BenchmarkPool(2, limits, isolation="auto") as pool:
         yield pool
 
 
@@ -35,7 +34,7 @@ TESTS = """
 RIGHT = "def f(x): return x + 1"
 
 
-def judge(pool: SandboxPool, program: str, tests: str = TESTS) -> ScriptRun:
+def judge(pool: BenchmarkPool, program: str, tests: str = TESTS) -> ScriptRun:
     return pool.run_unittest(textwrap.dedent(program), textwrap.dedent(tests)).result(60)
 
 

@@ -17,9 +17,9 @@ import pytest
 from etils import epath
 
 from codea1.evaluation.result_files import read_evaluation
+from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.fsck import fsck
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage

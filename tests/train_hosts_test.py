@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
-from codea1.lab.book_export import open_book, read_export
-from codea1.lab.saved_step import ROUNDING as OF_A_REPLAY
-from codea1.lab.saved_step import SavedStep
+from codea1.lab.runs.book_export import open_book, read_export
+from codea1.lab.runs.saved_step import ROUNDING as OF_A_REPLAY
+from codea1.lab.runs.saved_step import SavedStep
 from codea1.models import huggingface, peft
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics

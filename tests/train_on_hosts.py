@@ -26,7 +26,7 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import MistakeBook
-from codea1.lab.book_export import write_export
+from codea1.lab.runs.book_export import write_export
 from codea1.runtime import command, phases
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.values.verdict import Verdict

@@ -20,7 +20,7 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation import figures
 from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
-from codea1.lab.saved_step import SavedStep
+from codea1.lab.runs.saved_step import SavedStep
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics

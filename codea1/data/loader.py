@@ -43,19 +43,8 @@ def load_questions(
       BadInput: names the file, row and question of a missing file, missing column, ground truth that is missing, does
         not parse or does not define the function under test, repeated id, or of a source without any question.
     """
-    if world := world_of(source):
-        rows = _world_rows(world, split, data_folder)
-    elif source.endswith(_FILES):
-        rows = file_rows(source, data_folder)
-    elif is_remote(source) or os.path.isdir(source):
-        rows = dataset_rows(source, split, data_folder)
-    else:
-        raise BadInput(
-            f"data source {source!r} is neither {PROCEDURAL!r} nor a folder, nor a file with one of the endings "
-            f"{', '.join(_FILES)}."
-        )
     questions: dict[str, Question] = {}
-    for where, row in rows:
+    for where, row in rows_of(source, split, data_folder):
         question = _question(row, where)
         if question.id in questions:
             raise BadInput(f"{where}: question {question.id} comes twice.")
@@ -65,6 +54,20 @@ def load_questions(
     if not questions:
         raise BadInput(f"{source} holds no question.")
     return list(questions.values())
+
+
+def rows_of(source: str, split: str | None, data_folder: str | None) -> Iterator[tuple[str, Row]]:
+    """Returns the rows of a dataset, each with its place for messages; see `load_questions`."""
+    if world := world_of(source):
+        return _world_rows(world, split, data_folder)
+    if source.endswith(_FILES):
+        return file_rows(source, data_folder)
+    if is_remote(source) or os.path.isdir(source):
+        return dataset_rows(source, split, data_folder)
+    raise BadInput(
+        f"data source {source!r} is neither {PROCEDURAL!r} nor a folder, nor a file with one of the endings "
+        f"{', '.join(_FILES)}."
+    )
 
 
 def _world_rows(world: str, split: str | None, data_folder: str | None) -> Iterator[tuple[str, Row]]:

@@ -1,9 +1,9 @@
 """The frames that a sandbox child and the process that drives it exchange over one stream socket.
 
 Every frame is a header (payload length, index, kind) and a payload. A child first gets one frame that says what it is
-to do: PROGRAM (then CALL and FETCH frames follow, answered in order; the program itself with index LOAD), JOB,
-UNITTEST, SUITE or BATCH (a second one has the inputs). What a child writes is a claim by candidate code: a reader looks
-at headers only and takes payloads as opaque bytes.
+to do: PROGRAM (then CALL and FETCH frames follow, answered in order; the program itself with index LOAD), JOB, or
+SERVER, code of ours that serves what follows. What a child writes is a claim by candidate code: a reader looks at
+headers only and takes payloads as opaque bytes.
 
 Standard library only: this runs inside the sandbox too.
 """
@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
-JOB, UNITTEST, SUITE, VERDICT = b"J", b"U", b"T", b"R"  # of a check script, a unittest class, tests; what they say
-BATCH, DIGESTS, DESCRIBE, GO_ON = b"B", b"D", b"Q", b"G"  # of codea1.sandbox.child.benchmarks
+JOB, VERDICT, SERVER, DIGESTS = b"J", b"R", b"M", b"D"  # of a check script; of benchmarks' own code for children
 
 LOAD = 0xFFFFFFFF  # the index of the answer to the PROGRAM frame
 MAX_WORDS = 300  # bytes of a frame that says in words what happened

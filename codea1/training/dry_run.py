@@ -22,9 +22,9 @@ from codea1.players.memory import GIB, device_memory
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
-from codea1.sandbox.doctor import misjudged
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.self_test import misjudged
 from codea1.training.profile import memory_metrics
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import Step

@@ -12,8 +12,8 @@ from codea1.evaluation import health
 from codea1.evaluation.result_files import write_evaluation
 from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
-from codea1.runs.fsck import compare
 from codea1.runs.metrics import MetricsWriter, read_metrics
+from codea1.runs.recorded import compare
 from codea1.runs.samples import Samples
 from codea1.runs.tracker import MOST_ROWS, Tracker
 from codea1.runtime.errors import BadInput
@@ -127,7 +127,7 @@ class Record(contextlib.ExitStack):
     def cursor(self) -> dict[str, Checksum]:
         """Returns the checksums of metrics, samples and evaluations, once all are stored, by name in the run's folder.
 
-        They are for a checkpoint of the last step; see `codea1.runs.fsck.recorded`.
+        They are for a checkpoint of the last step; see `codea1.runs.recorded.recorded`.
         """
         if not self._is_main:
             return {}

@@ -1,7 +1,7 @@
 """The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 from ml_collections import ConfigDict
@@ -14,8 +14,6 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.asserts import golden_tests
 from codea1.game.methods import CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
-from codea1.game.mutants import drawn_mutants
-from codea1.game.noise import with_wrong_truth
 from codea1.game.prompts import Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
@@ -114,9 +112,11 @@ def assemble(config: ConfigDict) -> Components:
         for question in questions:
             if not question.check_script:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
-    if config.game.made_mutants:
-        train = [_with_made_mutants(question, config.game.made_mutants) for question in train]
-    train = [with_wrong_truth(question, config.noise.wrong_truths, config.seed) for question in train]
+    if config.game.mutant_weight and not any(question.paid_mutants for question in train):
+        raise BadInput(
+            f"config.game.mutant_weight is {config.game.mutant_weight}, but no question of {config.data.train.source} "
+            f"has mutants: `python -m codea1.lab mutate {config.data.train.source} --output=FILE.parquet` makes them."
+        )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:
         policies[name] = Player(name, config, mesh, tokenizers[name], policies.values())
@@ -178,13 +178,6 @@ def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
-
-
-def _with_made_mutants(question: Question, count: int) -> Question:
-    """Returns a question without stored mutants with so many made of its ground truth, the same in every run."""
-    if question.mutants:
-        return question
-    return replace(question, mutants=drawn_mutants(question.ground_truth, count, question.id))
 
 
 def questions_of(config: ConfigDict, name: str) -> list[Question]:

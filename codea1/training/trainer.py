@@ -21,7 +21,7 @@ from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.fsck import recorded
+from codea1.runs.recorded import recorded
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts

@@ -22,10 +22,9 @@ from codea1.lab.benchmarks.benchmarks import (
     require_text,
     require_unique,
 )
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, required_tests
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.benchmarks import required_tests
-from codea1.sandbox.host.pool import SandboxPool
 
 _FIELDS = ("task_id", "complete_prompt", "instruct_prompt", "canonical_solution", "code_prompt", "test", "entry_point")
 _LIMITS = Limits(cpu_seconds_per_script=241.0, script_memory_bytes=30 << 30)  # the package's own
@@ -43,7 +42,7 @@ class BigCodeBench(CodeBenchmark):
     prefill = f"{_RESPONSE}\n```python\n"
     stops = ("\n```\n", "\nif __name__", "\ndef main(", "\nprint(")
 
-    def __init__(self, name: str, rows: Sequence[dict[str, Any]], pool: SandboxPool) -> None:
+    def __init__(self, name: str, rows: Sequence[dict[str, Any]], pool: BenchmarkPool) -> None:
         """Takes `rows` with the official fields; "instruct" in the name chooses the prompt."""
         self.name = name
         self._is_instruct = "instruct" in name

@@ -24,10 +24,10 @@ from codea1.lab.benchmarks.benchmarks import (
     require_unique,
 )
 from codea1.lab.benchmarks.evalplus_oracle import SETS, Expected, Oracle, Recorder
+from codea1.lab.sandbox.benchmarks import BenchmarkPool, Inputs
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.benchmarks import Inputs
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
@@ -56,7 +56,7 @@ class EvalPlus(CodeBenchmark):
 
     past_base = "plus: "
 
-    def __init__(self, name: str, problems: Sequence[Problem], pool: SandboxPool) -> None:
+    def __init__(self, name: str, problems: Sequence[Problem], pool: BenchmarkPool) -> None:
         self.name = name
         self.questions = [problem.question for problem in problems]
         self._problems = {problem.question.id: problem for problem in problems}

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from codea1.sandbox.child.benchmarks import NO_DIGEST
-from codea1.sandbox.host.benchmarks import Description
+from codea1.lab.sandbox.benchmarks import Description
+from codea1.lab.sandbox.child import NO_DIGEST
 from codea1.values import contains_nan, decode_exact
 
 FLOAT_ATOL = 1e-6  # where floats are expected and the problem names no tolerance

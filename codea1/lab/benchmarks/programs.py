@@ -13,7 +13,6 @@ from codea1.data.loader import load_questions
 from codea1.data.rows import Row
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import extract_program, without_thoughts
-from codea1.game.mutants import flip_one_operator
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
 from codea1.lab.benchmarks import agreement, best_of_n
@@ -22,12 +21,13 @@ from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.policy import Policy
+from codea1.lab.mutants import flip_one_operator
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import require_judged, why_lost, why_unjudged
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
@@ -45,7 +45,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
     """
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
-            pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
+            pool = stack.enter_context(BenchmarkPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
             given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
             if spec.suites:  # reports a bad file before anything runs; it is read again later
@@ -75,7 +75,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
 
 
-def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool | None) -> CodeBenchmark:
+def load_benchmark(name: str, path: str, semantics: str, pool: BenchmarkPool | None) -> CodeBenchmark:
     """Loads one of CODE_BENCHMARKS from its official file, local or in a bucket.
 
     Args:
@@ -85,7 +85,7 @@ def load_benchmark(name: str, path: str, semantics: str, pool: SandboxPool | Non
     Raises:
       BadInput: no such file, with where to get it, or names the file and row of what is wrong.
     """
-    judging = cast(SandboxPool, pool)  # a host without one judges nothing
+    judging = cast(BenchmarkPool, pool)  # a host without one judges nothing
     if name in BIGCODEBENCH:
         return BigCodeBench(name, load_tasks(path), judging)
     if semantics == "evalplus":

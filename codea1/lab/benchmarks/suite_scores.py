@@ -17,10 +17,9 @@ from coverage import Coverage
 from codea1.data.loader import parsed
 from codea1.evaluation.result_files import PerQuestion
 from codea1.game.answers import extract_program
-from codea1.game.mutants import mutants
 from codea1.lab.benchmarks.benchmarks import SuiteBenchmark, SuiteTask
-from codea1.sandbox.host import Arc, TracedRun
-from codea1.sandbox.host.pool import SandboxPool
+from codea1.lab.mutants import mutants
+from codea1.lab.sandbox.benchmarks import Arc, BenchmarkPool, TracedRun
 from codea1.values.verdict import Verdict
 
 TEST_SECONDS = 10.0  # CPU time of one test, and of a suite on one mutant, as upstream gives cosmic-ray
@@ -57,7 +56,7 @@ class SuiteScore:
 
 
 def score_suites(
-    benchmark: SuiteBenchmark, tasks: Iterable[SuiteTask], suites: Mapping[str, Sequence[str]], pool: SandboxPool
+    benchmark: SuiteBenchmark, tasks: Iterable[SuiteTask], suites: Mapping[str, Sequence[str]], pool: BenchmarkPool
 ) -> Iterator[SuiteScore]:
     """Yields the score of each task's suite as it is finished; a task without one has an empty suite."""
     workers = 1 + len(os.sched_getaffinity(0))  # they mostly wait; each has the mutants of one task in memory
@@ -71,7 +70,7 @@ def score_suites(
             executor.shutdown(cancel_futures=True)
 
 
-def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str], pool: SandboxPool) -> SuiteScore:
+def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str], pool: BenchmarkPool) -> SuiteScore:
     """Runs the first K tests of a suite each on its own, and those that pass together on every mutant of the program.
 
     A test has a namespace and, on the program itself, a process of its own: a name that two tests define is two
@@ -136,7 +135,7 @@ def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuest
 class SuiteRuns:
     """The runs of tests on one task's program and its mutants."""
 
-    def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: SandboxPool) -> None:
+    def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: BenchmarkPool) -> None:
         self._benchmark, self._task, self._imports, self._pool = benchmark, task, imports, pool
         with _PARSER:
             self.mutants = [mutant.source for mutant in mutants(task.program)]
@@ -213,7 +212,7 @@ class Covered(NamedTuple):
 
 
 def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
-    """Returns what several runs of a program cover, each a set of arcs as `SandboxPool.run_suite` gives them.
+    """Returns what several runs of a program cover, each a set of arcs as `BenchmarkPool.run_suite` gives them.
 
     Nothing of the program is run here; it must compile.
     """

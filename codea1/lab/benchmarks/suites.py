@@ -22,11 +22,11 @@ from codea1.lab.benchmarks.benchmarks import (
 from codea1.lab.benchmarks.evaluation import Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.policy import Policy
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suites
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import LOST, why_lost
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 
 FILES = ("suites", "results")
@@ -54,7 +54,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             asked_for = [task for task in tasks if task.id not in not_asked]
             left_out = not_asked | _not_importable(benchmark, asked_for)
             tasks = [task for task in tasks if task.id not in left_out]
-            pool = stack.enter_context(SandboxPool(isolation=AUTO)) if hosts.is_main else None
+            pool = stack.enter_context(BenchmarkPool(isolation=AUTO)) if hosts.is_main else None
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:

@@ -25,7 +25,7 @@ EXPORT = flags.DEFINE_string("export", "", "file that gets what was found, as JS
 
 def main(*books: str) -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"  # a live run beside it may hold the TPU
-    from codea1.lab.book_export import show_books  # imports JAX, once the flags are checked
+    from codea1.lab.runs.book_export import show_books  # imports JAX, once the flags are checked
 
     show_books(
         books,

@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from codea1.config import config_of
-from codea1.data.static_tests import writable, write_static_tests
 from codea1.game.calls import CallTest
 from codea1.game.methods import METHODS
 from codea1.game.question import Question
 from codea1.game.rewards import StrictReward
 from codea1.game.round import QuestionRecord
+from codea1.lab.data.static_tests import writable, write_static_tests
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput

@@ -21,7 +21,7 @@ from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
 if TYPE_CHECKING:  # it imports JAX, which takes seconds; wrong flags are reported before
-    from codea1.lab.saved_step import MetricPair, Tolerance
+    from codea1.lab.runs.saved_step import MetricPair, Tolerance
 
 STEP = flags.DEFINE_integer("step", None, "training step", lower_bound=1)
 HOSTS = command.define_hosts()
@@ -35,7 +35,7 @@ def main(run: str) -> None:
             raise BadInput("--step is missing: it says which training step is made again.")
         folder = RunFolder.existing(run)
         config = config_of(folder)
-        from codea1.lab.saved_step import ROUNDING, SavedStep
+        from codea1.lab.runs.saved_step import ROUNDING, SavedStep
 
         saved = SavedStep(folder, config, STEP.value)
         console.print(f"{folder.path}: step {saved.step} again, from {saved.start}")

@@ -1,1 +1,1 @@
-"""Other datasets as training sets."""
+"""Other datasets as training sets, and what is changed of questions before training."""

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.data.sources import CLASSIC, world_of
-from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer, make_tokenizer
+from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer
 from codea1.game.methods import game_rules
 from codea1.lab.sft.corpus import (
     Document,
@@ -23,6 +23,7 @@ from codea1.lab.sft.corpus import (
     lesson_batch,
     worked_lessons,
 )
+from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.worlds import world_named
 from codea1.learn.batch import abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import gc
 import importlib
+import marshal
 import mmap
 import operator
 import os
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 import codea1
 from codea1.sandbox import frames
-from codea1.sandbox.child import benchmarks, candidate, script
+from codea1.sandbox.child import candidate, script
 from codea1.sandbox.isolation import Isolation, files, kernel, limits, namespaces
 from codea1.sandbox.isolation.limits import Supervisor, Threads
 from codea1.values import encode_exact
@@ -54,11 +55,6 @@ _PRELOAD_WHERE_FILES_ARE_CLOSED = (
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
-_SERVERS = {
-    frames.BATCH: benchmarks.serve_batch,
-    frames.UNITTEST: benchmarks.serve_unittest,
-    frames.SUITE: benchmarks.serve_suite,
-}
 _NICENESS = 10  # so that the trainer gets most of a core that it shares with children
 _WARM_UP_RUNS = 20
 _OWN_FDS = 64
@@ -286,8 +282,12 @@ class _Zygote:
             first = frames.read(_FIRST_SOCKET)
             if first is not None and len(fds) == _SCRIPT_SOCKETS:
                 script.serve(_FIRST_SOCKET, first, _FIRST_SOCKET + 1)
+            elif first is not None and first.kind == frames.SERVER:
+                server: dict = {}
+                exec(marshal.loads(first.payload), server)
+                server["serve"](_FIRST_SOCKET)
             elif first is not None:
-                _SERVERS.get(first.kind, candidate.serve)(_FIRST_SOCKET, first)
+                candidate.serve(_FIRST_SOCKET, first)
             os._exit(0)
         finally:
             os._exit(1)

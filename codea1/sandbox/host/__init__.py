@@ -5,7 +5,6 @@ from typing import Literal, Protocol
 
 from codea1.values.verdict import Verdict
 
-Arc = tuple[int, int]  # two lines of which one ran right after the other; minus a line for entering or leaving there
 OutcomeKind = Literal["value", "error", "opaque", "too_large", "timeout", "not_run", "infra"]
 
 
@@ -37,7 +36,7 @@ class Limits:
 
     cpu_seconds_per_test: float = 2.0  # of one call, and of loading a program
     cpu_seconds_per_suite: float = 12.0  # of all calls of one run, loading included
-    # Of a run_script, run_unittest, run_suite or run_batch, with all its children; the slowest honest ones take half.
+    # Of a run_script, or a grading of benchmarks, with all its children; the slowest honest ones take half.
     cpu_seconds_per_script: float = 60.0
     memory_bytes: int = 1 << 30  # of address space beyond the interpreter's own
     script_memory_bytes: int = 2 << 30  # the same for a check script and for its program
@@ -74,10 +73,3 @@ class ScriptRun:
     verdict: Verdict
     detail: str
     cpu_seconds: float
-
-
-@dataclass(frozen=True)
-class TracedRun(ScriptRun):
-    """Tests run against one program in its own process, to the first that does not pass."""
-
-    arcs: frozenset[Arc]  # of the program, as the `coverage` library counts them; empty unless asked for

@@ -3,15 +3,14 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, Limits, ProgramRun, ScriptRun, TracedRun
-from codea1.sandbox.host.benchmarks import BatchRun, CheckRun, Inputs, Judge, SuiteRun, UnittestRun
+from codea1.sandbox.host import Call, Limits, ProgramRun, ScriptRun
 from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
+from codea1.sandbox.host.judged import CheckRun
 from codea1.sandbox.host.zygote import Profile
 from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported
@@ -27,9 +26,8 @@ class SandboxPool:
     """Runs untrusted programs in confined processes, `slots` gradings at a time. Thread-safe; a context manager.
 
     Every process is forked from a fresh interpreter that has run nothing untrusted, never from this one, lives for
-    one grading at most, and is dead when the grading's future has its result. With `run_calls` and `run_batch`
-    nothing that a child says means "pass": it returns claims, which this side compares. For the others see
-    `codea1.sandbox.host.benchmarks`.
+    one grading at most, and is dead when the grading's future has its result. With `run_calls` nothing that a child
+    says means "pass": it returns claims, which this side compares.
     """
 
     def __init__(self, slots: int = 0, limits: Limits | None = None, isolation: str = Isolation.FULL) -> None:
@@ -88,7 +86,7 @@ class SandboxPool:
             return f"user {Profile(False, 0).uid} cannot read Python's library: {program.load_error}"
         return self._dispatcher.failure or script.detail or "its zygote does not start"
 
-    def __enter__(self) -> "SandboxPool":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -150,60 +148,6 @@ class SandboxPool:
         arguments and results as plain data; what an argument becomes inside the program does not come back.
         """
         return self._dispatcher.submit(CheckRun(script, program, entry_point, self.limits))
-
-    def run_batch(
-        self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits
-    ) -> Future[ScriptRun]:
-        """Runs a program's function on inputs, in order and in one process, until `judge` rejects a value.
-
-        A call that raises, hangs or ends the process is the end, too. The limits are those of the whole, in
-        `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `judge` is called in the
-        dispatcher's thread and must not take long.
-        """
-        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, judge, limits))
-
-    def run_unittest(self, program: str, tests: str, limits: Limits | None = None) -> Future[ScriptRun]:
-        """Runs a program and the `unittest` class TestCases, written to follow it, in one process they share.
-
-        For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
-        tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
-        Raises ValueError when that does not parse or has no such class with tests.
-        """
-        return self._dispatcher.submit(UnittestRun(program, tests, limits or self.limits))
-
-    def run_suite(
-        self,
-        program: str,
-        tests: Sequence[str],
-        *,
-        module: str,
-        imports: str = "",
-        traced: bool = False,
-        cpu_seconds: float,
-    ) -> Future[TracedRun]:
-        """Runs tests, each an own Python source, to the first that does not pass, in one process with the program.
-
-        What such a shared process allows is said in `codea1.sandbox.host.benchmarks`: never pay a policy by this.
-
-        Args:
-          program: Python source.
-          tests: each has asserts, or functions named test... which are called, or both. Each finds the program's names
-            in a fresh namespace of its own.
-          module: under which tests can import the program.
-          imports: Python source that runs first; its names are the program's and the tests' too.
-          traced: whether to note the program's arcs, which slows it down.
-          cpu_seconds: CPU limit of everything.
-        """
-        return self._dispatcher.submit(
-            SuiteRun(
-                program,
-                tests,
-                module=module,
-                imports=imports,
-                traced=traced,
-                limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
-            )
-        )
 
     def counters(self) -> dict[str, float]:
         """Returns how often each of `dispatcher.EVENTS` has happened, and the sums of `dispatcher.SECONDS`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codea1.game.mutants import FLIPS, drawn_mutants, flip_one_operator, mutants
+from codea1.lab.mutants import FLIPS, drawn_mutants, flip_one_operator, mutants
 
 GOLDEN = Path(__file__).parent / "golden" / "cosmic_ray_mutants.json"
 

@@ -1,11 +1,10 @@
 """A sandbox child's life with what only benchmarks need, all in this one process: a program and many inputs, a program
 and a `unittest` class, or a program and tests that are Python source.
 
-Standard library only: this runs inside the sandbox.
+Standard library only: this runs inside the sandbox. A child gets its code, compiled, in a SERVER frame.
 """
 
 import marshal
-import opcode
 import struct
 import sys
 import time
@@ -19,6 +18,8 @@ from codea1.sandbox.child.candidate import describe, new_module, run_program, se
 from codea1.values import decode_exact, encode_canonical, encode_exact
 from codea1.values.verdict import Verdict
 
+BATCH, UNITTEST, SUITE = b"B", b"U", b"T"  # frames that say what to do
+DESCRIBE, GO_ON = b"Q", b"G"  # frames that answer a batch's digests
 DIGEST = struct.Struct(">16sd")  # of one value, and the CPU seconds that its call says it took
 NO_DIGEST = bytes(16)  # of a value that marshal cannot write
 MAX_VALUES = 256  # in a DIGESTS frame
@@ -26,9 +27,15 @@ _FIRST_VALUES, _SECONDS = 8, 0.02  # the first frame comes soon, since most wron
 MAX_DESCRIBED_BYTES = 1 << 20  # of a value's exact encoding
 TEST_CLASS = "TestCases"  # which the tests of a UNITTEST frame define
 _PROGRAM_FILE = "<program>"
-_RESUME, _PUSH_EXC_INFO = opcode.opmap["RESUME"], opcode.opmap["PUSH_EXC_INFO"]
 _YIELDS_AT_RESUME = sys.version_info[:2] == (3, 13)  # where a frame stands that has yielded; else before it
 _INSTRUCTION = 2  # bytes
+
+
+def serve(fd: int) -> None:
+    """Serves the job of the next frame."""
+    job = frames.read(fd)
+    if job is not None:
+        {BATCH: serve_batch, UNITTEST: serve_unittest, SUITE: serve_suite}[job.kind](fd, job)
 
 
 def serve_batch(fd: int, job: frames.Frame) -> None:
@@ -90,7 +97,7 @@ def _answers(function: Callable, rows: Sequence[Sequence]) -> tuple[list, bytes,
 def _describe_doubtful(fd: int, first: int, values: Sequence, as_set: bool) -> bool:
     """Describes what is asked for; returns whether the child is to go on."""
     while (request := frames.read(fd)) is not None:
-        if request.kind == frames.GO_ON:
+        if request.kind == GO_ON:
             return True
         for index in decode_exact(request.payload):
             description = encode_exact(_description(values[index - first], as_set))
@@ -133,7 +140,7 @@ def serve_unittest(fd: int, job: frames.Frame) -> None:
 
 
 def _run_class(program: str, tests: str) -> dict[str, tuple[str, str]]:
-    import unittest  # here, since few programs need it: what is imported before the fork costs every child
+    import unittest  # here, since no other kind of child needs it
 
     class Result(unittest.TestResult):
         """Keeps one outcome per test: the first that is not a pass."""
@@ -218,7 +225,7 @@ def _judge_suite(
 
 def _run_test(test: str, namespace: dict) -> None:
     """Runs a test's source and then the functions in it that are named test..., as pytest does."""
-    import ast  # here, since no other kind of child needs it: what is imported before the fork costs them all
+    import ast  # here, since no other kind of child needs it
 
     tree = ast.parse(test)
     functions = dict.fromkeys(
@@ -240,6 +247,9 @@ def _tracer(arcs: set[tuple[int, int]]) -> Callable:
     An arc is (line, next line) within one frame; it starts with minus the first line of the frame's code and ends with
     the same, by a return or an exception. Going on after a yield is no new start.
     """
+    import opcode  # here, since no other kind of child needs it
+
+    resume, push_exc_info = opcode.opmap["RESUME"], opcode.opmap["PUSH_EXC_INFO"]
     codes: dict[CodeType, bytes] = {}
 
     def enter(frame: FrameType, event: str, _: object) -> Callable | None:
@@ -255,12 +265,12 @@ def _tracer(arcs: set[tuple[int, int]]) -> Callable:
         def step(frame: FrameType, event: str, _: object) -> Callable:
             nonlocal last
             if event == "line":
-                if code[frame.f_lasti] != _PUSH_EXC_INFO:
+                if code[frame.f_lasti] != push_exc_info:
                     arcs.add((last, frame.f_lineno))
                     last = frame.f_lineno
             elif event == "return":
                 resumes_at = frame.f_lasti + (0 if _YIELDS_AT_RESUME else _INSTRUCTION)
-                if resumes_at >= len(code) or code[resumes_at] != _RESUME:
+                if resumes_at >= len(code) or code[resumes_at] != resume:
                     arcs.add((last, -first))
             return step
 

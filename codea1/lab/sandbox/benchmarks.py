@@ -1,133 +1,59 @@
-"""Gradings that come to one verdict, for validation and benchmarks; rewards are paid by `codea1.sandbox.host.calls`.
+"""Gradings that only benchmarks need, each in one child. No policy is paid by them.
 
-A check script (`CheckRun`) and the oracle of many inputs (`BatchRun`) are out of the program's reach. Tests in the
-program's process (`UnittestRun`, `SuiteRun`) hand objects over and patch what it imports, as their benchmarks have it.
-So either can do to the other what it likes, and the report is their word: a program that writes a report of passes
-itself has them, and a test with code of its own can report a pass or tell a program from its mutant by looking at it.
-Never pay a policy by these two.
+The oracle of many inputs (`BatchRun`) is out of the program's reach. Tests in the program's process (`UnittestRun`,
+`SuiteRun`) hand objects over and patch what it imports, as their benchmarks have it. So either can do to the other what
+it likes, and the report is their word: a program that writes a report of passes itself has them, and a test with code
+of its own can report a pass or tell a program from its mutant by looking at it. Never pay a policy by these two.
 """
 
 import ast
 import marshal
 import re
-import socket
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
+from codea1.lab.sandbox import child
+from codea1.lab.sandbox.child import (
+    BATCH,
+    DESCRIBE,
+    DIGEST,
+    GO_ON,
+    MAX_DESCRIBED_BYTES,
+    MAX_VALUES,
+    SUITE,
+    TEST_CLASS,
+    UNITTEST,
+)
 from codea1.sandbox import frames
-from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES, TEST_CLASS
-from codea1.sandbox.host import Arc, Limits, ScriptRun, TracedRun
-from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Starved, Task, Waiting
-from codea1.sandbox.host.zygote import Child, Profile
+from codea1.sandbox.host import Limits, ScriptRun
+from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
+from codea1.sandbox.host.dispatcher import Task, Waiting
+from codea1.sandbox.host.judged import ENDED, JudgedRun, known_verdict
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.zygote import Profile
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict
 
-ENDED = "script ended"
-_CANDIDATE_ENDED = "candidate ended"  # as codea1.sandbox.child.script says it
-_KNOWN_TO_CHILDREN = (Verdict.PASS, Verdict.FAIL, Verdict.ERROR)
-_VERDICT_BYTES = 4096
+Arc = tuple[int, int]  # two lines of which one ran right after the other; minus a line for entering or leaving there
 _BATCH_BYTES = 64 << 20  # of all that a child may say of a batch
 _DESCRIPTION_BYTES = MAX_DESCRIBED_BYTES + 1024  # digests take less
 _REPORT_BYTES = 1 << 20
 # Added to an input's limit: its clock includes the fast inputs before it that no frame has reported yet.
 _SLACK_SECONDS = 0.1
 _IMPORTS_PYTEST = re.compile(r"^[ \t]*(?:import|from)[ \t]+pytest\b", re.MULTILINE)
-_PASSED, _FAILED, _RAISED = "passed", "failed", "raised"  # as codea1.sandbox.child.benchmarks says them
+_PASSED, _FAILED, _RAISED = "passed", "failed", "raised"  # as codea1.lab.sandbox.child says them
+# Children cannot read this package, and to have it loaded would cost those of training memory.
+_SERVER = frames.pack(0, frames.SERVER, marshal.dumps(compile(Path(child.__file__).read_text(), "<server>", "exec")))
 
 
-class JudgedRun:
-    """What gradings have in common that come to one verdict: children with one CPU budget, one of which reports."""
+@dataclass(frozen=True)
+class TracedRun(ScriptRun):
+    """Tests run against one program in its own process, to the first that does not pass."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-
-    def report(
-        self, conversation: Conversation, seconds_left: Callable[[float], float]
-    ) -> Waiting[tuple[Verdict, str]]:
-        """Receives what leads to a verdict and returns (verdict, detail); here from one frame.
-
-        May raise ValueError or ProtocolViolation for what honest children never send.
-        """
-        frame = next((yield from conversation.receive(seconds_left)))
-        return self.read(frame.payload)
-
-    def read(self, payload: bytes) -> tuple[Verdict, str]:
-        """Reads the verdict in the one frame of a report. Raises ValueError."""
-        verdict, detail = decode_fields(payload, str, str)
-        return known_verdict(verdict), detail
-
-    def judge(
-        self, task: Task, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
-    ) -> Waiting[ScriptRun]:
-        """Awaits the report, ends all children, and returns the verdict.
-
-        `children` has, by the detail of a verdict that means that a child ended early, its name and the child.
-        """
-        limit = self.limits.cpu_seconds_per_script
-        with closing(conversation):
-            yield from conversation.started()
-            asleep_at = task.now + wall_limit(limit)
-            try:
-                verdict, detail = yield from self.report(
-                    conversation, lambda clock: min(limit - clock, asleep_at - task.now)
-                )
-            except OutOfTime:
-                verdict, detail = Verdict.TIMEOUT, f"more than {limit:g} CPU seconds, or asleep"
-            except Closed:
-                verdict, detail = Verdict.ERROR, ENDED
-            except (OSError, Starved):  # the machine's: tried again later
-                raise
-            except Exception as error:  # whatever is wrong with a claim, or with what reads it, costs no other grading
-                if not isinstance(error, frames.ProtocolViolation | ValueError):
-                    traceback.print_exc()
-                task.count("violations")
-                verdict, detail = Verdict.ERROR, f"{children[ENDED][0]} broke the protocol"
-            yield from conversation.end()
-        if verdict is Verdict.TIMEOUT:
-            task.count("timeouts")
-        if detail in children:
-            name, child = children[detail]
-            assert child.ended is not None
-            task.accept_end(child.ended)
-            detail = f"{name} {child.ended}"
-        return ScriptRun(verdict, detail[: frames.MAX_WORDS], conversation.cpu_seconds())
-
-    def lost(self, why: str) -> ScriptRun:
-        """Returns the result that says the sandbox failed."""
-        return ScriptRun(Verdict.INFRA, why, 0.0)
-
-
-class CheckRun(JudgedRun):
-    """The program lives in one child and the script in another, which sends the verdict."""
-
-    def __init__(self, script: str, program: str, entry_point: str, limits: Limits) -> None:
-        super().__init__(limits)
-        self.profile_of_program, self.profile_of_script = profile_of(program), profile_of(script)
-        self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point)))
-
-    def steps(self, task: Task) -> Waiting[ScriptRun]:
-        """Grades, from the beginning."""
-        seconds, memory = self.limits.cpu_seconds_per_script, self.limits.script_memory_bytes
-        script_end, program_end = socket.socketpair()
-        with script_end, program_end:
-            candidate = task.dispatcher.start_child(task, self.profile_of_program, [program_end], seconds, memory)
-            conversation = Conversation(
-                task,
-                self.profile_of_script,
-                self.request,
-                cpu_seconds=seconds,
-                memory_bytes=memory,
-                max_bytes=_VERDICT_BYTES,
-                max_payload=_VERDICT_BYTES,
-                end_to_other=[script_end],
-                others=[candidate],
-            )
-        children = {ENDED: ("script", conversation.child), _CANDIDATE_ENDED: ("candidate", candidate)}
-        return (yield from self.judge(task, conversation, children))
+    arcs: frozenset[Arc]  # of the program, as the `coverage` library counts them; empty unless asked for
 
 
 @dataclass(frozen=True)
@@ -157,14 +83,14 @@ class Inputs:
 
         Raises ValueError for other types than those of literals.
         """
-        self.frame = frames.pack(1, frames.BATCH, marshal.dumps([list(row) for row in rows], 2))
+        self.frame = frames.pack(1, BATCH, marshal.dumps([list(row) for row in rows], 2))
         self.count = len(rows)
         self.seconds = list(seconds)
         self.as_set = as_set
 
 
 class _OneChildRun(JudgedRun):
-    """One child has program, tests and inputs."""
+    """One child has program, tests and inputs, and the code of `codea1.lab.sandbox.child` that serves them."""
 
     max_bytes = max_payload = _REPORT_BYTES
     is_asked = False  # see `Conversation`
@@ -179,7 +105,7 @@ class _OneChildRun(JudgedRun):
         conversation = Conversation(
             task,
             self.profile,
-            self.request + self.shared,
+            _SERVER + self.request + self.shared,
             cpu_seconds=self.limits.cpu_seconds_per_script,
             memory_bytes=self.limits.script_memory_bytes,
             max_bytes=self.max_bytes,
@@ -200,7 +126,7 @@ class BatchRun(_OneChildRun):
 
     def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits) -> None:
         job = encode_exact((program, entry_point, inputs.as_set))
-        super().__init__(profile_of(program), frames.pack(0, frames.BATCH, job), limits)
+        super().__init__(profile_of(program), frames.pack(0, BATCH, job), limits)
         self.shared = inputs.frame
         self.inputs, self.agrees, self.accepts = inputs, judge.agrees, judge.accepts
 
@@ -243,7 +169,7 @@ class BatchRun(_OneChildRun):
                 has_raised = not count
                 doubtful = [i for i, (digest, seconds) in enumerate(digests, done) if not agrees(i, digest, seconds)]
                 if doubtful:
-                    conversation.send(frames.pack(0, frames.DESCRIBE, encode_exact(doubtful)))
+                    conversation.send(frames.pack(0, DESCRIBE, encode_exact(doubtful)))
                 for index in doubtful:
                     frame = yield from next_frame()
                     if frame.kind != frames.VALUE or frame.index != index:
@@ -253,7 +179,7 @@ class BatchRun(_OneChildRun):
                 done += count
                 if done == inputs.count:
                     return Verdict.PASS, ""
-                conversation.send(frames.pack(0, frames.GO_ON))
+                conversation.send(frames.pack(0, GO_ON))
         except OutOfTime:
             if seconds_left(conversation.clock) <= 0:
                 raise
@@ -270,7 +196,7 @@ class UnittestRun(_OneChildRun):
     def __init__(self, program: str, tests: str, limits: Limits) -> None:
         """Raises ValueError when the tests' source has no TEST_CLASS with tests, or does not parse."""
         self.required = required_tests(tests)
-        request = frames.pack(0, frames.UNITTEST, encode_exact((program, tests)))
+        request = frames.pack(0, UNITTEST, encode_exact((program, tests)))
         super().__init__(profile_of(f"{program}\n{tests}"), request, limits)
 
     def read(self, payload: bytes) -> tuple[Verdict, str]:
@@ -299,7 +225,7 @@ class SuiteRun(_OneChildRun):
         source = "\n".join([imports, program, *tests])
         profile = replace(profile_of(source), with_pytest=bool(_IMPORTS_PYTEST.search(source)))
         job = encode_exact((module, imports, program, tuple(tests), traced))
-        super().__init__(profile, frames.pack(0, frames.SUITE, job), limits)
+        super().__init__(profile, frames.pack(0, SUITE, job), limits)
         self.lines = program.count("\n") + 1
 
     def steps(self, task: Task) -> Waiting[TracedRun]:
@@ -321,11 +247,62 @@ class SuiteRun(_OneChildRun):
         return TracedRun(Verdict.INFRA, why, 0.0, frozenset())
 
 
-def known_verdict(verdict: str) -> Verdict:
-    """Returns the verdict that a child reports. Raises ValueError for one that no child can know."""
-    if verdict not in _KNOWN_TO_CHILDREN:
-        raise ValueError(f"a child cannot say {verdict!r}")
-    return Verdict(verdict)
+class BenchmarkPool(SandboxPool):
+    """A sandbox for the gradings of benchmarks besides those of training."""
+
+    def run_batch(
+        self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits
+    ) -> Future[ScriptRun]:
+        """Runs a program's function on inputs, in order and in one process, until `judge` rejects a value.
+
+        A call that raises, hangs or ends the process is the end, too. The limits are those of the whole, in
+        `cpu_seconds_per_script` and `script_memory_bytes`, and of each input; `judge` is called in the
+        dispatcher's thread and must not take long.
+        """
+        return self._dispatcher.submit(BatchRun(program, entry_point, inputs, judge, limits))
+
+    def run_unittest(self, program: str, tests: str, limits: Limits | None = None) -> Future[ScriptRun]:
+        """Runs a program and the `unittest` class TestCases, written to follow it, in one process they share.
+
+        For benchmarks whose tests hand objects over or patch what the program imports. A program that attacks the
+        tests can pass them: never pay a policy by this. Which tests must pass is read off the source of the tests.
+        Raises ValueError when that does not parse or has no such class with tests.
+        """
+        return self._dispatcher.submit(UnittestRun(program, tests, limits or self.limits))
+
+    def run_suite(
+        self,
+        program: str,
+        tests: Sequence[str],
+        *,
+        module: str,
+        imports: str = "",
+        traced: bool = False,
+        cpu_seconds: float,
+    ) -> Future[TracedRun]:
+        """Runs tests, each an own Python source, to the first that does not pass, in one process with the program.
+
+        What such a shared process allows is said above: never pay a policy by this.
+
+        Args:
+          program: Python source.
+          tests: each has asserts, or functions named test... which are called, or both. Each finds the program's names
+            in a fresh namespace of its own.
+          module: under which tests can import the program.
+          imports: Python source that runs first; its names are the program's and the tests' too.
+          traced: whether to note the program's arcs, which slows it down.
+          cpu_seconds: CPU limit of everything.
+        """
+        return self._dispatcher.submit(
+            SuiteRun(
+                program,
+                tests,
+                module=module,
+                imports=imports,
+                traced=traced,
+                limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
+            )
+        )
 
 
 def required_tests(source: str) -> list[str]:

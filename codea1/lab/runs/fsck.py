@@ -1,16 +1,9 @@
-"""Examines a run folder: what has a checksum is compared with it, and what has none is read.
-
-The files of a checkpoint are in its manifest. What else the run had written by then, the state of the checkpoint holds
-in "record": the name of each file in the run's folder with its size and CRC-32C; of metrics.jsonl as it was, for it
-grows. States up to commit d8ac66f hold those of metrics.jsonl alone, in "metrics".
-"""
+"""Examines a run folder: what has a checksum is compared with it, and what has none is read."""
 
 import contextlib
-import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
 
 from etils import epath
 
@@ -19,36 +12,15 @@ from codea1.runs.checkpoints import MARKER, late_score
 from codea1.runs.folder import RunFolder, read_json
 from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
+from codea1.runs.recorded import compare, recorded
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage import json_lines
-from codea1.storage.checksums import Checksum, check_manifest, check_same, checksum_of, checksums, read_manifest
+from codea1.storage.checksums import Checksum, check_manifest, read_manifest
 from codea1.storage.objects import exists, files, location, names, read
 
-_OF_THE_RECORD = re.compile(r"metrics\.jsonl|(samples|evaluations)/[\w.]+")  # nothing outside the run's folder
 Check = Callable[[], object]  # raises BadInput
 _STOPS = "The run does not go on while it is there."
-
-
-def recorded(state: Mapping[str, Any]) -> dict[str, Checksum]:
-    """Returns what a checkpoint's state holds of the run's other files, by name in its folder."""
-    held = {"metrics.jsonl": state["metrics"]} if "metrics" in state else state.get("record") or {}
-    return {name: Checksum(*each) for name, each in held.items() if each and _OF_THE_RECORD.fullmatch(name)}
-
-
-def compare(folder: RunFolder, record: Mapping[str, Checksum]) -> tuple[dict[str, str], list[str]]:
-    """Compares the files of a run with `recorded` ones: those on a disk are read, those in a bucket are not.
-
-    Returns a sentence about each file that is damaged, by name, and the names of those that are missing.
-    """
-    found, damaged = checksums(folder.path, record), {}
-    if found.get(folder.metrics.name):  # rows of later steps may follow
-        found[folder.metrics.name] = checksum_of(read(folder.metrics)[: record[folder.metrics.name].size])
-    missing = [name for name in record if found[name] is None]
-    for name in record.keys() - missing:
-        if damage := _damage_of(partial(check_same, folder.path / name, found[name], record[name])):
-            damaged[name] = damage
-    return damaged, missing
 
 
 def fsck(workdir: str, quarantine: bool) -> bool:

@@ -4,55 +4,22 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from codea1.game.calls import Call
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
-from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.zygote import FIRST_UNPRIVILEGED_UID, can_change_user
 from codea1.sandbox.isolation import AUTO, Isolation
 from codea1.sandbox.isolation.files import landlock_version
 from codea1.sandbox.isolation.limits import MAX_THREADS
+from codea1.sandbox.self_test import SELF_TEST, misjudged
 from codea1.values import encode_exact
 
 _LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.5, memory_bytes=256 << 20)
 _SPEED_GRADINGS, _SPEED_CALLS = 400, 7
-
-
-@dataclass(frozen=True)
-class _Call:
-    arguments: bytes
-    entry_point: str = "f"
-
-
-@dataclass(frozen=True)
-class _Test:
-    call: _Call
-    expected: bytes
-
-
-def _test(argument: object, expected: object) -> _Test:
-    return _Test(_Call(encode_exact(((argument,), {}))), encode_exact(expected))
-
-
-# What each program is to be judged on f(3) == 4.
-_SELF_TEST = {
-    "an honest program": ("pass", "def f(x): return x + 1"),
-    "a wrong one": ("fail", "def f(x): return x"),
-    "equality that lies": ("fail", "class A(int):\n  def __eq__(s, o): return True\ndef f(x): return A(0)"),
-    "an early exit": ("error", "import os\ndef f(x): os._exit(0)"),
-    "an endless loop": ("timeout", "def f(x):\n  while True: pass"),
-    "too much memory": ("error", "def f(x): return len(bytearray(1 << 32)) and 4"),
-    "another process": ("error", "import os\ndef f(x):\n  os.fork()\n  return 4"),
-    "a connection": ("error", "import socket\ndef f(x):\n  socket.create_connection(('127.0.0.1', 1))\n  return 4"),
-    "a file of the machine": ("error", "def f(x):\n  open('/etc/passwd').read()\n  return 4"),
-    "a file left behind": ("error", "def f(x):\n  open('/tmp/codea1-self-test', 'w').close()\n  return 4"),
-    "the environment": ("fail", "import os\ndef f(x): return 4 if os.environ['PATH'] != '/nonexistent' else 0"),
-    "an honest program after them": ("pass", "def f(x): return x + 1"),
-}
 
 
 def examine() -> bool:
@@ -64,7 +31,7 @@ def examine() -> bool:
             for line in _layers(pool):
                 print(line)
             wrong = misjudged(pool)
-            print(f"self-test   {len(_SELF_TEST) - len(wrong)} of {len(_SELF_TEST)} programs judged as they should be")
+            print(f"self-test   {len(SELF_TEST) - len(wrong)} of {len(SELF_TEST)} programs judged as they should be")
             for line in wrong:
                 print(f"            {line}")
             _measure_speed(pool)
@@ -120,20 +87,8 @@ def _how_to_get_namespaces() -> str:
     )
 
 
-def misjudged(pool: SandboxPool) -> list[str]:
-    """Returns a line for each program of the self-test that a sandbox judges otherwise than it should."""
-    grader = Grader(pool)
-    wrong = []
-    for name, (expected, program) in _SELF_TEST.items():
-        source = f"{program}\n# {name}"  # else the grader remembers the verdict on the first honest program
-        (verdict,) = grader.grade(source, [_test(3, 4)]).result().verdicts
-        if verdict != expected:
-            wrong.append(f"{name}: {verdict}, not {expected}")
-    return wrong
-
-
 def _measure_speed(pool: SandboxPool) -> None:
-    calls = [_test(number, number).call for number in range(_SPEED_CALLS)]
+    calls = [Call("f", encode_exact(((number,), {}))) for number in range(_SPEED_CALLS)]
     start = time.perf_counter()
     runs = [
         pool.run_calls(f"def f(x): return x + {number}", calls, reply=Reply.CANONICAL)

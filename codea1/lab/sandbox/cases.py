@@ -1,0 +1,90 @@
+"""Cases of a file: does a candidate pass a test that the ground truth confirms?"""
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, fields
+
+from codea1.game.asserts import Rejected, parse_assert
+from codea1.game.calls import CallTest
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
+from codea1.values.checkers import same_answer
+from codea1.values.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: does `candidate` pass `test`, an assert on `entry_point` whose answer `ground_truth` must confirm?"""
+
+    name: str
+    entry_point: str
+    ground_truth: str
+    candidate: str
+    test: str
+
+
+@dataclass(frozen=True)
+class CaseVerdict:
+    """What came of a case; `detail` says why where the verdict does not."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+
+def read_cases(path: str) -> list[Case]:
+    """Returns the cases of a JSONL file. Raises BadInput naming the file and line that is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}.") from error
+    return [_read_case(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _read_case(path: str, number: int, line: str) -> Case:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path}, line {number}: not JSON ({error.msg}).") from error
+    if not isinstance(row, dict):
+        raise BadInput(f"{path}, line {number}: not a JSON object.")
+    names = [field.name for field in fields(Case)]
+    for name in names:
+        if not isinstance(row.get(name), str):
+            raise BadInput(f"{path}, line {number}: {name!r} is missing or not a string.")
+    return Case(*(row[name] for name in names))
+
+
+def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
+    """Grades cases; yields the verdicts in their order."""
+    tests = [parse_assert(case.test, case.entry_point) for case in cases]
+    answers = [
+        None if isinstance(test, Rejected) else grader.ground_truth(case.ground_truth, [test.call])
+        for case, test in zip(cases, tests, strict=True)
+    ]
+    verdicts: list[CaseVerdict | Future[Grading]] = []
+    for case, test, answer in zip(cases, tests, answers, strict=True):
+        if isinstance(test, Rejected):
+            verdicts.append(CaseVerdict(case.name, Verdict.INVALID, test.reason))
+            continue
+        assert answer is not None
+        wrong = _why_not_right(test, answer.result()[0])
+        verdicts.append(CaseVerdict(case.name, *wrong) if wrong else grader.grade(case.candidate, [test]))
+    for case, verdict in zip(cases, verdicts, strict=True):
+        if isinstance(verdict, Future):
+            grading = verdict.result()
+            verdict = CaseVerdict(case.name, grading.verdicts[0], grading.details[0])
+        yield verdict
+
+
+def _why_not_right(test: CallTest, answer: GroundTruthAnswer) -> tuple[Verdict, str] | None:
+    """Returns the verdict, and its reason, of a test that the ground truth does not confirm; None for one it does."""
+    if answer.reason == "infra":
+        return Verdict.INFRA, "the sandbox failed"
+    if not answer.usable:
+        return Verdict.INVALID, f"the ground truth gives no usable answer: {answer.reason}"
+    if not same_answer(test.call.entry_point, test.expected, answer.value):
+        return Verdict.INVALID, "the stated answer is not the ground truth's"
+    return None

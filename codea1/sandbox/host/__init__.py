@@ -9,7 +9,7 @@ Arc = tuple[int, int]  # two lines of which one ran right after the other; minus
 OutcomeKind = Literal["value", "error", "opaque", "too_large", "timeout", "not_run", "infra"]
 
 
-class Call(Protocol):
+class AnyCall(Protocol):
     """A call of a program's entry point."""
 
     @property
@@ -20,11 +20,11 @@ class Call(Protocol):
         """encode_exact((positional arguments, keyword arguments))"""
 
 
-class CallTest(Protocol):
+class AnyTest(Protocol):
     """A call and the value it should give."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> AnyCall: ...
 
     @property
     def expected(self) -> bytes:

@@ -21,7 +21,7 @@ from codea1.sandbox import frames
 from codea1.sandbox.child.benchmarks import DIGEST, MAX_DESCRIBED_BYTES, MAX_VALUES, TEST_CLASS
 from codea1.sandbox.host import Arc, Limits, ScriptRun, TracedRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Starved, Task, Waiting
+from codea1.sandbox.host.dispatcher import GradingTask, Starved, Waiting
 from codea1.sandbox.host.zygote import Child, Profile
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict
@@ -61,7 +61,7 @@ class JudgedRun:
         return known_verdict(verdict), detail
 
     def judge(
-        self, task: Task, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
+        self, task: GradingTask, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
     ) -> Waiting[ScriptRun]:
         """Awaits the report, ends all children, and returns the verdict.
 
@@ -109,7 +109,7 @@ class CheckRun(JudgedRun):
         self.profile_of_program, self.profile_of_script = profile_of(program), profile_of(script)
         self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point)))
 
-    def steps(self, task: Task) -> Waiting[ScriptRun]:
+    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         seconds, memory = self.limits.cpu_seconds_per_script, self.limits.script_memory_bytes
         script_end, program_end = socket.socketpair()
@@ -174,7 +174,7 @@ class _OneChildRun(JudgedRun):
         super().__init__(limits)
         self.profile, self.request = profile, request
 
-    def steps(self, task: Task) -> Waiting[ScriptRun]:
+    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         conversation = Conversation(
             task,
@@ -302,7 +302,7 @@ class SuiteRun(_OneChildRun):
         super().__init__(profile, frames.pack(0, frames.SUITE, job), limits)
         self.lines = program.count("\n") + 1
 
-    def steps(self, task: Task) -> Waiting[TracedRun]:
+    def steps(self, task: GradingTask) -> Waiting[TracedRun]:
         """Grades, from the beginning."""
         self.arcs: frozenset[Arc] = frozenset()
         run = yield from super().steps(task)

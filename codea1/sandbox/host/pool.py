@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, Limits, ProgramRun, ScriptRun, TracedRun
+from codea1.sandbox.host import AnyCall, Limits, ProgramRun, ScriptRun, TracedRun
 from codea1.sandbox.host.benchmarks import BatchRun, CheckRun, Inputs, Judge, SuiteRun, UnittestRun
 from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
@@ -115,7 +115,7 @@ class SandboxPool:
     def run_calls(
         self,
         program: str,
-        calls: Sequence[Call],
+        calls: Sequence[AnyCall],
         *,
         reply: Reply,
         hash_seed: int = 0,

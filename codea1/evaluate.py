@@ -76,7 +76,7 @@ def main() -> None:
         raise BadInput("--benchmark is missing: it names what is asked.")
     _refuse_idle_flags()
     if BENCHMARK.value is None:
-        from codea1.training.opened_run import evaluate_run
+        from codea1.lab.opened_run import evaluate_run
 
         evaluate_run(RUN.value or "", STEP.value, SPLIT.value, HOSTS())
         return

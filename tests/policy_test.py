@@ -11,7 +11,7 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policy import Policy, policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.players.export import export
+from codea1.lab.export import export
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

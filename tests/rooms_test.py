@@ -25,6 +25,8 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.paper",
         "lab.aot",
         "lab.book_export",
+        "lab.export",
+        "lab.opened_run",
         "lab.saved_step",
     ),
     ("lab.sft",),
@@ -34,14 +36,14 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1510, "models": 2444, "players": 1049, "rollout": 1390},
-    **{"runs": 1978, "runtime": 1269, "sandbox": 4798, "storage": 714, "training": 2053, "values": 1130},
+    **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1510, "models": 2444, "players": 939, "rollout": 1390},
+    **{"runs": 1978, "runtime": 1269, "sandbox": 4798, "storage": 714, "training": 1954, "values": 1130},
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
     **{"study": 822, "worlds": 720},
-    "": 360,  # the files that lie in no room of the lab
+    "": 569,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -115,5 +115,5 @@ def test_a_run_without_a_test_llm(run, tmp_path):
     (run.path / "config.json").write_text(json.dumps(golden))
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     asked = EvaluationSpec(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
-    with pytest.raises(BadInput, match=r"has no Test LLM for --best_of: give --test_model\."):
+    with pytest.raises(BadInput, match=r"has no Test LLM: --best_of can name the folder of one\."):
         evaluate_code(asked, Hosts())

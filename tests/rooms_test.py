@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-COMMANDS = ("sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch", "fsck")  # they may use the lab
+# They may use the lab.
+COMMANDS = ("sft", "evaluate", "benchmark", "report", "explain", "export", "compile_tpu", "watch", "fsck")
 FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("runtime",),
     ("values", "storage", "sharding", "slices"),
@@ -38,10 +39,10 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
     **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1510, "models": 2444, "players": 939, "rollout": 1390},
     **{"runs": 1978, "runtime": 1269, "sandbox": 4798, "storage": 714, "training": 1954, "values": 1130},
-    "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
+    "": 1303,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
+    **{"aot": 1332, "benchmarks": 2508, "commands": 1033, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
     **{"study": 822, "worlds": 720},
     "": 569,  # the files that lie in no room of the lab
 }

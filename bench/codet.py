@@ -1,4 +1,4 @@
-"""CodeT's published samples in the forms that `codea1.evaluate` takes.
+"""CodeT's published samples in the forms that `codea1.benchmark given` takes.
 
   python -m bench.codet CODE.jsonl TESTS.jsonl HumanEval.jsonl OUT
 

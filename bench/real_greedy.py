@@ -3,7 +3,7 @@
   python -m bench.real_greedy FOLDER --file=HumanEvalPlus.jsonl.gz [--tasks=40] [--tokens=512]
 
 By hand; needs torch (`make EXTRAS=dev,parity`), and memory for two copies of the weights in float32. Our engine answers
-the prompts of HumanEval+ as `codea1.evaluate` asks them. `transformers` then reads each prompt with our answer in one
+the prompts of HumanEval+ as `codea1.benchmark` asks them. `transformers` then reads each prompt with our answer in one
 pass: as long as its likeliest token is ours, it would have written the same; the first that is not is where the texts
 part. Of each parted text the position is printed and, by each engine, how much likelier its own token is than the
 other's, in logits: a tie where both are about the rounding of float32.

@@ -33,7 +33,7 @@ def main() -> None:
     hosts = HOSTS()
     with hosts.agreed():
         run = RunFolder.existing(RUN.value)
-    from codea1.players.export import export  # imports JAX, once the flags are checked
+    from codea1.lab.export import export  # imports JAX, once the flags are checked
 
     export(run, PLAYER.value, STEP.value, OUTPUT.value, DTYPE.value, hosts, MERGE.value)
 

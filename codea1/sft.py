@@ -54,12 +54,12 @@ def main() -> None:
             return
         from codea1.lab.sft import supervised  # imports JAX, once the flags are checked
 
-        start = supervised.prepare(config)
+        setup = supervised.prepare(config)
     folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings))
     with hosts.agreed():
         folder.require_visible()
-    state = supervised.train(config, start, folder, hosts)
-    supervised.publish(model, config, start, state, hosts)
+    state = supervised.train(config, setup, folder, hosts)
+    supervised.publish(model, config, setup, state, hosts)
 
 
 if __name__ == "__main__":

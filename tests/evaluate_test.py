@@ -1,62 +1,72 @@
-"""The command line of codea1.evaluate: what does not belong together is refused, and nothing is made of it."""
+"""The flags of codea1.evaluate and codea1.benchmark: one that is missing or idle is told, and nothing is made."""
 
 import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.conftest import ROOT
 
-# All in one process: to import the program takes longer than what it says.
+# All of a command in one process: to import it takes longer than what it says.
 SCRIPT = """
-import json, sys
+import importlib, json, sys
 sys.modules["jax"] = None  # mistakes are reported without it
 from absl import flags
 from absl.testing import flagsaver
-from codea1 import evaluate
 from codea1.runtime.errors import BadInput
-for arguments in json.loads(sys.argv[1]):
+main = importlib.import_module(f"codea1.{sys.argv[1]}").main
+for arguments in json.loads(sys.argv[2]):
     with flagsaver.flagsaver():
-        flags.FLAGS(["evaluate", *arguments])
+        flags.FLAGS(["command", *arguments])
         try:
-            evaluate.main()
+            main()
         except BadInput as error:
             print(error)
 """
-RUN, COMPLETIONS = "--run=no/run", "--completions=c.jsonl"
-CODE, ULT, OUTPUT = "--benchmark=mbppplus", "--benchmark=ult", "--output=out"
+RUN, MODEL, COMPLETIONS = "--run=no/run", "--model=no/model", "--completions=c.jsonl"
+CODE, ULT, FILE, OUTPUT = "--benchmark=mbppplus", "--benchmark=ult", "--file=f.jsonl", "--output=out"
+WHO = "give one of --run and --model."
+NO_OUTPUT = "--output is missing: it names the folder for the results."
+NO_FILE = "--file is missing: it names the data of mbppplus. Get MbppPlus.jsonl.gz from "
+NO_FILE += "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0."
 REFUSED = {
-    ("--samples=3",): "give one of --run, --model and --completions.",
-    (RUN, COMPLETIONS): "give one of --run, --model and --completions.",
-    (COMPLETIONS, OUTPUT): "--benchmark is missing: it names what is asked.",
-    (RUN, "--samples=32"): "--samples: only with a --benchmark.",
-    (RUN, OUTPUT, "--best_of", "--temperature=0", "--file=f.jsonl"): (
-        "--file, --output, --temperature, --best_of: only with a --benchmark."
-    ),
-    (RUN, CODE, "--split=test"): "--split: only without a --benchmark.",
-    (COMPLETIONS, OUTPUT, CODE, "--step=best"): "--step: only with a --run.",
-    (COMPLETIONS, CODE): "--output is missing: it names the folder for the results.",
-    (COMPLETIONS, OUTPUT, CODE, "--best_of"): "--best_of needs a Test LLM: give --test_model.",
-    (COMPLETIONS, OUTPUT, CODE, "--test_model=m"): "--test_model: only with --best_of.",
-    (COMPLETIONS, OUTPUT, CODE, "--norounds"): "--rounds: only with a benchmark of the Test LLM.",
-    (COMPLETIONS, OUTPUT, CODE, "--num_tests=4"): "--num_tests: only with --best_of or --suites.",
-    (RUN, ULT, "--num_tests=4"): "--num_tests: only with --rounds=false.",
-    (COMPLETIONS, OUTPUT, CODE, "--samples=1", "--temperature=0", "--top_p=1"): (
-        "--samples, --temperature, --top_p: only without --completions."
-    ),
-    (COMPLETIONS, OUTPUT, ULT, "--norounds", "--seed=1", "--slots=2"): (
-        "--seed, --slots, --rounds: only where a model is asked."
-    ),
-    (RUN, ULT, "--best_of", "--samples=1", "--semantics=scripts"): (
-        "--semantics, --samples, --best_of: only with a benchmark of the Code LLM."
-    ),
-    (COMPLETIONS, OUTPUT, ULT): "--file is missing: it names the data of ult. Get datasets/ULT.jsonl of "
-    "github.com/huangd1999/UnLeakedTestBench.",
-    (COMPLETIONS, OUTPUT, CODE): "--file is missing: it names the data of mbppplus. Get MbppPlus.jsonl.gz from "
-    "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0.",
+    "evaluate": {("--split=test",): "--run is missing: it names the folder of a run."},
+    "lab.commands.benchmark.code": {
+        ("--samples=3",): WHO,
+        (RUN, MODEL): WHO,
+        (MODEL, OUTPUT): "--benchmark is missing: it names what is asked.",
+        (MODEL, CODE): NO_OUTPUT,
+        (RUN, CODE): NO_FILE,
+        (MODEL, OUTPUT, CODE, FILE, "--step=best"): "--step: only with a --run.",
+        (MODEL, OUTPUT, CODE, FILE, "--num_tests=4"): "--num_tests: only with --best_of.",
+        (MODEL, OUTPUT, CODE, FILE, "--best_of=own"): (
+            "--best_of=own is the Test LLM of a run: give the folder of one."
+        ),
+        (RUN, "--benchmark=bigcodebench_complete", FILE, "--semantics=scripts"): (
+            "--semantics: only with humanevalplus and mbppplus."
+        ),
+    },
+    "lab.commands.benchmark.tests": {
+        (ULT,): WHO,
+        (RUN, ULT): "--file is missing: it names the data of ult. Get datasets/ULT.jsonl of "
+        "github.com/huangd1999/UnLeakedTestBench.",
+    },
+    "lab.commands.benchmark.given": {
+        (CODE, FILE, OUTPUT): "--completions is missing: it names what is judged.",
+        (COMPLETIONS, CODE): NO_OUTPUT,
+        (COMPLETIONS, CODE, OUTPUT): NO_FILE,
+        (COMPLETIONS, CODE, OUTPUT, FILE, "--num_tests=4"): "--num_tests: only with --suites or --best_of.",
+        (COMPLETIONS, ULT, OUTPUT, FILE, "--suites=s.jsonl", "--best_of=m", "--num_tests=4"): (
+            "--suites, --best_of, --num_tests: only with a benchmark of the Code LLM."
+        ),
+        (COMPLETIONS, ULT, OUTPUT, FILE, "--semantics=scripts"): "--semantics: only with humanevalplus and mbppplus.",
+    },
 }
 
 
-def test_flags_that_would_say_nothing_are_refused(tmp_path):
-    arguments = json.dumps([*REFUSED])
-    done = subprocess.run([sys.executable, "-c", SCRIPT, arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == [*REFUSED.values()], done.stderr
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_is_missing_or_decides_nothing_is_said(command):
+    arguments = [sys.executable, "-c", SCRIPT, command, json.dumps([*REFUSED[command]])]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [*REFUSED[command].values()], done.stderr

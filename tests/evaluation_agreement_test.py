@@ -158,10 +158,10 @@ def test_a_bad_row_is_named(tmp_path, row, told):
         given_suites(write_rows(tmp_path / "s.jsonl", row), QUESTIONS, 2)
 
 
-def evaluate(folder: Path, *flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "codea1.evaluate", "--benchmark=humanevalplus", "--file=he.jsonl", *flags]
-    return subprocess.run(command, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"},
-                          capture_output=True, text=True)  # fmt: skip
+def judge(folder: Path, *flags: str) -> subprocess.CompletedProcess:
+    command = "codea1.benchmark", "given", "--benchmark=humanevalplus", "--file=he.jsonl", *flags
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"}
+    return subprocess.run([sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def test_programs_and_suites_of_files_judge_each_other(tmp_path):
@@ -175,7 +175,7 @@ def test_programs_and_suites_of_files_judge_each_other(tmp_path):
         {"task_id": "HumanEval/0", "tests": ["assert f(3) == 4", "assert f(20) == 21", "assert f(5) == 7"]},
     )
     given = "--completions=c.jsonl", "--output=out"
-    done = evaluate(tmp_path, *given, "--suites=s.jsonl", "--num_tests=3")
+    done = judge(tmp_path, *given, "--suites=s.jsonl", "--num_tests=3")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "out/evaluations/humanevalplus_suites_step_000000.json").read_text())
     means = {name: metric["mean"] for name, metric in result["metrics"].items()}
@@ -188,16 +188,9 @@ def test_programs_and_suites_of_files_judge_each_other(tmp_path):
     assert result["left_out"] == {"HumanEval/1": "it has no suite"}
     crossings = tmp_path / "out/evaluations/humanevalplus_suites_step_000000/crossings.jsonl"
     assert len(crossings.read_text().splitlines()) == 1
-    again = evaluate(tmp_path, *given, "--suites=s.jsonl", "--num_tests=3")  # nothing is run again
+    again = judge(tmp_path, *given, "--suites=s.jsonl", "--num_tests=3")  # nothing is run again
     assert (again.returncode, again.stdout) == (0, done.stdout)
     write_rows(tmp_path / "s.jsonl", {"task_id": "HumanEval/0", "tests": ["assert f(3) == 4"]})
-    changed = evaluate(tmp_path, *given, "--suites=s.jsonl")
+    changed = judge(tmp_path, *given, "--suites=s.jsonl")
     assert changed.returncode == 2
     assert changed.stderr.strip().splitlines()[-1].startswith("error: ")
-
-
-def test_suites_need_completions(tmp_path):
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    refused = evaluate(tmp_path, "--model=m", "--suites=s.jsonl", "--output=out")
-    assert refused.returncode == 2
-    assert "--suites: only with --completions" in refused.stderr

@@ -147,7 +147,7 @@ def test_what_cannot_be_asked_is_said(files):
     task = {"task_num": 1, "func_name": "f", "python_solution": "class Solution: pass", "description": ""}
     (files / "te.jsonl").write_text(json.dumps(task))
     testeval = {"benchmark": "testeval", "file": str(files / "te.jsonl"), "completions": ""}
-    with pytest.raises(BadInput, match="--rounds=false is for functions: testeval has classes"):
+    with pytest.raises(BadInput, match="--num_tests is for functions: testeval has classes"):
         evaluate_suites(asked(files, **testeval, in_rounds=False), Hosts())
 
 

@@ -11,9 +11,9 @@ from flax import nnx
 
 from codea1.config import config_of
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab.export import export
 from codea1.models import qwen2
 from codea1.models.files import ModelFolder
-from codea1.players.export import export
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts

@@ -20,10 +20,10 @@ from transformers import AutoTokenizer  # noqa: F401
 # Together they import nearly all; they define no flags and start none of JAX's devices.
 for module in (
     "lab.benchmarks.programs",
+    "lab.opened_run",
     "evaluation.run_report",
     "training.dry_run",
     "training.guards",
-    "training.opened_run",
     "training.trainer",
 ):
     importlib.import_module(f"codea1.{module}")

@@ -16,17 +16,17 @@ from codea1.config import validate
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policy import policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
+from codea1.lab.export import export
+from codea1.lab.opened_run import opened_run
 from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters, merged
 from codea1.players.base import Start
-from codea1.players.export import export
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.training.opened_run import opened_run
 from codea1.training.setup import assemble
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.model_folders import load

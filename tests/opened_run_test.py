@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from codea1.lab.opened_run import evaluate_run, opened_run
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.training.opened_run import evaluate_run, opened_run
 
 
 def test_players_are_those_of_the_step_that_is_taken(run):

@@ -46,7 +46,7 @@ def test_configs_of_no_experiment_are_told_apart(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(("tester", "expected"), [("Qwen2.5-Coder-3B-Instruct", "base"), ("code_a1_0/test", "code_a1")])
-def test_a_choice_is_known_by_the_files_of_codea1_evaluate(
+def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
     tester: str, expected: str, tmp_path: Path, model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     base = tmp_path / "Qwen2.5-Coder-3B-Instruct"

@@ -146,9 +146,9 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     missing = cell(table, "code_a1", "mbppplus")
     assert missing.ours is None
     assert missing.published == 63.33
-    assert missing.commands == (f"python -m codea1.evaluate --run={run.path} --benchmark=mbppplus --file=FILE",)
+    assert missing.commands == (f"python -m codea1.benchmark code --run={run.path} --benchmark=mbppplus --file=FILE",)
     (base,) = cell(table, "base", "mbppplus").commands
-    assert "codea1.evaluate --model=models/coder --benchmark=mbppplus --file=FILE --output=" in base
+    assert "codea1.benchmark code --model=models/coder --benchmark=mbppplus --file=FILE --output=" in base
     golden = cell(table, "golden", "average").commands
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
@@ -249,7 +249,7 @@ def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Pa
 
 
 def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
-    """Writes what `codea1.evaluate --best_of` does: the result, and in two folders beside it how it was measured."""
+    """Writes what `codea1.benchmark code --best_of` does: the result, and in two folders how it was measured."""
     name = f"humanevalplus_best_of_{samples}"
     write_evaluation(folder, f"{name}_step_{step:06d}", evaluation(step, {"pass_at_1": values}, name))
     drawn = {"benchmark": "humanevalplus", "model": model, "step": step, "samples": 32, "seed": 0}
@@ -385,7 +385,7 @@ def test_samples_that_tests_chose_stand_in_the_row_of_both_models(tmp_path: Path
     ]
     (missing,) = cell(table, "base+base", "humanevalplus").commands
     assert "--model=models/coder" in missing
-    assert "--best_of --test_model=models/coder --output=" in missing
+    assert "--best_of=models/coder --output=" in missing
 
 
 def test_a_test_llm_of_another_size_is_not_the_base(tmp_path: Path):
@@ -410,7 +410,7 @@ def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Pat
         before = listed[: listed.index(export)]
         assert sum("method=code_a1" in each and "seed=0" in each for each in before) == 1
         assert len(before) == (5 if row == "code_a1+code_a1" else 1)
-        assert all(f"--test_model={exported}" in each for each in listed[len(before) + 1 :])
+        assert all(f"--best_of={exported}" in each for each in listed[len(before) + 1 :])
     own = make_run(tmp_path / "mine", config(0, shape=shape))
     for row in ("base+code_a1", "code_a1+code_a1"):
         export, *evaluate = commands(row)

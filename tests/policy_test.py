@@ -11,7 +11,7 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policy import Policy, policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.players.export import export
+from codea1.lab.export import export
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -115,5 +115,5 @@ def test_a_run_without_a_test_llm(run, tmp_path):
     (run.path / "config.json").write_text(json.dumps(golden))
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     asked = EvaluationSpec(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
-    with pytest.raises(BadInput, match=r"has no Test LLM for --best_of: give --test_model\."):
+    with pytest.raises(BadInput, match=r"has no Test LLM: --best_of can name the folder of one\."):
         evaluate_code(asked, Hosts())

@@ -72,8 +72,8 @@ def test_a_benchmark_measures_what_one_host_measures(run, tmp_path):
     tasks = (humaneval_row(number, canonical_solution=f"    return {number}\n") for number in range(3))
     path = write_rows(tmp_path / "he.jsonl", *tasks)
     short = "--max_prompt_length=600", "--max_response_length=8", "--slots=8", "--num_tests=3"
-    flags = f"--run={run}", "--benchmark=humanevalplus", f"--file={path}", "--samples=4", "--best_of", *short
-    program, evaluations = (SCRIPTED, "codea1.evaluate"), Path(run) / "evaluations"
+    flags = f"--run={run}", "--benchmark=humanevalplus", f"--file={path}", "--samples=4", "--best_of=own", *short
+    program, evaluations = (SCRIPTED, "codea1.lab.commands.benchmark.code"), Path(run) / "evaluations"
     written = [evaluations / f"humanevalplus{kind}_step_000001.json" for kind in ("", "_best_of_4")]
     (alone,) = finish(Process(program, *flags, devices=4))
     of_one = [json.loads(path.read_text()) for path in written]
@@ -85,13 +85,6 @@ def test_a_benchmark_measures_what_one_host_measures(run, tmp_path):
     assert [code for code, _, _ in done] == [2, 2]
     (error,) = reported(done)
     assert error.endswith("holds a run with another config: samples is 4 there and 5 here.")
-
-
-def test_programs_that_need_no_model_are_judged_by_one_host():
-    flags = "--benchmark=mbppplus", "--completions=any.jsonl", "--output=any", "--num_processes=2"
-    done = outputs([Process(("-m", "codea1.evaluate"), *flags, devices=1)])
-    assert done[0][0] == 2
-    assert reported(done) == ["error: --completions are judged by one host: start it on one, without --num_processes."]
 
 
 def test_sft_makes_one_model(tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 COMMANDS = (  # they may use the lab
-    *("sft", "evaluate", "report", "explain", "export", "compile_tpu", "watch", "fsck", "sandbox.__main__"),
+    *("sft", "evaluate", "benchmark", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
+    "sandbox.__main__",
 )
 FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("runtime",),
@@ -28,6 +29,8 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.paper",
         "lab.aot",
         "lab.runs",
+        "lab.export",
+        "lab.opened_run",
     ),
     ("lab.sft",),
     ("lab.study",),
@@ -36,15 +39,14 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 866, "evaluation": 1554, "game": 3653, "learn": 1571, "models": 2537, "players": 1049},
-    **{"rollout": 1397, "runs": 1409, "runtime": 1267, "sandbox": 4061, "storage": 714, "training": 1976},
-    **{"values": 1130},
-    "": 1416,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
+    **{"data": 866, "evaluation": 1554, "game": 3653, "learn": 1571, "models": 2537, "players": 939, "rollout": 1397},
+    **{"runs": 1409, "runtime": 1267, "sandbox": 4066, "storage": 714, "training": 1877, "values": 1130},
+    "": 1301,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1339, "benchmarks": 2500, "commands": 836, "data": 1260, "league": 302, "paper": 1794, "runs": 924},
+    **{"aot": 1339, "benchmarks": 2504, "commands": 1069, "data": 1260, "league": 302, "paper": 1794, "runs": 924},
     **{"sandbox": 787, "sft": 464, "study": 822, "worlds": 720},
-    "": 390,  # the files that lie in no room of the lab
+    "": 599,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {
@@ -90,6 +92,16 @@ def test_only_commands_in_front_of_the_wall_import_what_is_behind_it():
         if not is_behind(module) and room_of(module) not in COMMANDS:
             assert not {name for name in imports(FILES[module]) if is_behind(name)}, module
     assert not set(COMMANDS) - {room_of(module) for module in FILES}
+
+
+def test_a_class_name_has_one_meaning():
+    defined: dict[str, list[str]] = {}
+    for module in (name for name in FILES if room_of(name) not in ("lab.study", "lab.paper")):
+        nodes = ast.walk(ast.parse(FILES[module].read_text()))
+        for name in {node.name for node in nodes if isinstance(node, ast.ClassDef)}:
+            defined.setdefault(name, []).append(module)
+    twice = {name: modules for name, modules in defined.items() if len(modules) > 1}
+    assert not twice, f"classes that two modules define: {twice}"
 
 
 def test_rooms_keep_their_budgets():

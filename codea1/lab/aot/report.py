@@ -103,7 +103,7 @@ class Report:
     residents: Mapping[str, int]
     selection: str  # which functions were compiled
     rows: list[Row]
-    estimate: Mapping[str, Any]  # `codea1.lab.aot.roofline.Estimate`
+    estimate: Mapping[str, Any]  # `codea1.lab.aot.roofline.Roofline`
     time: Mapping[str, Any] | None  # of a step, see `_time`; None where not all functions were compiled
 
     @classmethod

@@ -40,7 +40,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Roofline:
     """One training step."""
 
     seconds: float  # of all phases, one after another
@@ -49,7 +49,7 @@ class Estimate:
     phases: list[Phase]
 
 
-def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip) -> Estimate:
+def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip) -> Roofline:
     """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
     phases, response_tokens, chips, lengths = [], 0, 1, {}
     for role, name in METHODS[config.method].roles.items():
@@ -63,7 +63,7 @@ def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: C
         phases += [_phase(f"{role}: {what}", each, chips, chip) for what, each in done.items()]
         response_tokens += _samples(config, role) * lengths[role].response
     seconds = sum(phase.seconds for phase in phases)
-    return Estimate(seconds, response_tokens / seconds / chips, lengths, phases)
+    return Roofline(seconds, response_tokens / seconds / chips, lengths, phases)
 
 
 def _samples(config: ConfigDict, role: str) -> int:

@@ -1,6 +1,6 @@
 """Benchmarks of both players, the specification of an evaluation on one, and how their official files are read.
 
-Without JAX, so that a mistake in the flags of codea1.evaluate is reported at once.
+Without JAX, so that a mistake in the flags of codea1.benchmark is reported at once.
 """
 
 import ast
@@ -57,7 +57,7 @@ class AnswerSampling:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSpec:
-    """What is measured on a benchmark, and how: the flags of codea1.evaluate. Texts are empty where not given."""
+    """What is measured on a benchmark, and how: the flags of codea1.benchmark. Texts are empty where not given."""
 
     benchmark: str
     file: str
@@ -68,7 +68,7 @@ class EvaluationSpec:
     suites: str = ""  # of a file, that judge the completions
     part: bool = False  # completions may leave questions out
     output: str = ""
-    thinking: str = ""  # of a model's folder; see `codea1.lab.benchmarks.policy`
+    thinking: str = ""  # of the models that are asked; see `codea1.lab.benchmarks.policy`
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
     lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `codea1.lab.benchmarks.policy`

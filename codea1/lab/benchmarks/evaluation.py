@@ -126,7 +126,7 @@ class Evaluation:
             self._rules = game_rules(config_of(self.run)) if self.run else None
             asks_its_test_llm = (spec.best_of or spec.benchmark in SUITE_BENCHMARKS) and not spec.test_model
             if self.run and self._rules and asks_its_test_llm and "test" not in self._rules.method.roles:
-                hint = " for --best_of: give --test_model" if spec.best_of else ""
+                hint = ": --best_of can name the folder of one" if spec.best_of else ""
                 raise BadInput(f"{self.run.path} has no Test LLM{hint}.")
             checkpoints = Checkpoints.reader(self.run.checkpoints) if self.run else None
         self.step: int = hosts.of_main(lambda: checkpoints.named(spec.step)) if checkpoints else 0
@@ -153,7 +153,7 @@ class Evaluation:
                 policy = policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
         else:
             assert self.run is not None
-            policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts)
+            policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts, self.spec.thinking)
         policy.call_between_chunks(lambda drawn: self._told(f"{drawn:,} tokens"))
         return policy
 
@@ -170,7 +170,7 @@ class Evaluation:
         return {
             f"{prefix}model": url or self.spec.run,
             f"{prefix}weights": weights,
-            **({f"{prefix}thinking": self.spec.thinking} if url and self.spec.thinking else {}),
+            **({f"{prefix}thinking": self.spec.thinking} if self.spec.thinking else {}),
             "step": self.step,
             "max_prompt_length": prompt,
             "max_response_length": response,

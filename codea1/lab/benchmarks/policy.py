@@ -91,13 +91,16 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     return Policy(role, config, join(functions.place_adapters(start), functions.place_base(start)), functions)
 
 
-def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int, int], hosts: Hosts) -> Policy:
+def policy_of_run(
+    run: RunFolder, step: int, role: str, lengths: tuple[int, int, int], hosts: Hosts, thinking: str = ""
+) -> Policy:
     """Returns one player of a run at one of its checkpoints.
 
     Args:
       step: one of its checkpoints that `Checkpoints.named` has examined.
       role: "code" or "test".
       lengths: of prompts and of responses in tokens, and how many samples decode at once; each 0 for the run's own.
+      thinking: as `policy_of_folder` takes it, but "" for what the run's config says.
 
     Raises:
       BadInput: there is no such player or checkpoint, or the folder that it started from is missing.
@@ -113,6 +116,7 @@ def policy_of_run(run: RunFolder, step: int, role: str, lengths: tuple[int, int,
         config[role].max_prompt_length = prompt or config[role].max_prompt_length
         config[role].max_response_length = response or config[role].max_response_length
         config.rollout.slots = slots or config.rollout.slots
+        config[role].thinking = thinking or config[role].thinking
         config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
         start = Start(config[role].model)
         functions = _functions(role, config, start)

@@ -48,7 +48,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             tasks = benchmark.load(spec.file)
             given = load_suites(spec.completions, tasks, spec.part) if spec.completions else None
             if not spec.in_rounds and benchmark.must_read:
-                raise BadInput(f"--rounds=false is for functions: {benchmark.name} has classes.")
+                raise BadInput(f"--num_tests is for functions: {benchmark.name} has classes.")
             ids = [task.id for task in tasks]
             not_asked = {} if given is None else {id: "no suite was given" for id in ids if id not in given}
             asked_for = [task for task in tasks if task.id not in not_asked]

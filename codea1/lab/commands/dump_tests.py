@@ -35,7 +35,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import location
 
 if TYPE_CHECKING:
-    from codea1.training.opened_run import OpenedRun
+    from codea1.lab.opened_run import OpenedRun
 
 RUN = flags.DEFINE_string("run", None, "folder of a run with a Test LLM")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
@@ -49,7 +49,7 @@ def main() -> None:
         raise BadInput("give --run, the run's folder, and --output, the file to write.")
     hosts = HOSTS()
     output = location(OUTPUT.value, "--output")
-    from codea1.training.opened_run import opened_run  # imports JAX, once the flags are checked
+    from codea1.lab.opened_run import opened_run  # imports JAX, once the flags are checked
 
     with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
         opened.restore(*opened.steps)

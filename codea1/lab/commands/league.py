@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are repor
     from codea1.evaluation.held_out import HeldOut, Programs
     from codea1.evaluation.result_files import PerQuestion
     from codea1.lab.league.league_report import League
-    from codea1.training.opened_run import OpenedRun
+    from codea1.lab.opened_run import OpenedRun
 
 STEPS = flags.DEFINE_list("steps", ["last"], 'checkpoints of each RUN: "last", "best" or numbers')
 PROGRAMS = flags.DEFINE_list("programs", [], "JSON lines, local or gs://, whose programs play as Code LLMs do")
@@ -170,7 +170,7 @@ def _opened(
 ) -> "Iterator[tuple[OpenedRun, HeldOut]]":
     """Opens a run with the limits of `sandbox`, and its questions without their mutants."""
     from codea1.evaluation.held_out import HeldOut
-    from codea1.training.opened_run import opened_run
+    from codea1.lab.opened_run import opened_run
 
     def config_for(folder: RunFolder) -> ConfigDict:
         config = config_of(folder)

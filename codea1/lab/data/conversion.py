@@ -30,7 +30,7 @@ from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
-from codea1.lab.data.conversion_parts import Outcome, Parts, head_of
+from codea1.lab.data.conversion_parts import Parts, RowOutcome, head_of
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, start
@@ -100,7 +100,7 @@ def declared(task: str, declaration: str) -> str:
 class Converted:
     """What became of the rows that were read."""
 
-    outcomes: list[Outcome]
+    outcomes: list[RowOutcome]
 
     @property
     def kept(self) -> list[Question]:
@@ -108,7 +108,7 @@ class Converted:
         return [each.question for each in self.outcomes if each.question]
 
     @property
-    def left_out(self) -> list[Outcome]:
+    def left_out(self) -> list[RowOutcome]:
         """The rows that are no question of it."""
         return [each for each in self.outcomes if not each.question]
 
@@ -138,7 +138,7 @@ def converted(
     outcomes = list(parts.done) if parts else []
     asked = {each.asks for each in outcomes if each.asks}
     ids = {each.id for each in outcomes if each.asks}
-    waiting: deque[Future[Outcome]] = deque()
+    waiting: deque[Future[RowOutcome]] = deque()
     try:
         for where, row in islice(rows, len(outcomes), None):
             waiting.append(start(_become(where, row, format, evaluations, grader, asked, ids)))
@@ -153,7 +153,7 @@ def converted(
     return Converted(outcomes)
 
 
-def _settle(waiting: deque[Future[Outcome]], outcomes: list[Outcome], parts: Parts | None) -> None:
+def _settle(waiting: deque[Future[RowOutcome]], outcomes: list[RowOutcome], parts: Parts | None) -> None:
     outcomes.append(waiting.popleft().result())
     if parts:
         parts.add(outcomes[-1])
@@ -167,22 +167,22 @@ def _become(
     grader: Grader,
     asked: set[str],
     ids: set[str],
-) -> Awaiting[Outcome]:
+) -> Awaiting[RowOutcome]:
     """Returns what becomes of a row; adds its question to those asked, and its id, before anything is run."""
     try:
         if isinstance(row, BadInput):
             raise row
         read = format.read(row, where)
     except BadInput as error:
-        return Outcome(where, _named(row), reason=NO_ROW, detail=str(error).removeprefix(where).lstrip(": "))
+        return RowOutcome(where, _named(row), reason=NO_ROW, detail=str(error).removeprefix(where).lstrip(": "))
     except RecursionError:
-        return Outcome(where, _named(row), reason=TOO_DEEP)
+        return RowOutcome(where, _named(row), reason=TOO_DEEP)
     if isinstance(read, str):
-        return Outcome(where, _named(row), reason=read)
+        return RowOutcome(where, _named(row), reason=read)
     solved = read if isinstance(read, Solved) else Solved(read)
     question = solved.question
     if question.id in ids or not _is_unicode(solved):
-        return Outcome(where, question.id, reason=SAME_ID if question.id in ids else NO_UNICODE)
+        return RowOutcome(where, question.id, reason=SAME_ID if question.id in ids else NO_UNICODE)
     words = " ".join(question.problem.lower().split())
     asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
     programs = (question.ground_truth, *solved.others)
@@ -191,7 +191,7 @@ def _become(
     ids.add(question.id)
     asked.add(asks)
     if reason:
-        return Outcome(where, question.id, asks, reason)
+        return RowOutcome(where, question.id, asks, reason)
     outcome = yield from _outcome(solved, format, grader)
     return replace(outcome, where=where, asks=asks)
 
@@ -219,7 +219,7 @@ class _Tried:
     held: list[CallTest]  # of its golden tests
 
 
-def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome]:
+def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutcome]:
     """Runs the programs of a question, with one solution after another as its ground truth, until one passes all."""
     tests = golden_tests(solved.question)
     programs = (solved.question.ground_truth, *solved.others)
@@ -243,7 +243,7 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome
     if not tried.held and not passes:
         reason, detail = yield from _why_left_out(tried, tests, run, judge)
         details = [detail, f"{len(all_tried)} of its solutions were tried"] if solved.others else [detail]
-        return Outcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
+        return RowOutcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
     exposed = []
     for mutant in question.mutants:
         exposed.append((yield from _is_exposed(judge, mutant, tests, passes)))
@@ -253,7 +253,7 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[Outcome
         mutants=tuple(mutant for mutant, is_exposed in zip(question.mutants, exposed, strict=True) if is_exposed),
         check_script=script if passes else None,
     )
-    return Outcome(
+    return RowOutcome(
         "",
         question.id,
         question=kept,
@@ -424,7 +424,7 @@ def _require_a_row(format: Format, file: str) -> None:
     raise BadInput(others[0] if len(others) == 1 else f"none of {len(others):,} rows is of this form; {others[0]}")
 
 
-def _in_words(outcome: Outcome) -> str:
+def _in_words(outcome: RowOutcome) -> str:
     return f"{outcome.reason} ({outcome.detail})" if outcome.detail else outcome.reason
 
 

@@ -31,7 +31,7 @@ _SECONDS_PER_PART = 10.0  # of work that a kill loses
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RowOutcome:
     """What became of one row."""
 
     where: str
@@ -80,9 +80,9 @@ class Parts:
           StorageFailed: it cannot be read or written.
         """
         self._folder = folder
-        self._outcomes: list[Outcome] = []  # that no part holds yet
+        self._outcomes: list[RowOutcome] = []  # that no part holds yet
         self._stored_at = time.monotonic()
-        self.done: list[Outcome] = []  # that the folder held when it was opened
+        self.done: list[RowOutcome] = []  # that the folder held when it was opened
         if exists(folder) and not is_folder(folder):
             raise BadInput(f"{folder} is there already, and is no folder of parts.")
         remove_unfinished(folder)
@@ -115,9 +115,9 @@ class Parts:
             kept = row["question"] and {
                 field: tuple(value) if isinstance(value, list) else value for field, value in row["question"].items()
             }
-            self.done.append(Outcome(**{**row, "question": kept and Question(**kept)}))
+            self.done.append(RowOutcome(**{**row, "question": kept and Question(**kept)}))
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RowOutcome) -> None:
         """Takes the outcome of the next row, and now and then stores those taken. Raises StorageFailed."""
         self._outcomes.append(outcome)
         if time.monotonic() - self._stored_at >= _SECONDS_PER_PART:

@@ -236,11 +236,11 @@ class Workplace:
         Args:
           tester: whose Test LLM chooses among the samples; see `exported_from`.
         """
-        words = ["-m", "codea1.evaluate", f"--run={run}" if run else f"--model={self.test_model}"]
+        words = ["-m", "codea1.benchmark", "code", f"--run={run}" if run else f"--model={self.test_model}"]
         words += [f"--benchmark={benchmark}", "--file=FILE"]
         output = "" if run else f"{self.workdir}/{BASE}"
         if tester:
-            words += ["--best_of", f"--test_model={self.test_model if tester == BASE else self._exported(tester)}"]
+            words.append(f"--best_of={self.test_model if tester == BASE else self._exported(tester)}")
             output = f"{run or f'{self.workdir}/{BASE}'}_with_tests_of_{tester}"
         return shlex.join(["python", *words, *([f"--output={output}"] if output else [])])
 

@@ -50,7 +50,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Run:
-    """A folder with measurements, of a training run or of `codea1.evaluate --output`, and what it is of."""
+    """A folder with measurements, of a training run or of `codea1.benchmark --output`, and what it is of."""
 
     folder: RunFolder
     experiment: str  # name in EXPERIMENTS, or BASE; empty: no row of the paper's tables
@@ -143,7 +143,7 @@ class Run:
             return ""
 
         def setting(split: str, name: str) -> str:
-            """Returns a setting of `codea1.evaluate`, by the folder in which it keeps its samples and verdicts."""
+            """Returns a setting of `codea1.benchmark`, by the folder in which it keeps its samples and verdicts."""
             folder = self.folder.evaluations / f"{split}_step_{evaluation['step']:06d}"
             return json.loads(read(folder / "config.json"))[name]
 

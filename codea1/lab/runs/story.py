@@ -56,7 +56,7 @@ _PAGE_HEAD = f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
 
 
 @dataclass(frozen=True)
-class Solution:
+class SolutionRows:
     """One program with the suites that were written for it."""
 
     row: Row
@@ -77,7 +77,7 @@ class Meeting:
     """One step in which the question was sampled."""
 
     step: int
-    solutions: tuple[Solution, ...]
+    solutions: tuple[SolutionRows, ...]
     book: tuple[BookLine, ...] | None  # most frequent first; None: there is none, or samples do not show it
 
     @property
@@ -175,12 +175,12 @@ def read_story(folder: RunFolder, question_id: str, step: int | None = None) -> 
     return Story(folder.path.name, folder.config.get("method", ""), question_id, prompt, chosen, book.note)
 
 
-def _solutions(rows: Sequence[Row]) -> tuple[Solution, ...]:
+def _solutions(rows: Sequence[Row]) -> tuple[SolutionRows, ...]:
     suites: dict[int, list[Row]] = {}
     for row in rows:
         if row["player"] == "test":
             suites.setdefault(row["solution"], []).append(row)
-    return tuple(Solution(row, tuple(suites.get(row["solution"], ()))) for row in rows if row["player"] == "code")
+    return tuple(SolutionRows(row, tuple(suites.get(row["solution"], ()))) for row in rows if row["player"] == "code")
 
 
 class _Book:
@@ -203,7 +203,7 @@ class _Book:
             self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
         self._known = has_book and not self.note
 
-    def update(self, step: int, solutions: Sequence[Solution]) -> tuple[BookLine, ...] | None:
+    def update(self, step: int, solutions: Sequence[SolutionRows]) -> tuple[BookLine, ...] | None:
         """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
         own = [test.text for test in self._book.retrieve(self._question_id, self._size)]
@@ -231,7 +231,7 @@ class _Book:
         return {entry.test.text: entry.frequency for entry in page.entries.values()} if page else {}
 
 
-def _evidence(solutions: Sequence[Solution]) -> Evidence:
+def _evidence(solutions: Sequence[SolutionRows]) -> Evidence:
     """Returns what valid programs failed and passed. Raises ValueError: a test is too large to be written out."""
     failed = {verdict.value for verdict in FAILED}
     failed_new, passed_history, failed_history = [], [], []
@@ -329,7 +329,7 @@ def _meeting(meeting: Meeting) -> Iterator[Text]:
         yield Text()
 
 
-def _solution(solution: Solution) -> Iterator[Text]:
+def _solution(solution: SolutionRows) -> Iterator[Text]:
     row = solution.row
     head = _text(f"solution {row['solution']}: {_standing(row)}", "bold")
     yield Text.assemble(head, _text(f"  {_code_parts(row)}"))

@@ -30,7 +30,7 @@ from codea1.lab.sandbox.child import (
 from codea1.sandbox import frames
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
-from codea1.sandbox.host.dispatcher import Task, Waiting
+from codea1.sandbox.host.dispatcher import GradingTask, Waiting
 from codea1.sandbox.host.judged import ENDED, JudgedRun, known_verdict
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.zygote import Profile
@@ -65,7 +65,7 @@ class Description:
     exact: bytes  # its exact encoding; empty where it is not plain data or large
 
 
-class Judge(Protocol):
+class Comparison(Protocol):
     """Decides, by what a program's process says that it returned."""
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
@@ -100,7 +100,7 @@ class _OneChildRun(JudgedRun):
         super().__init__(limits)
         self.profile, self.request = profile, request
 
-    def steps(self, task: Task) -> Waiting[ScriptRun]:
+    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         conversation = Conversation(
             task,
@@ -124,7 +124,7 @@ class BatchRun(_OneChildRun):
     max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
     is_asked = True
 
-    def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits) -> None:
+    def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Comparison, limits: Limits) -> None:
         job = encode_exact((program, entry_point, inputs.as_set))
         super().__init__(profile_of(program), frames.pack(0, BATCH, job), limits)
         self.shared = inputs.frame
@@ -228,7 +228,7 @@ class SuiteRun(_OneChildRun):
         super().__init__(profile, frames.pack(0, SUITE, job), limits)
         self.lines = program.count("\n") + 1
 
-    def steps(self, task: Task) -> Waiting[TracedRun]:
+    def steps(self, task: GradingTask) -> Waiting[TracedRun]:
         """Grades, from the beginning."""
         self.arcs: frozenset[Arc] = frozenset()
         run = yield from super().steps(task)
@@ -251,7 +251,7 @@ class BenchmarkPool(SandboxPool):
     """A sandbox for the gradings of benchmarks besides those of training."""
 
     def run_batch(
-        self, program: str, entry_point: str, inputs: Inputs, judge: Judge, limits: Limits
+        self, program: str, entry_point: str, inputs: Inputs, judge: Comparison, limits: Limits
     ) -> Future[ScriptRun]:
         """Runs a program's function on inputs, in order and in one process, until `judge` rejects a value.
 

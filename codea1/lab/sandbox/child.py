@@ -142,7 +142,7 @@ def serve_unittest(fd: int, job: frames.Frame) -> None:
 def _run_class(program: str, tests: str) -> dict[str, tuple[str, str]]:
     import unittest  # here, since no other kind of child needs it
 
-    class Result(unittest.TestResult):
+    class FirstFailures(unittest.TestResult):
         """Keeps one outcome per test: the first that is not a pass."""
 
         def __init__(self) -> None:
@@ -177,7 +177,7 @@ def _run_class(program: str, tests: str) -> dict[str, tuple[str, str]]:
 
     namespace = run_program(program, 0)
     exec(compile(tests, "<tests>", "exec", dont_inherit=True), namespace)
-    result = Result()
+    result = FirstFailures()
     unittest.defaultTestLoader.loadTestsFromTestCase(namespace[TEST_CLASS]).run(result)
     return result.report
 

@@ -47,7 +47,7 @@ BLACK_BOX = 0.25  # share of suites that are written without a program in sight,
 
 
 @dataclass(frozen=True)
-class Start:
+class Setup:
     """What is trained, and on what."""
 
     shape: Qwen2Config
@@ -57,20 +57,20 @@ class Start:
     documents: Callable[[int], list[Document]]  # of a step
 
 
-def prepare(config: ConfigDict) -> Start:
+def prepare(config: ConfigDict) -> Setup:
     """Returns what is trained: the model of config.sft.start, or where that is empty one that is made.
 
     Raises BadInput: what the config names cannot be used, or a length fits no chat.
     """
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
-    start = _from_model(config, mesh) if config.sft.start else _from_nothing(config, mesh)
-    require_divisible(start.shape, mesh)
+    setup = _from_model(config, mesh) if config.sft.start else _from_nothing(config, mesh)
+    require_divisible(setup.shape, mesh)
     require_multiple("sft.micro_batch_size", config.sft.micro_batch_size, mesh)
-    start.documents(1)
-    return start
+    setup.documents(1)
+    return setup
 
 
-def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
+def _from_nothing(config: ConfigDict, mesh: Mesh) -> Setup:
     """Returns a new model and tokenizer, and the corpus for both players."""
     world = world_named(world_of(config.data.train.source) or CLASSIC)
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), VOCABULARY)
@@ -86,10 +86,10 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Start:
         )
         return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
 
-    return Start(shape, tokenizer, mesh, partial(qwen2.initialise, shape, jax.random.key(config.seed)), documents)
+    return Setup(shape, tokenizer, mesh, partial(qwen2.initialise, shape, jax.random.key(config.seed)), documents)
 
 
-def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
+def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:
     """Returns the model of a folder, and suites for a Test LLM."""
     require_made_for(config, ModelFolder(config.sft.start))
     checkpoint = huggingface.Checkpoint(config.sft.start)
@@ -110,13 +110,13 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Start:
     def params(shardings: Any) -> Params:
         return checkpoint.place(shardings, shape.param_dtype)
 
-    return Start(shape, tokenizer, mesh, params, documents)
+    return Setup(shape, tokenizer, mesh, params, documents)
 
 
-def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> TrainState:
+def train(config: ConfigDict, setup: Setup, folder: RunFolder, hosts: Hosts) -> TrainState:
     """Returns the state after the last step. Host 0 shows the steps and writes their metrics, from the first one on."""
-    sft, mesh = config.sft, start.mesh
-    graphdef, abstract = qwen2.abstract(start.shape)
+    sft, mesh = config.sft, setup.mesh
+    graphdef, abstract = qwen2.abstract(setup.shape)
     optimizer = AdamWConfig(beta2=sft.adam_b2, weight_decay=sft.weight_decay)
     schedule = ScheduleConfig(
         peak=sft.learning_rate, warmup_steps=sft.warmup_steps, total_steps=sft.steps, decay="cosine"
@@ -127,7 +127,7 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
             progress = stack.enter_context(Progress(sft.steps, every=50, columns=SUPERVISED_COLUMNS))
             progress.note("compiling")
         shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
-        state = init_state(start.params(shardings.params), optimizer, shardings)
+        state = init_state(setup.params(shardings.params), optimizer, shardings)
         rows = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size, multiple=data_parallel(mesh))
         loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
         shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
@@ -135,7 +135,7 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
         compile_all(update.functions)
         started, tokens, skipped = time.monotonic(), 0.0, 0
         for step in range(1, sft.steps + 1):
-            found = supervised_batches(start.documents(step), rows, start.tokenizer.pad_id)
+            found = supervised_batches(setup.documents(step), rows, setup.tokenizer.pad_id)
             batches = [to_mesh(batch, mesh) for batch in found]
             state, report = update(state, batches, learning_rate(step, schedule))
             row = report.metrics()
@@ -154,9 +154,9 @@ def train(config: ConfigDict, start: Start, folder: RunFolder, hosts: Hosts) -> 
     return state
 
 
-def publish(model: ModelFolder, config: ConfigDict, start: Start, state: TrainState, hosts: Hosts) -> None:
+def publish(model: ModelFolder, config: ConfigDict, setup: Setup, state: TrainState, hosts: Hosts) -> None:
     """Writes the trained model with its tokenizer; what an earlier attempt left of it is removed. A collective."""
-    tokenizer = start.tokenizer
+    tokenizer = setup.tokenizer
     if hosts.is_main:
         model.remove()
         if config.sft.start:
@@ -165,6 +165,6 @@ def publish(model: ModelFolder, config: ConfigDict, start: Start, state: TrainSt
             tokenizer.save(model.url)
         if made := made_for(config):
             model.write_json(MADE_FOR, made)
-    huggingface.save(model.url, start.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+    huggingface.save(model.url, setup.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
         print(f"wrote {model}")

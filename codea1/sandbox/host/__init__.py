@@ -8,7 +8,7 @@ from codea1.values.verdict import Verdict
 OutcomeKind = Literal["value", "error", "opaque", "too_large", "timeout", "not_run", "infra"]
 
 
-class Call(Protocol):
+class AnyCall(Protocol):
     """A call of a program's entry point."""
 
     @property
@@ -19,11 +19,11 @@ class Call(Protocol):
         """encode_exact((positional arguments, keyword arguments))"""
 
 
-class CallTest(Protocol):
+class AnyTest(Protocol):
     """A call and the value it should give."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> AnyCall: ...
 
     @property
     def expected(self) -> bytes:

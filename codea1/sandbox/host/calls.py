@@ -5,9 +5,9 @@ from contextlib import closing
 from enum import Enum, auto
 
 from codea1.sandbox import frames
-from codea1.sandbox.host import Call, Limits, Outcome, OutcomeKind, ProgramRun
+from codea1.sandbox.host import AnyCall, Limits, Outcome, OutcomeKind, ProgramRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Task, Waiting
+from codea1.sandbox.host.dispatcher import GradingTask, Waiting
 
 _KINDS: dict[bytes, OutcomeKind] = {
     frames.VALUE: "value",
@@ -41,7 +41,7 @@ class CallRun:
     def __init__(
         self,
         program: str,
-        calls: Sequence[Call],
+        calls: Sequence[AnyCall],
         *,
         reply: frames.Reply,
         hash_seed: int,
@@ -54,7 +54,7 @@ class CallRun:
         self.program, self.reply, self.hash_seed = program, reply, hash_seed
         self.calls = calls  # packed when they are sent: while they wait, gradings share their arguments
 
-    def steps(self, task: Task) -> Waiting[ProgramRun]:
+    def steps(self, task: GradingTask) -> Waiting[ProgramRun]:
         """Grades, from the beginning."""
         self.outcomes: list[Outcome] = []
         self.loaded = False
@@ -76,7 +76,7 @@ class CallRun:
         """Returns the result that says the sandbox failed."""
         return ProgramRun(None, why, [Outcome("infra", why.encode())] * len(self.calls), 0.0)
 
-    def _ask_child(self, task: Task) -> Waiting[None]:
+    def _ask_child(self, task: GradingTask) -> Waiting[None]:
         """Has a new child load the program and answer the calls that have no outcome, as many of them as it can."""
         left = max(0, self.limits.output_bytes - sum(len(outcome.payload) for outcome in self.outcomes))
         rest = list(enumerate(self.calls))[len(self.outcomes) :]
@@ -120,7 +120,7 @@ class CallRun:
                 task.count("timeouts")
                 self._interrupt(Outcome("timeout", _TOO_LONG, used))
 
-    def _take_answers(self, task: Task, conversation: Conversation) -> Waiting[_Stop]:
+    def _take_answers(self, task: GradingTask, conversation: Conversation) -> Waiting[_Stop]:
         """Takes what a child answers, until there is a reason to end it."""
         self.answered = False  # the program frame, by this child
         self.mark = 0.0  # the child's CPU clock when it last answered

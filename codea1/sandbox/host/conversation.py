@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from codea1.sandbox.frames import Frame, FrameBuffer
-from codea1.sandbox.host.dispatcher import Task, Waiting, ZygoteStuck
+from codea1.sandbox.host.dispatcher import GradingTask, Waiting, ZygoteStuck
 from codea1.sandbox.host.zygote import Child, Profile
 
 WALL_FACTOR, WALL_SECONDS = 4.0, 2.0  # wall limit = factor x CPU limit + seconds: for programs that sleep
@@ -47,7 +47,7 @@ class Conversation:
 
     def __init__(
         self,
-        task: Task,
+        task: GradingTask,
         profile: Profile,
         request: bytes,
         *,

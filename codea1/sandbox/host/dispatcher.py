@@ -50,20 +50,20 @@ class ZygoteStuck(Exception):
     """A zygote has not answered a grading for long: all its gradings begin again with another."""
 
 
-class Run(Protocol):
+class Runnable(Protocol):
     """What a grading does."""
 
-    def steps(self, task: "Task") -> Waiting[Any]:
+    def steps(self, task: "GradingTask") -> Waiting[Any]:
         """Makes the generator that grades, see `codea1.sandbox.host.conversation`; called anew for each attempt."""
 
     def lost(self, why: str) -> object:
         """Makes the result that says that the sandbox failed."""
 
 
-class Task:
+class GradingTask:
     """One grading, from the queue to its future's result: its steps, and what they ask of the dispatcher."""
 
-    def __init__(self, run: Run, dispatcher: "Dispatcher") -> None:
+    def __init__(self, run: Runnable, dispatcher: "Dispatcher") -> None:
         self.run, self.dispatcher = run, dispatcher
         self.future: Future = Future()
         self.steps: Waiting[Any]  # of the attempt under way, from the first on
@@ -128,9 +128,9 @@ class Dispatcher:
         self.slots = slots
         self._isolation = isolation
         self.memory = MemoryCgroup(largest_child)
-        self._queue: deque[Task] = deque()
-        self._active: set[Task] = set()
-        self._owners: dict[Child, Task] = {}
+        self._queue: deque[GradingTask] = deque()
+        self._active: set[GradingTask] = set()
+        self._owners: dict[Child, GradingTask] = {}
         self.now = self._ticked = time.monotonic()  # see `_tick`
         self._backoff = 0.0  # seconds to wait with new processes after the next failure to start one, at least
         self._resume_at = 0.0  # monotonic time until which no grading begins
@@ -151,9 +151,9 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._main, args=(profiles,), name="codea1-sandbox", daemon=True)
         self._thread.start()
 
-    def submit(self, run: Run) -> Future:
+    def submit(self, run: Runnable) -> Future:
         """Queues a grading, when there is room for it. Raises RuntimeError: the dispatcher is closed or broke down."""
-        task = Task(run, self)
+        task = GradingTask(run, self)
         with self._room:
             self._room.wait_for(lambda: self._closing or len(self._queue) < MAX_QUEUED)
             if self._closing:
@@ -185,7 +185,12 @@ class Dispatcher:
     # What the steps of gradings ask for.
 
     def start_child(
-        self, task: Task, profile: Profile, sockets: Sequence[socket.socket], cpu_seconds: float, memory_bytes: int
+        self,
+        task: GradingTask,
+        profile: Profile,
+        sockets: Sequence[socket.socket],
+        cpu_seconds: float,
+        memory_bytes: int,
     ) -> Child:
         """Asks for a child that owns `sockets`.
 
@@ -268,7 +273,7 @@ class Dispatcher:
             wait = min(wait, self._resume_at - time.monotonic())
         return min(max(wait, _MIN_WAIT), _MAX_WAIT)
 
-    def advance(self, task: Task) -> None:
+    def advance(self, task: GradingTask) -> None:
         """Goes on with a grading. The machine may have no room for another process; a bug costs this grading alone."""
         try:
             task.due = self.now + next(task.steps)
@@ -344,7 +349,7 @@ class Dispatcher:
             task.short_since = self._backoff = self._resume_at = 0.0
         self.advance(task)
 
-    def _postpone(self, task: Task, why: str) -> None:
+    def _postpone(self, task: GradingTask, why: str) -> None:
         """Takes a grading back to the queue, since the machine has no room for its processes now, and waits a while."""
         now = time.monotonic()
         self._backoff = min(max(2 * self._backoff, _MIN_BACKOFF), _MAX_BACKOFF)
@@ -355,7 +360,7 @@ class Dispatcher:
             task.attempts_alone -= task.is_alone
         self._begin_again(task, why)
 
-    def _begin_again(self, task: Task, why: str, *, alone: bool = False) -> None:
+    def _begin_again(self, task: GradingTask, why: str, *, alone: bool = False) -> None:
         """Takes a grading back to the queue for no fault of its own, to be judged `alone` or, soon, in any case.
 
         Gives it up where it was lost again, alone: among others nobody knows whose doing that was.

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, CallTest, Outcome, ScriptRun
+from codea1.sandbox.host import AnyCall, AnyTest, Outcome, ScriptRun
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
     arguments: bytes
 
     @classmethod
-    def of(cls, call: Call) -> "_Asked":
+    def of(cls, call: AnyCall) -> "_Asked":
         return cls(asked_of(call.entry_point), call.arguments)
 
 
@@ -98,7 +98,7 @@ class Grader:
         self._taken: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
+    def ground_truth(self, program: str, calls: Sequence[AnyCall]) -> Future[list[GroundTruthAnswer]]:
         """Asks a ground truth what it answers to each call, and whether that is usable: see `answer_calls`."""
         source = digest(program)
         keys = [digest("answer", source, call.entry_point, call.arguments) for call in calls]
@@ -108,7 +108,7 @@ class Grader:
             start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
         return start(self._timed(calls, [future for future, _ in claims]))
 
-    def grade(self, program: str, tests: Sequence[CallTest], checker: str = "") -> Future[Grading]:
+    def grade(self, program: str, tests: Sequence[AnyTest], checker: str = "") -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values, in the test's form.
 
         Equal calls run once, for the first of the tests; the tests may expect different values.
@@ -143,7 +143,7 @@ class Grader:
         return {name: count - taken.get(name, 0) for name, count in now.items()}
 
     def _graded(
-        self, program: str, tests: Sequence[CallTest], known: Sequence[bytes], checker: str
+        self, program: str, tests: Sequence[AnyTest], known: Sequence[bytes], checker: str
     ) -> Awaiting[Grading]:
         keys = [_Asked.of(test.call) for test in tests]
         limits: dict[_Asked, float] = {}  # CPU seconds of the different ones, in the tests' order
@@ -189,7 +189,7 @@ class Grader:
     def _checked(self, program: str, script: str, entry_point: str) -> Awaiting[ScriptRun]:
         return (yield self._pool.run_script(script, program, entry_point))
 
-    def _answered(self, program: str, promised: Sequence[tuple[Call, Future[GroundTruthAnswer]]]) -> Awaiting[None]:
+    def _answered(self, program: str, promised: Sequence[tuple[AnyCall, Future[GroundTruthAnswer]]]) -> Awaiting[None]:
         """Completes futures with their answers, or with the exception of the pool."""
         try:
             answers = yield from answer_calls(self._pool, program, [call for call, _ in promised])
@@ -201,7 +201,7 @@ class Grader:
             future.set_result(answer)
 
     def _timed(
-        self, calls: Sequence[Call], futures: Sequence[Future[GroundTruthAnswer]]
+        self, calls: Sequence[AnyCall], futures: Sequence[Future[GroundTruthAnswer]]
     ) -> Awaiting[list[GroundTruthAnswer]]:
         """Awaits the answers, and remembers how long each took."""
         answers = yield from every(futures)
@@ -211,7 +211,7 @@ class Grader:
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
-    def _canonical(self, test: CallTest, test_digest: bytes) -> bytes:
+    def _canonical(self, test: AnyTest, test_digest: bytes) -> bytes:
         """Returns canonical bytes of the value that a test expects; empty for one that nothing can be equal to."""
         key = b"canonical" + test_digest
         known = self._memo.get(key)
@@ -229,7 +229,7 @@ class _Judgement:
     entry_point: str = ACCEPTS
 
     @classmethod
-    def of(cls, test: CallTest, answer: bytes) -> "_Judgement | None":
+    def of(cls, test: AnyTest, answer: bytes) -> "_Judgement | None":
         """Returns the call that asks for a verdict on an answer that is not the expected one; None: it is no text."""
         printed = text_of(answer)
         if printed is None:
@@ -253,7 +253,7 @@ def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
     return (Verdict.PASS if of_printed.kind == "value" and of_printed.payload == _TRUE else Verdict.FAIL), ""
 
 
-def answer_calls(pool: SandboxPool, program: str, calls: Sequence[Call]) -> Awaiting[list[GroundTruthAnswer]]:
+def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> Awaiting[list[GroundTruthAnswer]]:
     """Runs a ground truth twice; returns for each call the answer that both runs agree on, or why there is none.
 
     The second run has another hash seed, makes the sets in arguments in another way and takes the calls in the opposite
@@ -285,7 +285,7 @@ def _raising_verdict(form: str, outcome: Outcome, *, has_loaded: bool) -> Verdic
     return _VERDICTS.get(outcome.kind, Verdict.FAIL)
 
 
-def _answers(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Awaiting[list[Outcome]]:
+def _answers(pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int) -> Awaiting[list[Outcome]]:
     """Runs calls of a ground truth; to one that should raise and does so on purpose, True is the answer."""
     outcomes = yield from _outcomes(pool, program, [_Asked.of(call) for call in calls], hash_seed)
     for i, call in enumerate(calls):
@@ -299,7 +299,7 @@ def _answers(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: 
     return outcomes
 
 
-def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed: int) -> Awaiting[list[Outcome]]:
+def _outcomes(pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int) -> Awaiting[list[Outcome]]:
     """Runs calls, and those that a spent budget kept from running again, as long as any get done."""
     outcomes = [Outcome("not_run")] * len(calls)
     left = list(range(len(calls)))
@@ -313,7 +313,7 @@ def _outcomes(pool: SandboxPool, program: str, calls: Sequence[Call], hash_seed:
     return outcomes
 
 
-def _why_unusable(outcome: Outcome, call: Call) -> str:
+def _why_unusable(outcome: Outcome, call: AnyCall) -> str:
     if outcome.kind != "value":
         return _WHY_UNUSABLE[outcome.kind]
     if form_of(call.entry_point).startswith(RAISES) and outcome.payload != encode_exact(True):

@@ -8,7 +8,7 @@ from contextlib import closing
 from codea1.sandbox import frames
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.conversation import Closed, Conversation, OutOfTime, profile_of, wall_limit
-from codea1.sandbox.host.dispatcher import Starved, Task, Waiting
+from codea1.sandbox.host.dispatcher import GradingTask, Starved, Waiting
 from codea1.sandbox.host.zygote import Child
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict
@@ -41,7 +41,7 @@ class JudgedRun:
         return known_verdict(verdict), detail
 
     def judge(
-        self, task: Task, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
+        self, task: GradingTask, conversation: Conversation, children: Mapping[str, tuple[str, Child]]
     ) -> Waiting[ScriptRun]:
         """Awaits the report, ends all children, and returns the verdict.
 
@@ -89,7 +89,7 @@ class CheckRun(JudgedRun):
         self.profile_of_program, self.profile_of_script = profile_of(program), profile_of(script)
         self.request = frames.pack(0, frames.JOB, encode_exact((script, program, entry_point)))
 
-    def steps(self, task: Task) -> Waiting[ScriptRun]:
+    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
         seconds, memory = self.limits.cpu_seconds_per_script, self.limits.script_memory_bytes
         script_end, program_end = socket.socketpair()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import Call, Limits, ProgramRun, ScriptRun
+from codea1.sandbox.host import AnyCall, Limits, ProgramRun, ScriptRun
 from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
 from codea1.sandbox.host.judged import CheckRun
@@ -113,7 +113,7 @@ class SandboxPool:
     def run_calls(
         self,
         program: str,
-        calls: Sequence[Call],
+        calls: Sequence[AnyCall],
         *,
         reply: Reply,
         hash_seed: int = 0,

@@ -149,7 +149,7 @@ class _Architecture(NamedTuple):
 _ARCHITECTURES = {"x86_64": _Architecture(0xC000003E, 0), "aarch64": _Architecture(0xC00000B7, 1)}
 
 
-class _Program(ctypes.Structure):
+class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
@@ -215,7 +215,7 @@ class Filter:
 
     def __init__(self, instructions: bytes) -> None:
         self._buffer = ctypes.create_string_buffer(instructions, len(instructions))
-        self._program = _Program(len(instructions) // 8, ctypes.addressof(self._buffer))
+        self._program = _SockFprog(len(instructions) // 8, ctypes.addressof(self._buffer))
 
     def install(self) -> None:
         """Applies it to this thread and all it will start. Needs no_new_privs. Raises OSError."""

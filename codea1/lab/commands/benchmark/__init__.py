@@ -1,0 +1,43 @@
+"""What is judged by a benchmark, a command each: the programs of a Code LLM, the suites of a Test LLM, given files.
+
+What they do is kept in evaluations/NAME/ of the run or of --output as it comes, so that the same command goes on where
+one was cut off, and the result is evaluations/NAME.json. What needs JAX, which takes seconds to import, is imported
+once the flags are checked.
+"""
+
+from absl import flags
+
+from codea1.lab.benchmarks.benchmarks import BIGCODEBENCH, CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS
+from codea1.runtime.errors import BadInput
+
+FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
+OUTPUT = flags.DEFINE_string("output", "", "folder for the results, local or gs://; a run has its own")
+
+
+def define_semantics() -> flags.FlagHolder[str]:
+    """Defines --semantics."""
+    return flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
+
+
+def require_whole(benchmark: str | None, run: str = "") -> str:
+    """Returns the benchmark. Raises BadInput where it, its file or a folder for the results is missing."""
+    if benchmark is None:
+        raise BadInput("--benchmark is missing: it names what is asked.")
+    if not run and not OUTPUT.value:
+        raise BadInput("--output is missing: it names the folder for the results.")
+    if not FILE.value:
+        where_from = CODE_BENCHMARKS | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
+        raise BadInput(f"--file is missing: it names the data of {benchmark}. {where_from[benchmark]}")
+    return benchmark
+
+
+def require_absent(where: str, *idle: flags.FlagHolder) -> None:
+    """Raises BadInput for flags that were given and decide something only `where` it says."""
+    if given := [f"--{flag.name}" for flag in idle if flag.present]:
+        raise BadInput(f"{', '.join(given)}: only {where}.")
+
+
+def require_semantics(benchmark: str, semantics: flags.FlagHolder) -> None:
+    """Raises BadInput for --semantics of a benchmark that judges in one way."""
+    if benchmark in (*BIGCODEBENCH, *SUITE_BENCHMARKS):
+        require_absent("with humanevalplus and mbppplus", semantics)

@@ -24,8 +24,8 @@ PAPER = ObjectiveConfig()
 
 def test_the_default_objective_is_the_papers():
     assert ObjectiveConfig() == ObjectiveConfig("ppo", Clip(0.2, 0.28, 10.0), "k3", 0.001, 0.0, 0.0)
-    zeros = jnp.zeros(1)
-    args = zeros, jnp.ones(1), zeros, zeros, jnp.full(1, -math.log(2.0)), zeros, np.ones(1, bool)
+    zeros, ones = jnp.zeros((1, 1)), jnp.ones((1, 1))
+    args = zeros, ones, zeros, zeros, -math.log(2.0) * ones, zeros, np.ones((1, 1), int)
     loss, _ = objective_loss(*args, PAPER)  # of the KL term alone: no advantage, no entropy bonus
     np.testing.assert_allclose(loss, 0.001 * 0.193147, rtol=1e-5)
 
@@ -49,7 +49,7 @@ def random_tokens(num: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 def test_kl_equals_the_equation(estimator: str):
     log_probs, _, reference, _ = random_tokens()
     with jax.enable_x64(True):
-        kl = kl_divergence(jnp.array(log_probs), jnp.array(reference), estimator)
+        kl = kl_divergence(jnp.array([log_probs]), jnp.array([reference]), estimator)[0]
     expected = [expected_kl(*token, estimator) for token in zip(log_probs, reference, strict=True)]
     np.testing.assert_allclose(kl, expected, rtol=1e-9, atol=1e-12)
 
@@ -57,14 +57,15 @@ def test_kl_equals_the_equation(estimator: str):
 def test_kl_by_hand():
     # The policy makes a token twice as likely as the reference: d = log 2.
     d = math.log(2.0)
-    log_prob, reference = jnp.array(-1.0 + d), jnp.array(-1.0)
+    log_prob, reference = jnp.array([[-1.0 + d]]), jnp.array([[-1.0]])
     for number, expected in ((1, 0.693147), (2, 0.240227), (3, 0.193147)):  # an estimator is known by its letters
         np.testing.assert_allclose(kl_divergence(log_prob, reference, f"k{number}"), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("estimator", "value", "slope"), [("k1", -30, 1), ("k2", 450, -30), ("k3", 10, 0)])
 def test_k3_alone_is_bounded(estimator: str, value: float, slope: float):
-    assert jax.value_and_grad(kl_divergence)(-30.0, 0.0, estimator) == (value, slope)
+    zero = jnp.zeros((1, 1))
+    assert jax.value_and_grad(lambda x: kl_divergence(x, zero, estimator)[0, 0])(zero - 30) == (value, slope)
 
 
 @pytest.mark.parametrize("estimator", KL_ESTIMATORS)
@@ -75,8 +76,8 @@ def test_gradient_equals_central_differences(estimator: str):
     step = 1e-6
 
     def total(log_probs: jax.Array) -> jax.Array:
-        mask = np.ones(log_probs.shape, bool)
-        loss, _ = objective_loss(log_probs, jnp.array(entropy), old, old, reference, advantages, mask, objective)
+        inputs = (x[None] for x in (log_probs, jnp.array(entropy), old, old, reference, advantages))
+        loss, _ = objective_loss(*inputs, np.ones((1, log_probs.size), int), objective)
         return jnp.sum(loss)
 
     def expected(log_prob: float, row: int) -> float:
@@ -90,31 +91,31 @@ def test_gradient_equals_central_differences(estimator: str):
 
 
 def test_importance_weights_are_truncated_constants():
-    old, sampler = jnp.array([-1.0, -1.0, -1.0]), jnp.array([-1.0, -1.5, -9.0])
-    expected = [1.0, math.exp(0.5), 2.0]
+    old, sampler = jnp.array([[-1.0, -1.0, -1.0]]), jnp.array([[-1.0, -1.5, -9.0]])
+    expected = [[1.0, math.exp(0.5), 2.0]]
     np.testing.assert_allclose(importance_weights(old, sampler, 2.0), expected, rtol=1e-6)
-    zeros, mask = jnp.zeros(3), np.ones(3, bool)
+    zeros, ones = jnp.zeros((1, 3)), np.ones((1, 3), int)
     objective = ObjectiveConfig(kl_coefficient=0.0, importance_cap=2.0)
 
     def loss(log_probs):
-        return objective_loss(log_probs, zeros, old, sampler, None, jnp.ones(3), mask, objective)[0]
+        return objective_loss(log_probs, zeros, old, sampler, None, zeros + 1, ones, objective)[0]
 
     np.testing.assert_allclose(loss(old), -np.array(expected), rtol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(loss(x)))(old), -np.array(expected), rtol=1e-6)
 
 
 def test_entropy_bonus_lowers_the_loss():
-    zeros, entropy = jnp.zeros(2), jnp.array([1.0, 3.0])
+    zeros, entropy = jnp.zeros((1, 2)), jnp.array([[1.0, 3.0]])
     objective = ObjectiveConfig(kl_coefficient=0.0, entropy_coefficient=0.5)
-    loss, diagnostics = objective_loss(zeros, entropy, zeros, zeros, None, zeros, np.ones(2, bool), objective)
-    np.testing.assert_allclose(loss, [-0.5, -1.5])
+    loss, diagnostics = objective_loss(zeros, entropy, zeros, zeros, None, zeros, np.ones((1, 2), int), objective)
+    np.testing.assert_allclose(loss, [[-0.5, -1.5]])
     assert "kl_ref" not in diagnostics
 
 
 def test_kl_without_reference_is_refused():
-    zeros = jnp.zeros(2)
+    zeros = jnp.zeros((1, 2))
     with pytest.raises(ValueError, match="reference policy"):
-        objective_loss(zeros, zeros, zeros, zeros, None, zeros, np.ones(2, bool), PAPER)
+        objective_loss(zeros, zeros, zeros, zeros, None, zeros, np.ones((1, 2), int), PAPER)
 
 
 LENGTHS = [2, 1, 0]  # tokens in responses
@@ -147,10 +148,10 @@ def test_the_weight_of_a_single_token(aggregation: str, weight: float):
 
 
 def test_unless_asked_for_neither_entropy_nor_the_sampler_counts():
-    ones, zeros, mask = jnp.ones(2), jnp.zeros(2), np.ones(2, bool)
+    ones, zeros, responses = jnp.ones((1, 2)), jnp.zeros((1, 2)), np.ones((1, 2), int)
     objective = ObjectiveConfig(kl_coefficient=0.0)
-    loss, diagnostics = objective_loss(zeros, 5 * ones, zeros, 3 * ones, None, ones, mask, objective)
-    np.testing.assert_array_equal(loss, [-1.0, -1.0])
+    loss, diagnostics = objective_loss(zeros, 5 * ones, zeros, 3 * ones, None, ones, responses, objective)
+    np.testing.assert_array_equal(loss, [[-1.0, -1.0]])
     assert "importance_weight" not in diagnostics
 
 
@@ -164,6 +165,6 @@ def test_unknown_names_are_refused():
             token_weights(LENGTHS, name, max_response_length=8)
     for name in ("k", "k4"):
         with pytest.raises(ValueError, match=f"'{name}'"):
-            kl_divergence(jnp.zeros(1), jnp.zeros(1), name)
+            kl_divergence(jnp.zeros((1, 1)), jnp.zeros((1, 1)), name)
     with pytest.raises(TypeError, match="positional"):
         token_weights(LENGTHS, "token-mean", 8)

@@ -34,9 +34,10 @@ def expected_ppo(log_prob: float, old: float, advantage: float, clip: Clip = PAP
 
 
 def value_and_gradient(surrogate, log_probs, old, advantages, clip: Clip, mask=MASK):
+    responses = mask.astype(int)
     with jax.enable_x64(True):
-        loss, diagnostics = surrogate(jnp.array(log_probs), jnp.array(old), jnp.array(advantages), mask, clip)
-        gradient = jax.grad(lambda x: jnp.sum(surrogate(x, jnp.array(old), jnp.array(advantages), mask, clip)[0]))(
+        loss, diagnostics = surrogate(jnp.array(log_probs), jnp.array(old), jnp.array(advantages), responses, clip)
+        gradient = jax.grad(lambda x: jnp.sum(surrogate(x, jnp.array(old), jnp.array(advantages), responses, clip)[0]))(
             jnp.array(log_probs)
         )
     return np.array(loss), np.array(gradient), diagnostics
@@ -51,7 +52,8 @@ def test_ppo_equals_the_equation():
     log_probs = -rng.exponential(2.0, 400)
     old = log_probs - rng.normal(0, 1, 400) * rng.choice([0.05, 1, 15], 400)
     advantages = rng.choice([-1.5, -0.2, 0.0, 0.2, 1.5], 400)
-    loss, gradient, _ = value_and_gradient(ppo, log_probs, old, advantages, PAPER, np.ones(400, bool))
+    rows = (x[None] for x in (log_probs, old, advantages))
+    (loss,), (gradient,), _ = value_and_gradient(ppo, *rows, PAPER, np.ones((1, 400), int))
     expected = [expected_ppo(*token) for token in zip(log_probs, old, advantages, strict=True)]
     np.testing.assert_allclose(loss, expected, rtol=1e-12)
     step = 1e-6
@@ -78,9 +80,9 @@ def test_ppo_equals_the_equation():
     ],
 )
 def test_ppo_by_hand(ratio: float, advantage: float, loss: float, active: str | None):
-    log_ratio = jnp.array([math.log(ratio)])
-    value, diagnostics = ppo(log_ratio, jnp.zeros(1), jnp.array([advantage]), np.ones(1, bool), PAPER)
-    np.testing.assert_allclose(value, [loss], rtol=1e-6)
+    log_ratio, zero = jnp.array([[math.log(ratio)]]), jnp.zeros((1, 1))
+    value, diagnostics = ppo(log_ratio, zero, zero + advantage, np.ones((1, 1), int), PAPER)
+    np.testing.assert_allclose(value, [[loss]], rtol=1e-6)
     clips = {"clip_fraction_high", "clip_fraction_low", "dual_clip_fraction"}
     assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
 
@@ -145,7 +147,8 @@ def test_gspo_has_no_dual_clip():
     np.testing.assert_allclose(loss, [[100.0, 100.0]], rtol=1e-6)
     np.testing.assert_allclose(gradient, [[100.0, 100.0]], rtol=1e-6)
     assert "dual_clip_fraction" not in diagnostics
-    np.testing.assert_allclose(ppo(log_ratios, jnp.zeros((1, 2)), advantages, mask, PAPER)[0], [[20.0, 20.0]])
+    of_ppo, _ = ppo(log_ratios, jnp.zeros((1, 2)), advantages, mask.astype(int), PAPER)
+    np.testing.assert_allclose(of_ppo, [[20.0, 20.0]])
 
 
 def test_each_token_of_gspo_has_a_gradient_of_its_own_advantage():
@@ -166,13 +169,13 @@ def test_each_token_of_gspo_has_a_gradient_of_its_own_advantage():
 def test_approx_kl_estimates_the_divergence_of_the_old_policy(name: str):
     # k3 at samples of the old policy is (ratio - 1) - log ratio: 1 - log 2 at 2. The other direction has 0.193.
     log_probs, ones = jnp.log(jnp.array([[2.0], [0.5]])), jnp.ones((2, 1))
-    _, diagnostics = SURROGATES[name](log_probs, jnp.zeros((2, 1)), ones, np.ones((2, 1), bool), PAPER)
+    _, diagnostics = SURROGATES[name](log_probs, jnp.zeros((2, 1)), ones, np.ones((2, 1), int), PAPER)
     np.testing.assert_allclose(diagnostics["approx_kl"][:, 0], [0.306853, 0.193147], rtol=1e-5)
 
 
 def test_gspo_of_a_single_token_is_ppo_of_it():
-    log_probs, mask = jnp.array([[0.0, math.log(1.1)]]), np.array([[False, True]])
-    loss, _ = gspo(log_probs, jnp.zeros((1, 2)), jnp.array([[0.0, 2.0]]), mask, PAPER)
+    log_probs, responses = jnp.array([[0.0, math.log(1.1)]]), np.array([[0, 1]])
+    loss, _ = gspo(log_probs, jnp.zeros((1, 2)), jnp.array([[0.0, 2.0]]), responses, PAPER)
     np.testing.assert_allclose(loss, [[0.0, -2.2]], rtol=1e-6)
 
 
@@ -193,7 +196,8 @@ def test_cispo_equals_the_equation_and_drops_no_gradient():
 
 @pytest.mark.parametrize(("ratio", "active"), [(1.5, "clip_fraction_high"), (1.2, None), (0.5, "clip_fraction_low")])
 def test_cispo_tells_whose_weight_is_clipped(ratio: float, active: str | None):
-    _, diagnostics = cispo(jnp.array([math.log(ratio)]), jnp.zeros(1), jnp.ones(1), np.ones(1, bool), PAPER)
+    zero, one = jnp.zeros((1, 1)), jnp.ones((1, 1))
+    _, diagnostics = cispo(zero + math.log(ratio), zero, one, np.ones((1, 1), int), PAPER)
     clips = {"clip_fraction_high", "clip_fraction_low"}
     assert {name for name in clips if diagnostics[name]} == ({active} if active else set())
 
@@ -201,7 +205,7 @@ def test_cispo_tells_whose_weight_is_clipped(ratio: float, active: str | None):
 @pytest.mark.parametrize("name", SURROGATES)
 def test_a_ratio_on_a_bound_is_not_beyond_it(name: str):
     on_policy, advantages = jnp.zeros((1, 3)), jnp.array([[1.0, -1.0, 0.0]])
-    _, diagnostics = SURROGATES[name](on_policy, on_policy, advantages, np.ones((1, 3), bool), Clip(0.0, 0.0, 1.0))
+    _, diagnostics = SURROGATES[name](on_policy, on_policy, advantages, np.ones((1, 3), int), Clip(0.0, 0.0, 1.0))
     assert not any(values.any() for name, values in diagnostics.items() if "fraction" in name)
 
 
@@ -218,6 +222,6 @@ def test_on_policy_every_surrogate_has_the_gradient_of_reinforce(name: str):
 @pytest.mark.parametrize("name", SURROGATES)
 def test_a_ratio_beyond_float_range_stays_finite(name: str):
     log_probs = jnp.array([[0.0, -300.0]])
-    advantages, mask = jnp.array([[1.0, -1.0]]), np.ones((1, 2), bool)
-    loss, _ = SURROGATES[name](log_probs, log_probs[:, ::-1], advantages, mask, PAPER)
+    advantages, responses = jnp.array([[1.0, -1.0]]), np.ones((1, 2), int)
+    loss, _ = SURROGATES[name](log_probs, log_probs[:, ::-1], advantages, responses, PAPER)
     assert np.isfinite(loss).all()

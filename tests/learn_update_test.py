@@ -107,7 +107,7 @@ def whole(policy, samples):
             batch.sampler_log_probs_BT,
             batch.ref_log_probs_BT,
             batch.advantages_BT,
-            batch.response_mask_BT,
+            batch.row_responses_BT,
             OBJECTIVE,
         )
         return jnp.sum(batch.loss_weights_BT * loss), diagnostics

@@ -49,7 +49,7 @@ def test_a_new_critic_says_zero(critic):
 def test_value_loss_equals_the_equation(clip: float):
     rng = np.random.default_rng(0)
     values, old, returns = rng.normal(size=(3, 200))
-    found = value_loss(jnp.array(values), jnp.array(old), jnp.array(returns), clip)
+    (found,) = value_loss(jnp.array([values]), jnp.array([old]), jnp.array([returns]), clip)
     expected = []
     for v, o, r in zip(values, old, returns, strict=True):
         near = min(max(v, o - clip), o + clip)
@@ -62,8 +62,8 @@ def test_the_gradient_of_the_value_loss_is_that_of_the_equation(clip: float):
     rng = np.random.default_rng(1)
     values, old, returns = rng.normal(size=(3, 200))
     with jax.enable_x64(True):
-        others = jnp.array(old), jnp.array(returns)
-        found = jax.grad(lambda v: value_loss(v, *others, clip).sum())(jnp.array(values))
+        others = jnp.array([old]), jnp.array([returns])
+        (found,) = jax.grad(lambda v: value_loss(v, *others, clip).sum())(jnp.array([values]))
     expected = []
     for v, o, r in zip(values, old, returns, strict=True):
         near = min(max(v, o - clip), o + clip)

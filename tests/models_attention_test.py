@@ -121,7 +121,7 @@ def test_the_kernel_reads_the_blocks_in_which_something_is_visible():
     packing, _ = packed_rows()
     whole = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 40)), constant_values=-1), packing)
     blocks = np.array(whole.visible()).reshape(B, 5, 128, 5, 128)
-    np.testing.assert_array_equal(packing.for_kernel().reads_BQK, blocks.any(axis=(2, 4)))
+    np.testing.assert_array_equal(packing.for_kernel().reads_BQJ, blocks.any(axis=(2, 4)))
 
 
 def test_the_longest_row_and_response_are_told_in_one_number():

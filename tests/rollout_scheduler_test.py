@@ -85,29 +85,29 @@ class Play:
                 for shard, prompts in zip(self.shards, known, strict=True):  # a sample has a page to start in
                     assert shard.num_free or not shard.groups.keys() - prompts
             last_W = self.by_shard(self.slots._started_B).max(axis=1)
-            started, from_WI, to_WI = self.slots.fill(self.queue, CHUNK)
+            started, from_WZ, to_WZ = self.slots.fill(self.queue, CHUNK)
             has_more_W = self.by_shard(self.slots._started_B).max(axis=1) > last_W
             missing_W = self.by_shard(self.slots._missing_B(CHUNK)).sum(axis=1)
             for shard, has_more, missing in zip(self.shards, has_more_W, missing_W, strict=True):
                 assert shard.num_free >= missing or not has_more  # none starts for whose chunk another would give way
             self.events += started
-            for shard, (from_I, to_I) in enumerate(zip(from_WI, to_WI, strict=True)):
-                used = to_I < self.static.pages
+            for shard, (from_Z, to_Z) in enumerate(zip(from_WZ, to_WZ, strict=True)):
+                used = to_Z < self.static.pages
                 assert not used[np.argmin(used) :].any() or used.all()  # the first ones
-                for source, target in zip(from_I[used].tolist(), to_I[used].tolist(), strict=True):
+                for source, target in zip(from_Z[used].tolist(), to_Z[used].tolist(), strict=True):
                     self.written[shard, target] = self.written[shard, source]
             if not started:
                 break
         if self.prefilled.num_waiting or self.queue.num_wanted(enough=1):
             self.idle = max(self.idle, sum(map(len, self.slots.free())) / self.static.slots[-1])
 
-    def prefill(self, tokens_PT: np.ndarray, pages_PM: np.ndarray) -> None:
-        assert len(tokens_PT) in self.static.prompts
-        assert tokens_PT.shape[1] in self.static.prompt_lengths
-        rows = len(tokens_PT) // self.static.shards
+    def prefill(self, tokens_BT: np.ndarray, pages_BM: np.ndarray) -> None:
+        assert len(tokens_BT) in self.static.prompts
+        assert tokens_BT.shape[1] in self.static.prompt_lengths
+        rows = len(tokens_BT) // self.static.shards
         self.rows += rows
         self.prompts += self.prefilled.num_prompts
-        for row, (tokens, pages) in enumerate(zip(tokens_PT.tolist(), pages_PM.tolist(), strict=True)):
+        for row, (tokens, pages) in enumerate(zip(tokens_BT.tolist(), pages_BM.tolist(), strict=True)):
             for place, page in enumerate(pages):
                 if page < self.static.pages:
                     self.written[row // rows, page] = tuple(tokens[place * PAGE : (place + 1) * PAGE])

@@ -34,7 +34,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1510, "models": 2444, "players": 1049, "rollout": 1390},
+    **{"data": 948, "evaluation": 1558, "game": 3912, "learn": 1571, "models": 2540, "players": 1049, "rollout": 1390},
     **{"runs": 1978, "runtime": 1269, "sandbox": 4793, "storage": 714, "training": 2053, "values": 1130},
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }

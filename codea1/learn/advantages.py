@@ -8,8 +8,11 @@ scaled over the batch takes its mean and standard deviation from the samples tha
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
+from jaxtyping import Float, Float64
 
-Rewards = Sequence[float | None] | np.ndarray  # [B]; None or NaN marks a sample that must not be learned from
+Advantages = Float64[np.ndarray, " B"]
+# None or NaN marks a sample that must not be learned from.
+Rewards = Float[np.ndarray, " B"] | Sequence[float | None]
 
 
 def grpo_advantages(
@@ -20,7 +23,7 @@ def grpo_advantages(
     ddof: int = 1,
     eps: float = 1e-6,
     norm_by_std: bool = True,
-) -> np.ndarray:
+) -> Advantages:
     """Returns A_i = (r_i - mean_g) / (std_g + eps), compared within groups (GRPO: Shao et al. 2024, 4.1.2).
 
     Args:
@@ -32,9 +35,6 @@ def grpo_advantages(
       ddof: the standard deviation divides by the group's size less `ddof`; 1 is the unbiased one of the paper's runs.
       eps: added to the standard deviation.
       norm_by_std: False subtracts the group's mean and divides by nothing (Dr. GRPO: Liu et al. 2025, section 3.2).
-
-    Returns:
-      float64 advantages [B].
 
     Raises:
       ValueError: `ddof` is neither 0 nor 1, or there are not as many groups or tokens as rewards.
@@ -51,7 +51,7 @@ def grpo_advantages(
 
 def rloo_advantages(
     rewards_B: Rewards, groups_B: Sequence[Hashable], tokens_B: Sequence[int] | None = None
-) -> np.ndarray:
+) -> Advantages:
     """Returns A_i = r_i - mean of the group's other rewards (RLOO: Ahmadian et al. 2024). Else as `grpo_advantages`."""
 
     def leave_one_out(group_rewards: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def reinforce_plus_plus_baseline_advantages(
     tokens_B: Sequence[int],
     *,
     eps: float = 1e-8,
-) -> np.ndarray:
+) -> Advantages:
     """Returns REINFORCE++ with baseline: rewards less their group's mean, whitened over tokens (Hu et al. 2025).
 
     A_i = (d_i - mean(d)) / (std(d) + eps) with d_i = r_i - mean_g (version 9, equations 6 and 7). In the mean and the
@@ -87,7 +87,7 @@ def batch_advantages(
     tokens_B: Sequence[int],
     *,
     eps: float = 1e-8,
-) -> np.ndarray:
+) -> Advantages:
     """Returns A_i = (r_i - mean(r)) / (std(r) + eps) over the batch: standard scores, whatever the groups.
 
     The mean is the baseline of plain REINFORCE (Williams 1992). Each sample with tokens that train counts once, and the
@@ -99,14 +99,14 @@ def batch_advantages(
 
 def gdpo_advantages(
     rewards_B: Rewards,
-    terms_BK: np.ndarray,
-    weights_K: Sequence[float],
+    terms_BR: Float64[np.ndarray, "B R"],
+    weights_R: Sequence[float],
     groups_B: Sequence[Hashable],
     tokens_B: Sequence[int],
     *,
     ddof: int = 1,
     eps: float = 1e-6,
-) -> np.ndarray:
+) -> Advantages:
     """Returns decoupled advantages: each term of the reward is compared on its own (GDPO: arXiv 2601.05242).
 
     S_i = sum over k of w_k (r_ik - mean_g(r_k)) / (std_g(r_k) + eps), and A_i = (S_i - mean(S)) / (std(S) + eps) over
@@ -120,26 +120,26 @@ def gdpo_advantages(
     reward's own deviation can be, so a deduction moves S by no more than GRPO would charge for it.
 
     Args:
-      terms_BK: float64 terms of each sample's reward.
-      weights_K: of the terms; 0 for one that is a deduction.
+      terms_BR: terms of each sample's reward.
+      weights_R: of the terms; 0 for one that is a deduction.
 
     Otherwise as `grpo_advantages`.
     """
-    deductions_B = _as_array(rewards_B) - sum(w * terms_B for w, terms_B in zip(weights_K, terms_BK.T, strict=True))
-    terms_KB = np.where(np.isnan(deductions_B), np.nan, terms_BK.T)
+    deductions_B = _as_array(rewards_B) - sum(w * terms_B for w, terms_B in zip(weights_R, terms_BR.T, strict=True))
+    terms_RB = np.where(np.isnan(deductions_B), np.nan, terms_BR.T)
     spreads = [
         _within_groups(values_B, groups_B, lambda values: np.full(len(values), values.std(ddof=ddof)))
-        for values_B in (*terms_KB, deductions_B)
+        for values_B in (*terms_RB, deductions_B)
     ]
-    scale_B = np.append(np.abs(weights_K), 1.0) @ np.array(spreads) + eps
+    scale_B = np.append(np.abs(weights_R), 1.0) @ np.array(spreads) + eps
     charged_B = _within_groups(deductions_B, groups_B, lambda values: values - values.mean()) / scale_B
-    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_KB]
-    sums_B = np.append(weights_K, 1.0) @ np.array([*compared, charged_B])
+    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_RB]
+    sums_B = np.append(weights_R, 1.0) @ np.array([*compared, charged_B])
     return _standard_scores(np.where(np.isnan(deductions_B), np.nan, sums_B), [int(n > 0) for n in tokens_B], eps)
 
 
 GDPO = "gdpo"  # reads the terms of rewards, all others their totals
-ADVANTAGES: dict[str, Callable[..., np.ndarray]] = {
+ADVANTAGES: dict[str, Callable[..., Advantages]] = {
     "grpo": grpo_advantages,
     "rloo": rloo_advantages,
     "reinforce++-baseline": reinforce_plus_plus_baseline_advantages,
@@ -157,13 +157,13 @@ def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
     return min(max((length - (max_length - buffer)) / buffer, 0.0), 1.0)
 
 
-def _as_array(rewards_B: Rewards) -> np.ndarray:
+def _as_array(rewards_B: Rewards) -> Float64[np.ndarray, " B"]:
     return np.array([np.nan if reward is None else reward for reward in rewards_B], np.float64)
 
 
 def _within_groups(
     rewards_B: Rewards, groups_B: Sequence[Hashable], within_group: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+) -> Advantages:
     """Applies `within_group` to the rewards of every group whose rewards differ; returns 0 for all other samples."""
     rewards_B = _as_array(rewards_B)
     members: dict[Hashable, list[int]] = {}
@@ -178,7 +178,7 @@ def _within_groups(
     return advantages_B
 
 
-def _standard_scores(values_B: np.ndarray, weights_B: Sequence[int], eps: float) -> np.ndarray:
+def _standard_scores(values_B: Float[np.ndarray, " B"], weights_B: Sequence[int], eps: float) -> Advantages:
     """Returns (values - mean) / (std + eps) with weighted mean and standard deviation; 0 for those that are NaN."""
     graded_B = ~np.isnan(values_B)
     counts_B = np.array([weight if has else 0 for weight, has in zip(weights_B, graded_B, strict=True)], np.float64)

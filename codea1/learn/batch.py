@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
+from jaxtyping import Bool, Float32, Int, Int32
 
 from codea1.learn.losses import token_weights
 from codea1.models.attention import RESPONSE_BITS, Packing, responses_from
@@ -48,19 +49,19 @@ class RowShape:
 class TrainBatch:
     """One micro-batch for the policy update."""
 
-    tokens_BT: Array  # int32
-    response_mask_BT: Array  # bool, True at the tokens of responses
-    loss_weights_BT: Array  # float32; the loss is the sum of weight times token loss over the whole mini-batch
-    advantages_BT: Array  # float32
-    rewards_BT: Array  # float32, the sample's reward at its last token
-    sampler_log_probs_BT: Array  # float32
-    old_log_probs_BT: Array | None = None  # float32; None: the sampler's; NaN: what the update itself computes
-    ref_log_probs_BT: Array | None = None  # float32; None where the objective has no KL term
+    tokens_BT: Int32[Array, "B T"]
+    response_mask_BT: Bool[Array, "B T"]  # True at the tokens of responses
+    loss_weights_BT: Float32[Array, "B T"]  # the loss is the sum of weight times token loss over the whole mini-batch
+    advantages_BT: Float32[Array, "B T"]
+    rewards_BT: Float32[Array, "B T"]  # the sample's reward at its last token
+    sampler_log_probs_BT: Float32[Array, "B T"]
+    old_log_probs_BT: Float32[Array, "B T"] | None = None  # None: the sampler's; NaN: what the update itself computes
+    ref_log_probs_BT: Float32[Array, "B T"] | None = None  # None where the objective has no KL term
     packing: Packing | None = None  # None: every row holds one sequence
 
     @property
-    def row_responses_BT(self) -> Array:
-        """Which response of its row each token is of, int32: a number > 0 that no other has, not in order; else 0."""
+    def row_responses_BT(self) -> Int32[Array, "B T"]:
+        """Which response of its row each token is of: a number > 0 that no other has, not in order; else 0."""
         if self.packing is None:
             return self.response_mask_BT.astype(np.int32)
         numbers_BT = self.packing.prompts_BT * self.tokens_BT.shape[1] + self.packing.responses_BT + 1
@@ -72,9 +73,9 @@ class TrainBatch:
 class SupervisedBatch:
     """One micro-batch for the supervised update, laid out as a TrainBatch; the mask is True at target tokens."""
 
-    tokens_BT: Array  # int32
-    response_mask_BT: Array  # bool
-    loss_weights_BT: Array  # float32
+    tokens_BT: Int32[Array, "B T"]
+    response_mask_BT: Bool[Array, "B T"]
+    loss_weights_BT: Float32[Array, "B T"]
 
 
 def row_shapes(
@@ -158,7 +159,7 @@ def abstract_supervised_batch(shape: RowShape, mesh: Mesh) -> SupervisedBatch:
     return SupervisedBatch(*(_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)))
 
 
-def rows_of(tokens_BT: Array) -> str:
+def rows_of(tokens_BT: Int[Array, "B T"]) -> str:
     """Returns the shape of a micro-batch as it stands in the name of a compiled function, "8 x 512"."""
     return "{} x {}".format(*tokens_BT.shape)
 

@@ -3,20 +3,26 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Bool, Float, Float64
 
 
 def gae(
-    rewards_BT: np.ndarray, values_BT: np.ndarray, mask_BT: np.ndarray, *, lam: float, gamma: float = 1.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns advantages and returns [B, T], float64 and 0 outside the mask (Schulman et al. 2016, equation 16).
+    rewards_BT: Float[np.ndarray, "B T"],
+    values_BT: Float[np.ndarray, "B T"],
+    mask_BT: Bool[np.ndarray, "B T"],
+    *,
+    lam: float,
+    gamma: float = 1.0,
+) -> tuple[Float64[np.ndarray, "B T"], Float64[np.ndarray, "B T"]]:
+    """Returns advantages and returns, 0 outside the mask (Schulman et al. 2016, equation 16).
 
     delta_t = r_t + gamma V_{t+1} - V_t; A_t = delta_t + gamma lam A_{t+1}; the return is A_t + V_t. After a response's
     last token both the value and the advantage are 0.
 
     Args:
-      rewards_BT: float, the reward of each token.
-      values_BT: float, of the state in which token t is chosen: what the critic estimates from the tokens before t.
-      mask_BT: bool, True at response tokens.
+      rewards_BT: the reward of each token.
+      values_BT: of the state in which token t is chosen: what the critic estimates from the tokens before t.
+      mask_BT: True at response tokens.
       lam: 1 gives Monte-Carlo returns, 0 one-step ones.
       gamma: discount per token. Runs have 1: a right answer is worth as much where it is long.
     """

@@ -13,39 +13,44 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from codea1.learn.batch import batch_sharding
 from codea1.models.attention import Packing
 from codea1.models.qwen2 import Params, logits
-from codea1.sharding import BATCH_AXES, EMBED_AXIS, mesh_of
+from codea1.sharding import BATCH_AXES, EMBED_AXIS, Array, mesh_of
+
+Scores = tuple[Float32[Array, "B T"], Float32[Array, "B T"]]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
 def token_log_probs(
-    head_VD: jax.Array,
-    hidden_BTD: jax.Array,
-    tokens_BT: jax.Array,
-    temperature: jax.Array | float,
+    head_Vd: Float[Array, "V d"],
+    hidden_BTD: Float[Array, "B T D"],
+    tokens_BT: Int[Array, "B T"],
+    temperature: Float[Array, ""] | float,
     chunk_length: int,
     gathered_over: str | None = None,
-) -> tuple[jax.Array, jax.Array]:
-    """Returns float32 log-probabilities of `tokens_BT` and entropies (nats) of their distributions, both [B, T].
+) -> Scores:
+    """Returns log-probabilities of `tokens_BT` and entropies (nats) of their distributions.
 
     The value at t concerns tokens[b, t] under softmax(hidden[b, t - 1] @ head.T / temperature); at t = 0, which
     nothing predicts, both are 0. Differentiable in the head and the hidden states.
 
     Args:
-      head_VD: in any dtype; it is cast to that of the hidden states.
+      head_Vd: in any dtype; it is cast to that of the hidden states.
       hidden_BTD: final hidden states.
-      tokens_BT: int32.
+      tokens_BT: token ids.
       temperature: of the softmax.
       chunk_length: C, most positions of each row whose logits there are at once.
-      gathered_over: under `jax.shard_map`, the axis that cuts the head's D.
+      gathered_over: under `jax.shard_map`, the axis that cuts the head's D: the head is a device's part.
     """
     chunks = _Chunks(tokens_BT, chunk_length)
-    whole_VD = _gather(head_VD, hidden_BTD.dtype, gathered_over)
+    whole_VD = _gather(head_Vd, hidden_BTD.dtype, gathered_over)
 
-    def score(hidden_BCD: jax.Array, targets_BC: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def score(
+        hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
+    ) -> tuple[Float[Array, "B C"], Float[Array, "B C"]]:
         logits_BCV = logits(whole_VD, hidden_BCD) / temperature
         normaliser_BC = jax.nn.logsumexp(logits_BCV, axis=-1)
         target_BC = jnp.sum(jnp.where(_is_target(logits_BCV, targets_BC), logits_BCV, 0.0), axis=-1)
@@ -60,52 +65,54 @@ def token_log_probs(
     return log_probs_BT, entropy_BT
 
 
-def _forward(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over):
-    scores = token_log_probs(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
-    return scores, (head_VD, hidden_BTD, tokens_BT, temperature, scores[1])
+def _forward(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over):
+    scores = token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
+    return scores, (head_Vd, hidden_BTD, tokens_BT, temperature, scores[1])
 
 
 def _backward(
-    chunk_length: int, gathered_over: str | None, residuals: tuple, bars: tuple[jax.Array, jax.Array]
-) -> tuple[jax.Array, jax.Array, None, None]:
+    chunk_length: int, gathered_over: str | None, residuals: tuple, bars: Scores
+) -> tuple[Float[Array, "V d"], Float[Array, "B T D"], None, None]:
     """Computes the gradients from those of the log-probs, a, and of the entropies H, b.
 
     By logit z_j: a (1[j is the target] - p_j) - b p_j (log p_j + H), over the temperature.
     """
-    head_VD, hidden_BTD, tokens_BT, temperature, entropy_BT = residuals
+    head_Vd, hidden_BTD, tokens_BT, temperature, entropy_BT = residuals
     chunks, dtype = _Chunks(tokens_BT, chunk_length), hidden_BTD.dtype
-    whole_VD = _gather(head_VD, dtype, gathered_over)
+    whole_VD = _gather(head_Vd, dtype, gathered_over)
 
-    def step(head_bar_VD: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    def step(
+        head_bar_VD: Float[Array, "V D"], chunk: tuple[Array, ...]
+    ) -> tuple[Float[Array, "V D"], Float[Array, "B C D"]]:
         hidden_BCD, targets_BC, entropy_BC, a_BC, b_BC = chunk
         logits_BCV = logits(whole_VD, hidden_BCD) / temperature
         log_p_BCV = logits_BCV - jax.nn.logsumexp(logits_BCV, axis=-1, keepdims=True)
         falls_BCV = jnp.exp(log_p_BCV) * (a_BC[..., None] + b_BC[..., None] * (log_p_BCV + entropy_BC[..., None]))
         rises_BCV = jnp.where(_is_target(logits_BCV, targets_BC), a_BC[..., None], 0.0)
         logits_bar_BCV = ((rises_BCV - falls_BCV) / temperature).astype(dtype)
-        logits_bar_NV = logits_bar_BCV.reshape(-1, logits_bar_BCV.shape[-1])
-        hidden_ND = hidden_BCD.reshape(len(logits_bar_NV), -1)
-        head_bar_VD += jnp.matmul(logits_bar_NV.T, hidden_ND, preferred_element_type=jnp.float32)
-        return head_bar_VD, (logits_bar_NV @ whole_VD).reshape(hidden_BCD.shape)
+        logits_bar_XV = logits_bar_BCV.reshape(-1, logits_bar_BCV.shape[-1])
+        hidden_XD = hidden_BCD.reshape(len(logits_bar_XV), -1)
+        head_bar_VD += jnp.matmul(logits_bar_XV.T, hidden_XD, preferred_element_type=jnp.float32)
+        return head_bar_VD, (logits_bar_XV @ whole_VD).reshape(hidden_BCD.shape)
 
     parts = hidden_BTD[:, :-1], *(x_BT[:, 1:] for x_BT in (tokens_BT, entropy_BT, *bars))
     zeros_VD = jnp.zeros(whole_VD.shape, jnp.float32)
-    head_bar_VD, hidden_bar_NBCD = jax.lax.scan(step, zeros_VD, tuple(map(chunks.split, parts)))
+    head_bar_Vd, hidden_bar_UBCD = jax.lax.scan(step, zeros_VD, tuple(map(chunks.split, parts)))
     if gathered_over:
-        head_bar_VD = jax.lax.psum_scatter(head_bar_VD, gathered_over, scatter_dimension=1, tiled=True)
-    hidden_bar_BTD = jnp.pad(chunks.join(hidden_bar_NBCD), ((0, 0), (0, 1), (0, 0)))
-    return head_bar_VD.astype(head_VD.dtype), hidden_bar_BTD, None, None
+        head_bar_Vd = jax.lax.psum_scatter(head_bar_Vd, gathered_over, scatter_dimension=1, tiled=True)
+    hidden_bar_BTD = jnp.pad(chunks.join(hidden_bar_UBCD), ((0, 0), (0, 1), (0, 0)))
+    return head_bar_Vd.astype(head_Vd.dtype), hidden_bar_BTD, None, None
 
 
 token_log_probs.defvjp(_forward, _backward)
 
 
-def _gather(head_VD: jax.Array, dtype: jnp.dtype, axis: str | None) -> jax.Array:
-    head_VD = head_VD.astype(dtype)
-    return jax.lax.all_gather(head_VD, axis, axis=1, tiled=True) if axis else head_VD
+def _gather(head_Vd: Float[Array, "V d"], dtype: jnp.dtype, axis: str | None) -> Float[Array, "V D"]:
+    head_Vd = head_Vd.astype(dtype)
+    return jax.lax.all_gather(head_Vd, axis, axis=1, tiled=True) if axis else head_Vd
 
 
-def _is_target(logits_BCV: jax.Array, targets_BC: jax.Array) -> jax.Array:
+def _is_target(logits_BCV: Float[Array, "B C V"], targets_BC: Int[Array, "B C"]) -> Bool[Array, "B C V"]:
     # A comparison instead of a gather: it stays local where the vocabulary is sharded.
     return jnp.arange(logits_BCV.shape[-1]) == targets_BC[..., None]
 
@@ -113,19 +120,19 @@ def _is_target(logits_BCV: jax.Array, targets_BC: jax.Array) -> jax.Array:
 class _Chunks:
     """How the T - 1 positions that predict a token are cut into equal chunks, the last of which is padded."""
 
-    def __init__(self, tokens_BT: jax.Array, most: int) -> None:
+    def __init__(self, tokens_BT: Int[Array, "B T"], most: int) -> None:
         self._positions = tokens_BT.shape[1] - 1
         self._count = -(-self._positions // most)
         self._length = -(-self._positions // self._count)
 
-    def split(self, x: jax.Array) -> jax.Array:
-        """Returns [B, T - 1, ...] as [N, B, C, ...]."""
+    def split(self, x: Shaped[Array, "B t *inner"]) -> Shaped[Array, "U B C *inner"]:
+        """Returns the chunks, one after another."""
         padding = self._count * self._length - self._positions
         x = jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
         return jnp.moveaxis(x.reshape(len(x), self._count, self._length, *x.shape[2:]), 1, 0)
 
-    def join(self, x: jax.Array) -> jax.Array:
-        """Returns [N, B, C, ...] as [B, T - 1, ...]."""
+    def join(self, x: Shaped[Array, "U B C *inner"]) -> Shaped[Array, "B t *inner"]:
+        """Returns what `split` cut."""
         x = jnp.moveaxis(x, 0, 1)
         return x.reshape(len(x), self._count * self._length, *x.shape[3:])[:, : self._positions]
 
@@ -133,11 +140,11 @@ class _Chunks:
 def model_log_probs(
     graphdef: nnx.GraphDef,
     params: Params,
-    tokens_BT: jax.Array,
-    temperature: jax.Array | float,
+    tokens_BT: Int[Array, "B T"],
+    temperature: Float[Array, ""] | float,
     chunk_tokens: int,
     packing: Packing | None = None,
-) -> tuple[jax.Array, jax.Array]:
+) -> Scores:
     """Returns `token_log_probs` of right-padded rows under a model, differentiable in `params`.
 
     Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once. With a packing, the first
@@ -151,10 +158,13 @@ def model_log_probs(
     hidden_BTD, _ = model(tokens_BT, positions_BT, packing=packing)
 
     def score(
-        head_VD: jax.Array, hidden_BTD: jax.Array, tokens_BT: jax.Array, gathered_over: str | None = None
-    ) -> tuple[jax.Array, jax.Array]:
+        head_Vd: Float[Array, "V d"],
+        hidden_BTD: Float[Array, "B T D"],
+        tokens_BT: Int[Array, "B T"],
+        gathered_over: str | None = None,
+    ) -> Scores:
         chunk_length = max(chunk_tokens // len(tokens_BT), 1)
-        return token_log_probs(head_VD, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
+        return token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
 
     mesh, axes = mesh_of(hidden_BTD), BATCH_AXES
     if not mesh.empty and math.prod(mesh.shape[axis] for axis in axes) > 1:
@@ -172,12 +182,15 @@ def model_log_probs(
 
 
 @functools.cache
-def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., tuple[jax.Array, jax.Array]]:
+def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., Scores]:
     """Returns the compiled `score(params, tokens_BT, temperature, packing)`; see `model_log_probs`."""
 
     def score(
-        params: Params, tokens_BT: jax.Array, temperature: float, packing: Packing | None = None
-    ) -> tuple[jax.Array, jax.Array]:
+        params: Params,
+        tokens_BT: Int[Array, "B T"],
+        temperature: Float[Array, ""] | float,
+        packing: Packing | None = None,
+    ) -> Scores:
         return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing)
 
     return jax.jit(score, out_shardings=batch_sharding(mesh))

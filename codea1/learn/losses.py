@@ -1,4 +1,4 @@
-"""The objective as pure functions on arrays [B, T]: surrogate, KL to the reference policy, entropy bonus.
+"""The objective as pure functions of values per token: surrogate, KL to the reference policy, entropy bonus.
 
 A loss is always `sum(weights * token_loss)` with weights computed once for the whole mini-batch (`token_weights`), so
 its value and gradient do not depend on how the mini-batch is cut into micro-batches or spread over devices.
@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Float32, Int
 
-from codea1.learn.surrogates import LOG_RATIO_BOUND, SURROGATES, Clip, bounded_log_ratio
+from codea1.learn.surrogates import LOG_RATIO_BOUND, SURROGATES, Clip, Diagnostics, bounded_log_ratio
+from codea1.sharding import Array
 
 AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo")
 KL_ESTIMATORS = ("k1", "k2", "k3")
@@ -33,8 +35,8 @@ class ObjectiveConfig:
     importance_cap: float = 0.0  # C of truncated importance sampling; 0: none
 
 
-def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_length: int) -> np.ndarray:
-    """Returns the weight of every response token of each sequence of a whole mini-batch, float32 [B].
+def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_length: int) -> Float32[np.ndarray, " B"]:
+    """Returns the weight of every response token of each sequence of a whole mini-batch.
 
     The loss of the mini-batch is the sum of weight times token loss, with N sequences that have response tokens:
 
@@ -69,8 +71,10 @@ def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_le
     return np.where(lengths_B > 0, weights_B, 0.0).astype(np.float32)
 
 
-def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimator: str) -> jax.Array:
-    """Returns per-token estimates [B, T] of KL(policy || reference) (Schulman, "Approximating KL Divergence", 2020).
+def kl_divergence(
+    log_probs_BT: Float[Array, "B T"], ref_log_probs_BT: Float[Array, "B T"], estimator: str
+) -> Float[Array, "B T"]:
+    """Returns per-token estimates of KL(policy || reference) (Schulman, "Approximating KL Divergence", 2020).
 
     With d = log_probs - ref_log_probs: k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d. k3 alone is bounded, which Schulman's
     is not: d to -20 and 20, then k3 to 10, and the gradient is 0 beyond. So is verl's "k3", alias "low_var_kl", the
@@ -88,7 +92,9 @@ def kl_divergence(log_probs_BT: jax.Array, ref_log_probs_BT: jax.Array, estimato
     raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
 
 
-def importance_weights(old_log_probs_BT: jax.Array, sampler_log_probs_BT: jax.Array, cap: float) -> jax.Array:
+def importance_weights(
+    old_log_probs_BT: Float[Array, "B T"], sampler_log_probs_BT: Float[Array, "B T"], cap: float
+) -> Float[Array, "B T"]:
     """Returns min(pi_old / pi_sampler, cap) per token, a constant: for a sampler whose numbers are not the trainer's.
 
     Truncated importance sampling (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL
@@ -98,16 +104,16 @@ def importance_weights(old_log_probs_BT: jax.Array, sampler_log_probs_BT: jax.Ar
 
 
 def objective_loss(
-    log_probs_BT: jax.Array,
-    entropy_BT: jax.Array,
-    old_log_probs_BT: jax.Array,
-    sampler_log_probs_BT: jax.Array,
-    ref_log_probs_BT: jax.Array | None,
-    advantages_BT: jax.Array,
-    responses_BT: jax.Array,
+    log_probs_BT: Float[Array, "B T"],
+    entropy_BT: Float[Array, "B T"],
+    old_log_probs_BT: Float[Array, "B T"],
+    sampler_log_probs_BT: Float[Array, "B T"],
+    ref_log_probs_BT: Float[Array, "B T"] | None,
+    advantages_BT: Float[Array, "B T"],
+    responses_BT: Int[Array, "B T"],
     objective: ObjectiveConfig,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Returns the whole objective per token and its per-token diagnostics, all of one shape [B, T]; see `surrogates`.
+) -> tuple[Float[Array, "B T"], Diagnostics]:
+    """Returns the whole objective per token and its per-token diagnostics; see `surrogates`.
 
     `ref_log_probs_BT` may be None where kl_coefficient is 0; raises ValueError otherwise.
     """

@@ -12,8 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Float
 
 from codea1.models.qwen2 import Params
+from codea1.sharding import Array
 
 DECAYS = ("cosine", "linear", "constant")
 
@@ -67,14 +69,18 @@ def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:
     )
 
 
-def clip_by_norm(gradients: Params, norm: jax.Array, max_norm: float) -> Params:
+def clip_by_norm(gradients: Params, norm: Float[Array, ""], max_norm: float) -> Params:
     """Returns gradients scaled so that their global norm, given as `norm`, is at most `max_norm`."""
     scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-16))
     return jax.tree.map(lambda g: g * scale, gradients)
 
 
 def descend(
-    optimizer: optax.GradientTransformation, gradients: Params, opt_state: Any, params: Params, rate: jax.Array
+    optimizer: optax.GradientTransformation,
+    gradients: Params,
+    opt_state: Any,
+    params: Params,
+    rate: Float[Array, ""] | float,
 ) -> tuple[Params, Any, Params]:
     """Takes one step against the gradients. Returns (updates that were added, new optimizer state, new params)."""
     directions, opt_state = optimizer.update(gradients, opt_state, params)

@@ -1,11 +1,11 @@
 """Policy-gradient surrogates: what stands for -A log pi in the loss, per token. Adding one is adding one function.
 
-All take arrays [B, T] and return the loss to be minimised, per token, and per-token diagnostics, of the same shape:
+All return the loss to be minimised, per token, and per-token diagnostics, and take:
 
   log_probs_BT      of the sampled tokens under the policy that is trained
   old_log_probs_BT  under the policy of the start of the training step
   advantages_BT     per token
-  responses_BT      int32, at response tokens a number > 0 that no other response of the row has; elsewhere all are 0
+  responses_BT      at response tokens a number > 0 that no other response of the row has; elsewhere all are 0
 
 The diagnostics show where a clip is active and give the ratio and (ratio - 1) - log ratio, whose mean estimates
 KL(old policy || policy).
@@ -16,10 +16,13 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, Shaped
+
+from codea1.sharding import Array
 
 LOG_RATIO_BOUND = 20.0  # exp(20) is far from overflow in float32
 
-Diagnostics = dict[str, jax.Array]
+Diagnostics = dict[str, Float[Array, "B T"] | Bool[Array, "B T"]]
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,17 @@ class Clip:
     dual: float = 10.0  # c, of ppo alone: with a negative advantage a token's loss is at most -c * advantage
 
 
-Surrogate = Callable[[jax.Array, jax.Array, jax.Array, jax.Array, Clip], tuple[jax.Array, Diagnostics]]
+Surrogate = Callable[[Array, Array, Array, Array, Clip], tuple[Array, Diagnostics]]
 
 
 def ppo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
-) -> tuple[jax.Array, Diagnostics]:
-    """Returns the loss of dual-clip PPO and its diagnostics, [B, T].
+    log_probs_BT: Float[Array, "B T"],
+    old_log_probs_BT: Float[Array, "B T"],
+    advantages_BT: Float[Array, "B T"],
+    responses_BT: Int[Array, "B T"],
+    clip: Clip,
+) -> tuple[Float[Array, "B T"], Diagnostics]:
+    """Returns the loss of dual-clip PPO and its diagnostics.
 
     ratio = exp(clip(log_probs - old_log_probs, -20, 20)); loss = max(-A ratio, -A clip(ratio, 1 - low, 1 + high)),
     and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
@@ -56,9 +63,13 @@ def ppo(
 
 
 def gspo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
-) -> tuple[jax.Array, Diagnostics]:
-    """Returns the loss of GSPO-token and its diagnostics, [B, T] (Zheng et al. 2025, equation 14).
+    log_probs_BT: Float[Array, "B T"],
+    old_log_probs_BT: Float[Array, "B T"],
+    advantages_BT: Float[Array, "B T"],
+    responses_BT: Int[Array, "B T"],
+    clip: Clip,
+) -> tuple[Float[Array, "B T"], Diagnostics]:
+    """Returns the loss of GSPO-token and its diagnostics (Zheng et al. 2025, equation 14).
 
     One ratio per response, of which a row may hold several, the geometric mean of its tokens' ratios:
     s = exp(mean over the response of log_probs - old_log_probs), the gradient of each token its own:
@@ -76,9 +87,13 @@ def gspo(
 
 
 def cispo(
-    log_probs_BT: jax.Array, old_log_probs_BT: jax.Array, advantages_BT: jax.Array, responses_BT: jax.Array, clip: Clip
-) -> tuple[jax.Array, Diagnostics]:
-    """Returns the loss of CISPO and its diagnostics, [B, T] (MiniMax-M1, 2025, equation 4).
+    log_probs_BT: Float[Array, "B T"],
+    old_log_probs_BT: Float[Array, "B T"],
+    advantages_BT: Float[Array, "B T"],
+    responses_BT: Int[Array, "B T"],
+    clip: Clip,
+) -> tuple[Float[Array, "B T"], Diagnostics]:
+    """Returns the loss of CISPO and its diagnostics (MiniMax-M1, 2025, equation 4).
 
     The clipped ratio is a weight, and no token's gradient is dropped:
     loss = -sg[clip(ratio, 1 - low, 1 + high)] A log_probs. The published one has no lower bound: low = 1.
@@ -97,19 +112,21 @@ def cispo(
 SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
 
 
-def bounded_log_ratio(log_probs_BT: jax.Array, other_log_probs_BT: jax.Array) -> jax.Array:
+def bounded_log_ratio(
+    log_probs_BT: Float[Array, "B T"], other_log_probs_BT: Float[Array, "B T"]
+) -> Float[Array, "B T"]:
     """Returns clip(log_probs - other_log_probs, -20, 20), whose exponential is finite."""
     return jnp.clip(log_probs_BT - other_log_probs_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
-def _response_sums(values_BT: jax.Array, responses_BT: jax.Array) -> jax.Array:
-    """Returns at each token the sum over its response, the same at all of them, [B, T].
+def _response_sums(values_BT: Float[Array, "B T"], responses_BT: Int[Array, "B T"]) -> Float[Array, "B T"]:
+    """Returns at each token the sum over its response, the same at all of them.
 
     In log T passes each token first adds up what lies before it in its response, in reach 1, 2, 4 and so on, then takes
     over what the last one has. Differences of sums over the row would round by what its other responses add up to.
     """
 
-    def shifted(x_BT: jax.Array, by: int) -> jax.Array:
+    def shifted(x_BT: Shaped[Array, "B T"], by: int) -> Shaped[Array, "B T"]:
         return jax.lax.pad(x_BT, jnp.zeros((), x_BT.dtype), [(0, 0, 0), (by, -by, 0)])
 
     reaches = [1 << power for power in range((values_BT.shape[1] - 1).bit_length())]
@@ -121,19 +138,21 @@ def _response_sums(values_BT: jax.Array, responses_BT: jax.Array) -> jax.Array:
 
 
 def _with_and_without_clip(
-    log_ratio_BT: jax.Array, advantages_BT: jax.Array, clip: Clip
-) -> tuple[jax.Array, jax.Array]:
+    log_ratio_BT: Float[Array, "B T"], advantages_BT: Float[Array, "B T"], clip: Clip
+) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
     """Returns -A ratio and -A clip(ratio, 1 - low, 1 + high), the greater being the loss (Schulman et al. 2017, 7)."""
     ratio_BT = jnp.exp(log_ratio_BT)
     return -advantages_BT * ratio_BT, -advantages_BT * jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high)
 
 
-def _clip_fractions(unclipped_BT: jax.Array, clipped_BT: jax.Array, advantages_BT: jax.Array) -> Diagnostics:
+def _clip_fractions(
+    unclipped_BT: Float[Array, "B T"], clipped_BT: Float[Array, "B T"], advantages_BT: Float[Array, "B T"]
+) -> Diagnostics:
     return {
         "clip_fraction_high": (clipped_BT > unclipped_BT) & (advantages_BT > 0),
         "clip_fraction_low": (clipped_BT > unclipped_BT) & (advantages_BT < 0),
     }
 
 
-def _ratio_diagnostics(log_ratio_BT: jax.Array) -> Diagnostics:
+def _ratio_diagnostics(log_ratio_BT: Float[Array, "B T"]) -> Diagnostics:
     return {"approx_kl": jnp.expm1(log_ratio_BT) - log_ratio_BT, "ratio": jnp.exp(log_ratio_BT)}

@@ -22,6 +22,7 @@ import numpy as np
 import optax
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
+from jaxtyping import Float, Float32, Shaped
 
 from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding, rows_of
 from codea1.learn.log_probs import model_log_probs
@@ -30,14 +31,14 @@ from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_opti
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.runtime.compilations import Function
-from codea1.sharding import laid_out, to_host
+from codea1.sharding import Array, laid_out, to_host
 
-DeviceMetrics = dict[str, jax.Array]
+DeviceMetrics = dict[str, Array]
 # Training steps in a row in which a policy or critic skips all its optimizer steps, or learns from another's samples,
 # after which a run stops: one may be an accident, and every further one is time that is lost.
 SKIPPED_STEPS = 3
-# A micro-batch's share of the loss, log-probs [B, T] and per-token diagnostics [B, T] that are 0 outside the response.
-MicroLoss = Callable[[Params, Any], tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]]
+# A micro-batch's share of the loss, its log-probs and per-token diagnostics that are 0 outside the response.
+MicroLoss = Callable[[Params, Any], tuple[Array, tuple[Array, DeviceMetrics]]]
 
 
 @jax.tree_util.register_dataclass
@@ -160,7 +161,7 @@ class UpdateReport:
 
     sums: list[DeviceMetrics]  # of each micro-batch, over its tokens
     applied: DeviceMetrics
-    log_probs: list[jax.Array]  # [B, T] of each micro-batch, before the step
+    log_probs: list[Float[Array, "B T"]]  # of each micro-batch, before the step
 
     def metrics(self) -> dict[str, float]:
         """Returns the metrics that the micro-loss describes; waits for the update."""
@@ -188,11 +189,13 @@ class PolicyLoss:
     log_prob_chunk: int  # tokens of each device whose logits exist at once
     temperature: float = 1.0  # the policy that is trained is softmax(logits / temperature), the one that sampled
 
-    def __call__(self, params: Params, batch: TrainBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
+    def __call__(
+        self, params: Params, batch: TrainBatch
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
         # What lies outside the response may be anything, NaN included. It is replaced before any arithmetic, because
         # 0 * NaN would leak through both the sum and the gradient.
-        def inside(x: jax.Array) -> jax.Array:
-            return jnp.where(batch.response_mask_BT, x, 0.0)
+        def inside(x_BT: Shaped[Array, "B T"]) -> Float[Array, "B T"]:
+            return jnp.where(batch.response_mask_BT, x_BT, 0.0)
 
         log_probs_BT, entropy_BT = model_log_probs(
             self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk, batch.packing
@@ -225,7 +228,9 @@ class SupervisedLoss:
     graphdef: nnx.GraphDef
     log_prob_chunk: int  # tokens of each device whose logits exist at once
 
-    def __call__(self, params: Params, batch: SupervisedBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
+    def __call__(
+        self, params: Params, batch: SupervisedBatch
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
         log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
         cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
         diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}
@@ -271,10 +276,10 @@ def _zeros(params: Params) -> Params:
 
 def _accumulate(
     micro_loss: MicroLoss, params: Params, frozen: Params, gradients: Params, batch: Any
-) -> tuple[Params, DeviceMetrics, jax.Array]:
+) -> tuple[Params, DeviceMetrics, Float[Array, "B T"]]:
     """Adds a micro-batch's gradients; sums over its response tokens of what it reports; its log-probs."""
 
-    def loss_of(params: Params) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
+    def loss_of(params: Params) -> tuple[Array, tuple[Array, DeviceMetrics]]:
         return micro_loss(join(params, frozen), batch)
 
     (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(loss_of, has_aux=True)(params)
@@ -286,7 +291,7 @@ def _accumulate(
 
 
 def _apply(
-    optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: jax.Array
+    optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: Float32[Array, ""]
 ) -> tuple[TrainState, DeviceMetrics]:
     """Returns the state after one step of AdamW, or the state as it was when that step cannot be taken.
 
@@ -317,7 +322,7 @@ def _apply(
     return jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), stepped, state), metrics
 
 
-def float32_norm(tree: Any) -> jax.Array:
+def float32_norm(tree: Any) -> Float32[Array, ""]:
     """Returns the norm of all floating-point arrays together; not finite where one of their elements is not."""
     arrays = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return optax.tree.norm(optax.tree.cast(arrays, jnp.float32))

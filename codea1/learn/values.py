@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Bool, Float, Float32, Int, Int32
 
 from codea1.learn.batch import batch_sharding
 from codea1.learn.update import DeviceMetrics
@@ -21,11 +22,11 @@ from codea1.sharding import Array
 class ValueBatch:
     """One micro-batch for the critic, laid out as a TrainBatch."""
 
-    tokens_BT: Array  # int32
-    response_mask_BT: Array  # bool
-    loss_weights_BT: Array  # float32
-    old_values_BT: Array  # float32, before the training step
-    returns_BT: Array  # float32
+    tokens_BT: Int32[Array, "B T"]
+    response_mask_BT: Bool[Array, "B T"]
+    loss_weights_BT: Float32[Array, "B T"]
+    old_values_BT: Float32[Array, "B T"]  # before the training step
+    returns_BT: Float32[Array, "B T"]
 
 
 def value_params(trunk: Params, hidden_size: int, mesh: Mesh) -> Params:
@@ -44,16 +45,18 @@ def value_shardings(trunk_shardings: Any, mesh: Mesh) -> Any:
     return {"trunk": trunk_shardings, "head": NamedSharding(mesh, PartitionSpec())}
 
 
-def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: jax.Array) -> jax.Array:
-    """Returns values float32 [B, T] of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
+def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: Int[Array, "B T"]) -> Float32[Array, "B T"]:
+    """Returns values of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     hidden_BTD, _ = nnx.merge(graphdef, params["trunk"])(tokens_BT, positions_BT)
     values_BT = jnp.einsum("BTD,D->BT", hidden_BTD.astype(jnp.float32), params["head"])
     return jnp.pad(values_BT[:, :-1], ((0, 0), (1, 0)))
 
 
-def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.Array, clip: float) -> jax.Array:
-    """Returns max((V - R)^2, (V_clipped - R)^2) / 2 per token, [B, T] (Schulman et al. 2017).
+def value_loss(
+    values_BT: Float[Array, "B T"], old_values_BT: Float[Array, "B T"], returns_BT: Float[Array, "B T"], clip: float
+) -> Float[Array, "B T"]:
+    """Returns max((V - R)^2, (V_clipped - R)^2) / 2 per token (Schulman et al. 2017).
 
     V_clipped is within `clip` of the old value; a `clip` of 0 does not clip.
     """
@@ -65,7 +68,7 @@ def value_loss(values_BT: jax.Array, old_values_BT: jax.Array, returns_BT: jax.A
 
 
 @functools.cache
-def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, jax.Array], jax.Array]:
+def make_values(graphdef: nnx.GraphDef, mesh: Mesh) -> Callable[[Params, Array], Array]:
     """Returns the compiled `values(params, tokens_BT) -> values_BT`; see `token_values`."""
     return jax.jit(functools.partial(token_values, graphdef), out_shardings=batch_sharding(mesh))
 
@@ -77,7 +80,9 @@ class ValueLoss:
     graphdef: nnx.GraphDef
     value_clip: float = 0.5  # see `value_loss`; half of what rewards between 0 and 1 differ at most, as in verl
 
-    def __call__(self, params: Params, batch: ValueBatch) -> tuple[jax.Array, tuple[jax.Array, DeviceMetrics]]:
+    def __call__(
+        self, params: Params, batch: ValueBatch
+    ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
         values_BT = token_values(self.graphdef, params, batch.tokens_BT)
         loss_BT = value_loss(values_BT, batch.old_values_BT, batch.returns_BT, self.value_clip)
         loss_BT = jnp.where(batch.response_mask_BT, loss_BT, 0.0)

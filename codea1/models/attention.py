@@ -15,6 +15,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_mask,
     splash_attention_mask_info,
 )
+from jaxtyping import Bool, Float, Int, Int8, Int32
 
 from codea1.sharding import Array, on_each_device
 
@@ -50,12 +51,12 @@ class Packing:
     and take at most 2**RESPONSE_BITS positions. A row that is one sequence may say that all of it is prompt.
     """
 
-    positions_BT: Array  # int32, of each token in its own sequence
-    prompts_BT: Array  # int32, which prompt of its row; -1 where nothing lies
-    responses_BT: Array  # int32, which response of its prompt, from 1; 0 in the prompt
+    positions_BT: Int32[Array, "B T"]  # of each token in its own sequence
+    prompts_BT: Int32[Array, "B T"]  # which prompt of its row; -1 where nothing lies
+    responses_BT: Int32[Array, "B T"]  # which response of its prompt, from 1; 0 in the prompt
 
-    def visible(self, queries: slice = slice(None), keys: slice = slice(None)) -> jax.Array:
-        """Returns whether each query sees each key, bool [B, T, S]; where nothing lies, it sees itself alone."""
+    def visible(self, queries: slice = slice(None), keys: slice = slice(None)) -> Bool[Array, "B T S"]:
+        """Returns whether each query sees each key; where nothing lies, it sees itself alone."""
         places = jnp.arange(self.prompts_BT.shape[1])
         query_T1, key_S = places[queries, None], places[keys]
         prompt_BT1, response_B1S = self.prompts_BT[:, queries, None], self.responses_BT[:, None, keys]
@@ -79,16 +80,16 @@ class Packing:
         codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
         codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
         block = splash_block(T)
-        begin_K = jnp.arange(0, len(places), block)
+        begin_J = jnp.arange(0, len(places), block)
         # A block of keys has the prompts from one number to another, if any.
-        prompts_BKS = jnp.where(is_response_BT, -1, whole.prompts_BT).reshape(B, len(begin_K), block)
-        least_BK = jnp.min(jnp.where(prompts_BKS >= 0, prompts_BKS, T), axis=2)
-        sees_prompt_BTK = whole.prompts_BT[..., None] >= least_BK[:, None]
-        sees_prompt_BTK &= whole.prompts_BT[..., None] <= jnp.max(prompts_BKS, axis=2)[:, None]
+        prompts_BJs = jnp.where(is_response_BT, -1, whole.prompts_BT).reshape(B, len(begin_J), block)
+        least_BJ = jnp.min(jnp.where(prompts_BJs >= 0, prompts_BJs, T), axis=2)
+        sees_prompt_BTJ = whole.prompts_BT[..., None] >= least_BJ[:, None]
+        sees_prompt_BTJ &= whole.prompts_BT[..., None] <= jnp.max(prompts_BJs, axis=2)[:, None]
         first_BT = jnp.where(is_response_BT, places - drawn_BT, places)  # of the own response, or the token itself
-        sees_BTK = (begin_K <= places[:, None]) & (sees_prompt_BTK | (first_BT[..., None] < begin_K + block))
-        reads_BQK = jnp.any(sees_BTK.reshape(B, len(begin_K), block, len(begin_K)), axis=2)
-        return SplashPacking(codes_BT, whole.prompts_BT, reads_BQK.astype(jnp.int8))
+        sees_BTJ = (begin_J <= places[:, None]) & (sees_prompt_BTJ | (first_BT[..., None] < begin_J + block))
+        reads_BQJ = jnp.any(sees_BTJ.reshape(B, len(begin_J), block, len(begin_J)), axis=2)
+        return SplashPacking(codes_BT, whole.prompts_BT, reads_BQJ.astype(jnp.int8))
 
 
 @jax.tree_util.register_dataclass
@@ -96,17 +97,17 @@ class Packing:
 class SplashPacking:
     """A Packing for the kernel, of rows padded to its blocks."""
 
-    codes_BT: Array  # int32: the query's place, its place in its response, and where the row's responses begin
-    prompts_BT: Array  # int32
-    reads_BQK: Array  # int8, 1 where a query of the block sees a key of that block
+    codes_BT: Int32[Array, "B T"]  # the query's place, its place in its response, and where the row's responses begin
+    prompts_BT: Int32[Array, "B T"]
+    reads_BQJ: Int8[Array, "B Q J"]  # 1 where a query of the block sees a key of that block
 
 
 @functools.cache  # the kernel is compiled again for another function
-def _sees(length: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def _sees(length: int) -> Callable[[Array, Array], Array]:
     """Returns the function by which the kernel knows whether a query sees a key of its own prompt, in rows so long."""
     part = _part(length)
 
-    def sees(code: jax.Array, key: jax.Array) -> jax.Array:
+    def sees(code: Array, key: Array) -> Array:
         place = code & ((1 << PLACE_BITS) - 1)
         begin = place - (code >> PLACE_BITS & ((1 << RESPONSE_BITS) - 1))
         end = jax.lax.shift_right_logical(code, PLACE_BITS + RESPONSE_BITS) * part
@@ -120,7 +121,7 @@ def splash_block(length: int) -> int:
     return math.gcd(-(-length // SPLASH_BLOCK) * SPLASH_BLOCK, SPLASH_LARGEST_BLOCK)
 
 
-def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
+def rope(x_BTHh: Float[Array, "B T H h"], positions_BT: Int[Array, "B T"], theta: float) -> Float[Array, "B T H h"]:
     """Applies rotary position embedding (Su et al., 2021) in float32, pairing dimension i with i + h/2 as in Qwen2."""
     h = x_BTHh.shape[-1]
     frequency = theta ** (-jnp.arange(0, h, 2, dtype=jnp.float32) / h)
@@ -131,8 +132,13 @@ def rope(x_BTHh: jax.Array, positions_BT: jax.Array, theta: float) -> jax.Array:
     return rotated.astype(x_BTHh.dtype)
 
 
-def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, visible_BTS: jax.Array) -> jax.Array:
-    """Computes grouped-query attention [B, T, H, h] in which query (b, t) sees the keys (b, s) that are visible to it.
+def attend(
+    q_BTHh: Float[Array, "B T H h"],
+    k_BSKh: Float[Array, "B S K h"],
+    v_BSKh: Float[Array, "B S K h"],
+    visible_BTS: Bool[Array, "#B T S"],
+) -> Float[Array, "B T H h"]:
+    """Computes grouped-query attention in which query (b, t) sees the keys (b, s) that are visible to it.
 
     Scores and softmax are float32; query head n reads key/value head n // (H / K).
     """
@@ -146,12 +152,12 @@ def attend(q_BTHh: jax.Array, k_BSKh: jax.Array, v_BSKh: jax.Array, visible_BTS:
 
 
 def attend_causally(
-    q_BTHh: jax.Array,
-    k_BTKh: jax.Array,
-    v_BTKh: jax.Array,
+    q_BTHh: Float[Array, "B T H h"],
+    k_BTKh: Float[Array, "B T K h"],
+    v_BTKh: Float[Array, "B T K h"],
     platform: str,
     packing: Packing | SplashPacking | None = None,
-) -> jax.Array:
+) -> Float[Array, "B T H h"]:
     """Computes `attend` of whole rows, token t seeing tokens 0..t, or those of them that belong to it by the packing.
 
     That is `Packing.for_kernel` on TPU. Without holding the scores [T, T] there and, of sequences in bfloat16 or
@@ -179,13 +185,13 @@ def attend_causally(
 
 
 def splash_attend(
-    q_BTHh: jax.Array,
-    k_BTKh: jax.Array,
-    v_BTKh: jax.Array,
+    q_BTHh: Float[Array, "B T H h"],
+    k_BTKh: Float[Array, "B T K h"],
+    v_BTKh: Float[Array, "B T K h"],
     packing: SplashPacking | None = None,
     *,
     interpret: bool = False,
-) -> jax.Array:
+) -> Float[Array, "B T H h"]:
     """Computes `attend_causally` by the Pallas kernel for TPU, differentiable; `interpret` runs it anywhere, slowly.
 
     Each device computes its own rows and heads, on the mesh that the arrays live on or that of `jax.set_mesh`. With a
@@ -196,30 +202,38 @@ def splash_attend(
     if packing is None:
         return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
 
-    def packed(q_BTHh: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array, *packing: jax.Array) -> jax.Array:
+    def packed(
+        q_BTHh: Float[Array, "B T H h"],
+        k_BTKh: Float[Array, "B T K h"],
+        v_BTKh: Float[Array, "B T K h"],
+        *packing: Array,
+    ) -> Float[Array, "B T H h"]:
+        def of_row(row: list[Array]) -> Array:
+            q_1THh, k_1TKh, v_1TKh, *packing = row
+            return local(q_1THh, k_1TKh, v_1TKh, SplashPacking(*packing))
+
         # One row after the other: the kernel takes the blocks of one.
-        rows = jax.tree.map(lambda x: x[:, None], (q_BTHh, k_BTKh, v_BTKh, SplashPacking(*packing)))
-        return jax.lax.map(lambda row: local(*row), rows)[:, 0]
+        return jax.lax.map(of_row, [x[:, None] for x in (q_BTHh, k_BTKh, v_BTKh, *packing)])[:, 0]
 
     axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
-    arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQK
+    arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQJ
     return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *arrays)
 
 
 def _splash_on_one_device(
-    q_BTHh: jax.Array,
-    k_BTKh: jax.Array,
-    v_BTKh: jax.Array,
+    q_BTHh: Float[Array, "B T H h"],
+    k_BTKh: Float[Array, "B T K h"],
+    v_BTKh: Float[Array, "B T K h"],
     packing: SplashPacking | None = None,
     *,
     interpret: bool,
-) -> jax.Array:
+) -> Float[Array, "B T H h"]:
     """Computes `splash_attend` of rows of one device; with a packing, of one row."""
     B, T, H, h = q_BTHh.shape
     K = k_BTKh.shape[2]
     padded = -(-T // SPLASH_BLOCK) * SPLASH_BLOCK  # at the end, where no real query looks
 
-    def heads_first(x_BTHh: jax.Array) -> jax.Array:
+    def heads_first(x_BTHh: Float[Array, "B T H h"]) -> Float[Array, "B H _ h"]:
         return jnp.pad(jnp.swapaxes(x_BTHh, 1, 2), ((0, 0), (0, 0), (0, padded - T), (0, 0)))
 
     sizes: dict[str, Any] = dict.fromkeys((f"block_{name}" for name in SPLASH_BLOCK_NAMES), splash_block(T))
@@ -242,12 +256,12 @@ def _splash_on_one_device(
 
 def _packed_kernel(packing: SplashPacking, length: int, options: dict[str, Any]) -> Callable[..., Any]:
     """Returns the kernel for one packed row, which JAX's own constructor would give an array [T, T] as its mask."""
-    reads_1QK, ids_T, codes_T = packing.reads_BQK, packing.prompts_BT[0], packing.codes_BT[0]
-    places = jnp.arange(reads_1QK.shape[1])
+    reads_1QJ, ids_T, codes_T = packing.reads_BQJ, packing.prompts_BT[0], packing.codes_BT[0]
+    places = jnp.arange(reads_1QJ.shape[1])
 
-    def blocks(next_QK: jax.Array) -> splash_attention_mask_info.MaskInfo:
-        arrays: dict[str, Any] = {"block_mask": reads_1QK, "q_sequence": codes_T}
-        arrays["data_next"] = jnp.where(reads_1QK > 0, next_QK, 0).astype(jnp.int8)
+    def blocks(next_block: Int[Array, "..."]) -> splash_attention_mask_info.MaskInfo:
+        arrays: dict[str, Any] = {"block_mask": reads_1QJ, "q_sequence": codes_T}
+        arrays["data_next"] = jnp.where(reads_1QJ > 0, next_block, 0).astype(jnp.int8)
         return splash_attention_mask_info.MaskInfo(**arrays, mask_next=None, partial_mask_blocks=None)
 
     kernel = splash_attention_kernel.SplashAttentionKernel(
@@ -271,16 +285,16 @@ def read_block(platform: str) -> int:
 
 
 def attend_pages(
-    q_BTHh: jax.Array,
-    k_LNKhP: jax.Array,
-    v_LNKPh: jax.Array,
-    layer: jax.Array,
-    reads_1I3: jax.Array,
-    num_reads_1: jax.Array,
-    last_BT: jax.Array,
+    q_BTHh: Float[Array, "B T H h"],
+    k_LNKhP: Float[Array, "L N K h P"],
+    v_LNKPh: Float[Array, "L N K P h"],
+    layer: Int[Array, ""],
+    reads_1I3: Int[Array, "1 I 3"],
+    num_reads_1: Int[Array, " 1"],
+    last_BT: Int[Array, "B T"],
     platform: str,
-) -> jax.Array:
-    """Computes `attend` of few queries per row, [B, T, H, h], on the pages of one layer of a cache.
+) -> Float[Array, "B T H h"]:
+    """Computes `attend` of few queries per row on the pages of one layer of a cache.
 
     A block of pages at a time, of which each is met by the queries of one row; the softmax is summed up over them as in
     FlashAttention (Dao et al., 2022). So it reads the pages that there are, whatever the longest row has, and a page
@@ -291,8 +305,8 @@ def attend_pages(
     Args:
       q_BTHh: queries, of one device as all else.
       k_LNKhP, v_LNKPh: the pages.
-      layer: which one, int32.
-      reads_1I3: (row, page, number of the page in its row) of what is read, int32, in whole blocks.
+      layer: which one.
+      reads_1I3: (row, page, number of the page in its row) of what is read, in whole blocks.
       num_reads_1: how many of them there are.
       last_BT: the last position that each query sees.
       platform: of the device.
@@ -301,13 +315,13 @@ def attend_pages(
     L, N, K, _, P = k_LNKhP.shape
     q_BTKGh = q_BTHh.reshape(B, T, K, H // K, h)
     size = read_block(platform)
-    k_XKhP, v_XKPh = k_LNKhP.reshape(L * N, K, h, P), v_LNKPh.reshape(L * N, K, P, h)
+    k_YKhP, v_YKPh = k_LNKhP.reshape(L * N, K, h, P), v_LNKPh.reshape(L * N, K, P, h)
 
-    def block(number: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def block(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         max_BTKG, sum_BTKG, y_BTKGh = carry
         reads_I3 = jax.lax.dynamic_slice_in_dim(reads_1I3[0], number * size, size)
         row_I, page_I, place_I = reads_I3[:, 0], reads_I3[:, 1] + layer * N, reads_I3[:, 2]
-        q_ITKGh, k_IKhP, v_IKPh = q_BTKGh[row_I], k_XKhP[page_I], v_XKPh[page_I]
+        q_ITKGh, k_IKhP, v_IKPh = q_BTKGh[row_I], k_YKhP[page_I], v_YKPh[page_I]
         if platform == "cpu":
             score_ITKGP = jnp.sum(q_ITKGh[..., None] * k_IKhP[:, None, :, None], axis=4, dtype=jnp.float32)
         else:
@@ -336,17 +350,21 @@ def attend_pages(
 
 
 def attend_ragged(
-    q_BTHh: jax.Array, kv_LNPCh: jax.Array, layer: jax.Array, pages_BM: jax.Array, last_BT: jax.Array
-) -> jax.Array:
+    q_BTHh: Float[Array, "B T H h"],
+    kv_LNPAp: Float[Array, "L N P A p"],
+    layer: Int[Array, ""],
+    pages_BM: Int[Array, "B M"],
+    last_BT: Int[Array, "B T"],
+) -> Float[Array, "B T H h"]:
     """Computes `attend_pages` by JAX's ragged paged attention, a Pallas kernel for TPU, on `RaggedKVCache`'s pages.
 
     The queries of a row follow one another: the first one's last position says those of the others.
     """
     B, T, H, h = q_BTHh.shape
-    L, N, P, _, padded = kv_LNPCh.shape
+    L, N, P, _, padded = kv_LNPAp.shape
     y_XHh = ragged_paged_attention(
         jnp.pad(q_BTHh.reshape(B * T, H, h), ((0, 0), (0, 0), (0, padded - h))),
-        kv_LNPCh.reshape(L * N, *kv_LNPCh.shape[2:]),
+        kv_LNPAp.reshape(L * N, *kv_LNPAp.shape[2:]),
         jnp.maximum(last_BT[:, 0], 0) + T,
         pages_BM + layer * N,
         jnp.arange(B + 1, dtype=jnp.int32) * T,

@@ -12,6 +12,7 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int, Int32
 
 from codea1.models.attention import attend_pages, attend_ragged, read_block
 from codea1.models.config import Qwen2Config
@@ -31,13 +32,14 @@ def page_size(platform: str) -> int:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PageTable:
-    """Where the tokens of B rows lie. Arrays are int32 and cut over the batch axis in W shards."""
+    """Where the tokens of B rows lie. Arrays are cut over the batch axis in W shards."""
 
-    pages_BM: Array  # page of positions m * P to (m + 1) * P - 1 of a row; one that is not there is dropped
+    # Page of positions m * P to (m + 1) * P - 1 of a row; one that is not there is dropped.
+    pages_BM: Int32[Array, "B M"]
     # What the next queries read: (row, page, m) of those they see, rows counted within the shard. Only the form without
     # a kernel needs it.
-    reads_WI3: Array | None = None
-    num_reads_W: Array | None = None
+    reads_WI3: Int32[Array, "W I 3"] | None = None
+    num_reads_W: Int32[Array, " W"] | None = None
     # Rows are prompts, which have nothing before them; or else tokens of sequences that go on.
     is_prefill: bool = dataclasses.field(default=False, metadata={"static": True})
 
@@ -51,8 +53,8 @@ class KVCache:
     before it is written, because a query at position p attends positions 0..p alone.
     """
 
-    k_LNKhP: jax.Array
-    v_LNKPh: jax.Array
+    k_LNKhP: Float[Array, "L N K h P"]
+    v_LNKPh: Float[Array, "L N K P h"]
     table: PageTable | None = None  # of the rows that call the model
     platform: str = dataclasses.field(default="cpu", metadata={"static": True})
 
@@ -71,10 +73,12 @@ class KVCache:
         """Returns the same pages for rows whose tokens lie as `table` says."""
         return dataclasses.replace(self, table=table)
 
-    def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+    def write_prompts(
+        self, layer: Int[Array, ""], k_BTKh: Float[Array, "B T K h"], v_BTKh: Float[Array, "B T K h"]
+    ) -> Self:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
-        def put(cache: jax.Array, update: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+        def put(cache: Array, update: Array, axes: tuple[str | None, ...]) -> Array:
             return _write_pages(cache, layer, table_of(self).pages_BM, update, axes)
 
         size = self.k_LNKhP.shape[-1]
@@ -84,13 +88,23 @@ class KVCache:
             v_LNKPh=put(self.v_LNKPh, jnp.einsum("BMPKh->BMKPh", _in_pages(v_BTKh, size)), VALUE_AXES),
         )
 
-    def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+    def write(
+        self,
+        layer: Int[Array, ""],
+        positions_BT: Int[Array, "B T"],
+        k_BTKh: Float[Array, "B T K h"],
+        v_BTKh: Float[Array, "B T K h"],
+    ) -> Self:
         """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
 
-        def put(cache: jax.Array, update_BTKh: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
+        def put(cache: Array, update_BTKh: Float[Array, "B T K h"], axes: tuple[str | None, ...]) -> Array:
             def put_own(
-                cache: jax.Array, update_BTKh: jax.Array, layer: jax.Array, positions_BT: jax.Array, pages_BM: jax.Array
-            ) -> jax.Array:
+                cache: Array,
+                update_BTKh: Float[Array, "B T K h"],
+                layer: Int[Array, ""],
+                positions_BT: Int[Array, "B T"],
+                pages_BM: Int[Array, "B M"],
+            ) -> Array:
                 size = cache.shape[axes.index(None)]
                 heads_11K = jnp.arange(update_BTKh.shape[2])[None, None]
                 index = {None: (positions_BT % size)[..., None], "head_dim": slice(None)}
@@ -109,18 +123,20 @@ class KVCache:
             v_LNKPh=put(self.v_LNKPh, v_BTKh, VALUE_AXES),
         )
 
-    def attend(self, layer: jax.Array, q_BTHh: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
+    def attend(
+        self, layer: Int[Array, ""], q_BTHh: Float[Array, "B T H h"], positions_BT: Int[Array, "B T"]
+    ) -> Float[Array, "B T H h"]:
+        """Computes attention of a row's next queries, each over positions 0..p of its row."""
         heads, rows = ("batch", None, "heads", None), ("batch", None)
         inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), rows)
         attend = on_each_device(partial(attend_pages, platform=self.platform), inputs, heads)
         reads = table_of(self).reads_WI3, table_of(self).num_reads_W
         return attend(q_BTHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_BT)
 
-    def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
-        """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
-        k_LNKhP = _copy_pages(self.k_LNKhP, from_WI, to_WI, KEY_AXES)
-        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=_copy_pages(self.v_LNKPh, from_WI, to_WI, VALUE_AXES))
+    def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
+        """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
+        k_LNKhP = _copy_pages(self.k_LNKhP, from_WZ, to_WZ, KEY_AXES)
+        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=_copy_pages(self.v_LNKPh, from_WZ, to_WZ, VALUE_AXES))
 
 
 @jax.tree_util.register_dataclass
@@ -131,7 +147,7 @@ class RaggedKVCache:
     Head dimensions are padded to whole tiles.
     """
 
-    kv_LNPCh: jax.Array  # C = 2 K
+    kv_LNPAp: Float[Array, "L N P A p"]
     table: PageTable | None = None
 
     @classmethod
@@ -144,40 +160,54 @@ class RaggedKVCache:
         """Returns the same pages for rows whose tokens lie as `table` says."""
         return dataclasses.replace(self, table=table)
 
-    def write_prompts(self, layer: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+    def write_prompts(
+        self, layer: Int[Array, ""], k_BTKh: Float[Array, "B T K h"], v_BTKh: Float[Array, "B T K h"]
+    ) -> Self:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
-        update = _in_pages(_combined(k_BTKh, v_BTKh), self.kv_LNPCh.shape[2])
+        update = _in_pages(_combined(k_BTKh, v_BTKh), self.kv_LNPAp.shape[2])
         return dataclasses.replace(
-            self, kv_LNPCh=_write_pages(self.kv_LNPCh, layer, table_of(self).pages_BM, update, RAGGED_AXES)
+            self, kv_LNPAp=_write_pages(self.kv_LNPAp, layer, table_of(self).pages_BM, update, RAGGED_AXES)
         )
 
-    def write(self, layer: jax.Array, positions_BT: jax.Array, k_BTKh: jax.Array, v_BTKh: jax.Array) -> Self:
+    def write(
+        self,
+        layer: Int[Array, ""],
+        positions_BT: Int[Array, "B T"],
+        k_BTKh: Float[Array, "B T K h"],
+        v_BTKh: Float[Array, "B T K h"],
+    ) -> Self:
         """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
 
         # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
         # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
         def put_own(
-            kv: jax.Array, update_BTCh: jax.Array, layer: jax.Array, positions_BT: jax.Array, pages_BM: jax.Array
-        ) -> jax.Array:
+            kv: Array,
+            update_BTAp: Float[Array, "B T A p"],
+            layer: Int[Array, ""],
+            positions_BT: Int[Array, "B T"],
+            pages_BM: Int[Array, "B M"],
+        ) -> Array:
             page_BT = _page_of(positions_BT, pages_BM, kv.shape[2], kv.shape[1])
             place = kv.at[layer, page_BT, positions_BT % kv.shape[2]]
-            return place.set(update_BTCh, mode="drop", wrap_negative_indices=False)
+            return place.set(update_BTAp, mode="drop", wrap_negative_indices=False)
 
         inputs = (RAGGED_AXES, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
-        update_BTCh = _combined(k_BTKh, v_BTKh).astype(self.kv_LNPCh.dtype)
+        update_BTAp = _combined(k_BTKh, v_BTKh).astype(self.kv_LNPAp.dtype)
         put = on_each_device(put_own, inputs, RAGGED_AXES)
-        kv_LNPCh = put(self.kv_LNPCh, update_BTCh, layer, positions_BT, table_of(self).pages_BM)
-        return dataclasses.replace(self, kv_LNPCh=kv_LNPCh)
+        kv_LNPAp = put(self.kv_LNPAp, update_BTAp, layer, positions_BT, table_of(self).pages_BM)
+        return dataclasses.replace(self, kv_LNPAp=kv_LNPAp)
 
-    def attend(self, layer: jax.Array, q_BTHh: jax.Array, positions_BT: jax.Array) -> jax.Array:
-        """Computes attention [B, T, H, h] of a row's next queries, each over positions 0..p of its row."""
+    def attend(
+        self, layer: Int[Array, ""], q_BTHh: Float[Array, "B T H h"], positions_BT: Int[Array, "B T"]
+    ) -> Float[Array, "B T H h"]:
+        """Computes attention of a row's next queries, each over positions 0..p of its row."""
         heads, rows = ("batch", None, "heads", None), ("batch", None)
         attend = on_each_device(attend_ragged, (heads, RAGGED_AXES, (), rows, rows), heads)
-        return attend(q_BTHh, self.kv_LNPCh, layer, table_of(self).pages_BM, positions_BT)
+        return attend(q_BTHh, self.kv_LNPAp, layer, table_of(self).pages_BM, positions_BT)
 
-    def copy_pages(self, from_WI: jax.Array, to_WI: jax.Array) -> Self:
-        """Returns the cache with page from_WI[w, i] of shard w also in page to_WI[w, i]; see `_copy_pages`."""
-        return dataclasses.replace(self, kv_LNPCh=_copy_pages(self.kv_LNPCh, from_WI, to_WI, RAGGED_AXES))
+    def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
+        """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
+        return dataclasses.replace(self, kv_LNPAp=_copy_pages(self.kv_LNPAp, from_WZ, to_WZ, RAGGED_AXES))
 
 
 Cache = KVCache | RaggedKVCache
@@ -209,21 +239,23 @@ def _padded(head_dim: int) -> int:
     return -(-head_dim // LANES) * LANES
 
 
-def _combined(k: jax.Array, v: jax.Array) -> jax.Array:
-    """Returns keys and values [..., K, h] as [..., 2 K, h], in turn, with padded head dimensions."""
-    both = jnp.stack([k, v], axis=-2)
-    both = both.reshape(*k.shape[:-2], 2 * k.shape[-2], k.shape[-1])
-    return jnp.pad(both, [(0, 0)] * (both.ndim - 1) + [(0, _padded(k.shape[-1]) - k.shape[-1])])
+def _combined(k_BTKh: Float[Array, "B T K h"], v_BTKh: Float[Array, "B T K h"]) -> Float[Array, "B T 2*K p"]:
+    """Returns keys and values in turn, with padded head dimensions."""
+    B, T, K, h = k_BTKh.shape
+    both_BTAh = jnp.stack([k_BTKh, v_BTKh], axis=-2).reshape(B, T, 2 * K, h)
+    return jnp.pad(both_BTAh, ((0, 0), (0, 0), (0, 0), (0, _padded(h) - h)))
 
 
-def _in_pages(x_BTKh: jax.Array, size: int) -> jax.Array:
-    """Returns [B, M, P, K, h] of positions 0..T-1, with zeros behind them."""
-    B, T, *inner = x_BTKh.shape
-    padded = jnp.pad(x_BTKh, ((0, 0), (0, -T % size), (0, 0), (0, 0)))
+def _in_pages(x: Float[Array, "B T *inner"], size: int) -> Float[Array, "B M P *inner"]:
+    """Returns positions 0..T-1 in pages, with zeros behind them."""
+    B, T, *inner = x.shape
+    padded = jnp.pad(x, ((0, 0), (0, -T % size), (0, 0), (0, 0)))
     return padded.reshape(B, -1, size, *inner)
 
 
-def _page_of(positions_BT: jax.Array, pages_BM: jax.Array, size: int, num_pages: int) -> jax.Array:
+def _page_of(
+    positions_BT: Int[Array, "B T"], pages_BM: Int[Array, "B M"], size: int, num_pages: int
+) -> Int[Array, "B T"]:
     """Returns the page of each position of a row; one that is not there where the position is beyond the table."""
     number_BT = positions_BT // size
     page_BT = jnp.take_along_axis(pages_BM, jnp.clip(number_BT, 0, pages_BM.shape[1] - 1), axis=1)
@@ -231,39 +263,47 @@ def _page_of(positions_BT: jax.Array, pages_BM: jax.Array, size: int, num_pages:
 
 
 def _write_pages(
-    cache: jax.Array, layer: jax.Array, pages_BM: jax.Array, update: jax.Array, axes: tuple[str | None, ...]
-) -> jax.Array:
-    """Writes whole pages [B, M, ...] of one layer where the table has them.
+    cache: Float[Array, "L N *inner"],
+    layer: Int[Array, ""],
+    pages_BM: Int[Array, "B M"],
+    update: Float[Array, "B M *inner"],
+    axes: tuple[str | None, ...],
+) -> Float[Array, "L N *inner"]:
+    """Writes whole pages of one layer where the table has them.
 
     One after another: for a scatter of pages XLA for TPU copies the whole cache into another layout.
     """
 
-    def put_own(cache: jax.Array, update: jax.Array, layer: jax.Array, pages_BM: jax.Array) -> jax.Array:
-        pages_X, update = pages_BM.ravel(), update.reshape(-1, *update.shape[2:])
+    def put_own(
+        cache: Array, update: Float[Array, "B M *inner"], layer: Int[Array, ""], pages_BM: Int[Array, "B M"]
+    ) -> Array:
+        pages, update = pages_BM.ravel(), update.reshape(-1, *update.shape[2:])
         last = cache.shape[1] - 1
 
-        def put(i: jax.Array, cache: jax.Array) -> jax.Array:
-            start = (layer, jnp.minimum(pages_X[i], last), 0, 0, 0)
+        def put(i: Array, cache: Array) -> Array:
+            start = (layer, jnp.minimum(pages[i], last), 0, 0, 0)
             known = jax.lax.dynamic_slice(cache, start, (1, 1, *cache.shape[2:]))
-            return jax.lax.dynamic_update_slice(cache, jnp.where(pages_X[i] <= last, update[i], known), start)
+            return jax.lax.dynamic_update_slice(cache, jnp.where(pages[i] <= last, update[i], known), start)
 
-        return jax.lax.fori_loop(0, len(pages_X), put, cache)
+        return jax.lax.fori_loop(0, len(pages), put, cache)
 
     inputs = (axes, ("batch", None, *axes[2:]), (), ("batch", None))
     return on_each_device(put_own, inputs, axes)(cache, update.astype(cache.dtype), layer, pages_BM)
 
 
-def _copy_pages(x: jax.Array, from_WI: jax.Array, to_WI: jax.Array, axes: tuple[str | None, ...]) -> jax.Array:
-    """Computes x[:, to] = x[:, from] in every shard, in the order of I; a `to` beyond the last page ends it.
+def _copy_pages(
+    x: Float[Array, "L N *inner"], from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"], axes: tuple[str | None, ...]
+) -> Float[Array, "L N *inner"]:
+    """Computes x[:, to] = x[:, from] in every shard, in the order of Z; a `to` beyond the last page ends it.
 
     One page after another: as a gather and a scatter, XLA for TPU transposes all of both.
     """
 
-    def copy_own(x: jax.Array, from_1I: jax.Array, to_1I: jax.Array) -> jax.Array:
-        def copy(i: jax.Array, x: jax.Array) -> jax.Array:
-            page = jax.lax.dynamic_slice_in_dim(x, from_1I[0, i], 1, axis=1)
-            return jax.lax.dynamic_update_slice_in_dim(x, page, to_1I[0, i], axis=1)
+    def copy_own(x: Array, from_1Z: Int[Array, "1 Z"], to_1Z: Int[Array, "1 Z"]) -> Array:
+        def copy(i: Array, x: Array) -> Array:
+            page = jax.lax.dynamic_slice_in_dim(x, from_1Z[0, i], 1, axis=1)
+            return jax.lax.dynamic_update_slice_in_dim(x, page, to_1Z[0, i], axis=1)
 
-        return jax.lax.fori_loop(0, jnp.sum(to_1I < x.shape[1]), copy, x)
+        return jax.lax.fori_loop(0, jnp.sum(to_1Z < x.shape[1]), copy, x)
 
-    return on_each_device(copy_own, (axes, ("batch", None), ("batch", None)), axes)(x, from_WI, to_WI)
+    return on_each_device(copy_own, (axes, ("batch", None), ("batch", None)), axes)(x, from_WZ, to_WZ)

@@ -15,8 +15,7 @@ and inside any jitted function
 so two players of one shape share their compiled functions. Layers are stacked on a leading axis and scanned: compile
 time does not grow with depth.
 
-Dimension letters: B batch, T time, D embed, H query heads, K key/value heads, h head dim, F MLP, V vocabulary,
-L layers, r the rank of adapters; of a cache N pages, P positions of a page, M pages of a row.
+Axes have the letters of `codea1.models`.
 """
 
 import math
@@ -25,17 +24,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jaxtyping import Float, Float32, Int
 
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
 from codea1.models.weights import dense, dense_of_few, gathered, is_transposed, look_up, low_rank, rounded, times_few
-from codea1.sharding import constrain
+from codea1.sharding import Array, constrain
 
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
 
 
-def _param(value: jax.Array, axes: tuple[str, ...]) -> nnx.Param:
+def _param(value: Array, axes: tuple[str, ...]) -> nnx.Param:
     # Eager sharding would place each parameter while the module is built; here the caller's jit does, all at once.
     return nnx.Param(value, out_sharding=axes, eager_sharding=False)
 
@@ -79,8 +79,10 @@ class _Initialiser:
         return _param(jnp.ones(shape, self._dtype), axes)
 
 
-def project(module: Any, name: str, x: jax.Array, axes: tuple[str, ...], contracted: int = 1) -> jax.Array:
-    """Multiplies x [B, T, in...] by a kernel of a module, see `dense`; its adapter, where it has one, adds to that."""
+def project(
+    module: Any, name: str, x: Float[Array, "B T *E"], axes: tuple[str, ...], contracted: int = 1
+) -> Float[Array, "B T *O"]:
+    """Multiplies x by a kernel of a module, see `dense`; its adapter, where it has one, adds to that."""
     kernel, config = getattr(module, f"{name}_kernel")[...], module.config
     if is_transposed(kernel):
         return dense_of_few(x, kernel, contracted)
@@ -98,7 +100,7 @@ class RMSNorm(nnx.Module):
         self.eps = config.rms_norm_eps
         self.scale = _Initialiser(config, rngs).ones((size,), ("norm",))
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[Array, "*rows D"]) -> Float[Array, "*rows D"]:
         """Normalises the last dimension of `x`."""
         x32 = x.astype(jnp.float32)
         normal = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
@@ -128,22 +130,22 @@ class Attention(nnx.Module):
 
     def __call__(
         self,
-        x_BTD: jax.Array,
-        positions_BT: jax.Array,
+        x_BTD: Float[Array, "B T D"],
+        positions_BT: Int[Array, "B T"],
         cache: Cache | None,
-        layer: jax.Array,
+        layer: Int[Array, ""],
         packing: Packing | SplashPacking | None,
-    ) -> tuple[jax.Array, Cache | None]:
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
         dtype, theta = self.config.dtype, self.config.rope_theta
 
-        def of_input(name: str, heads: str) -> jax.Array:
+        def of_input(name: str, heads: str) -> Float[Array, "B T H h"]:
             y_BTHh = project(self, name, x_BTD, ("embed", heads, "head_dim"))
             if self.config.qkv_bias:
                 bias = rounded(getattr(self, f"{name}_bias")[...], dtype)
                 y_BTHh = (y_BTHh.astype(jnp.float32) + bias).astype(dtype)
             return constrain(y_BTHh, "batch", None, heads, "head_dim")
 
-        def rotate(y_BTHh: jax.Array, name: str) -> jax.Array:
+        def rotate(y_BTHh: Float[Array, "B T H h"], name: str) -> Float[Array, "B T H h"]:
             if self.config.qk_norm:
                 y_BTHh = getattr(self, f"{name}_norm")(y_BTHh)
             return rope(y_BTHh, positions_BT, theta)
@@ -171,7 +173,7 @@ class MLP(nnx.Module):
         make.kernel(self, "up", (D, F), ("embed", "mlp"))
         make.kernel(self, "down", (F, D), ("mlp", "embed"))
 
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         gate_BTF = project(self, "gate", x_BTD, ("embed", "mlp"))
         up_BTF = project(self, "up", x_BTD, ("embed", "mlp"))
         hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
@@ -189,12 +191,12 @@ class Layer(nnx.Module):
 
     def __call__(
         self,
-        x_BTD: jax.Array,
-        positions_BT: jax.Array,
+        x_BTD: Float[Array, "B T D"],
+        positions_BT: Int[Array, "B T"],
         cache: Cache | None,
-        layer: jax.Array,
+        layer: Int[Array, ""],
         packing: Packing | SplashPacking | None,
-    ) -> tuple[jax.Array, Cache | None]:
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
         y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer, packing)
         x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
         return constrain(x_BTD + self.mlp(self.mlp_norm(x_BTD)), "batch", None, None), cache
@@ -216,12 +218,12 @@ class Qwen2(nnx.Module):
 
     def __call__(
         self,
-        tokens_BT: jax.Array,
-        positions_BT: jax.Array,
+        tokens_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
         cache: Cache | None = None,
         packing: Packing | None = None,
-    ) -> tuple[jax.Array, Cache | None]:
-        """Returns final hidden states [B, T, D] in config.dtype, after the last norm, and the cache with these tokens.
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        """Returns final hidden states in config.dtype, after the last norm, and the cache with these tokens.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
@@ -236,7 +238,7 @@ class Qwen2(nnx.Module):
         x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
         visible = packing.for_kernel() if packing and self.config.platform == "tpu" else packing
 
-        def step(carry: tuple, layer: tuple[Layer, jax.Array]) -> tuple[tuple, None]:
+        def step(carry: tuple, layer: tuple[Layer, Array]) -> tuple[tuple, None]:
             block, index = layer
             x_BTD, cache = carry
             return block(x_BTD, positions_BT, cache, index, visible), None
@@ -257,15 +259,15 @@ class Qwen2(nnx.Module):
         return any(map(is_transposed, jax.tree.leaves(self.layers, is_leaf=is_transposed)))
 
     @property
-    def head_VD(self) -> jax.Array:
+    def head_VD(self) -> Float[Array, "V D"]:
         """The output head, in the dtype and layout of the parameters; see `logits`."""
         return (self.embedding if self.config.tie_word_embeddings else self.lm_head)[...]
 
-    def logits(self, hidden_BTD: jax.Array) -> jax.Array:
-        """Returns float32 [B, T, V], the largest array of all: for long sequences see `learn.log_probs`."""
+    def logits(self, hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
+        """Returns the largest array of all: for long sequences see `learn.log_probs`."""
         if self._for_few_rows:
-            rows_ND = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
-            return times_few(self.head_VD, rows_ND, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
+            rows_XD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
+            return times_few(self.head_VD, rows_XD, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
         head_VD = gathered(self.head_VD, ("vocab", "embed"), self.config.dtype)
         return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
 
@@ -275,11 +277,11 @@ def _of_layer(layers: nnx.Module, index: int) -> nnx.Module:
     return jax.tree.map(lambda leaf: leaf[index], layers, is_leaf=is_transposed)
 
 
-def logits(head_VD: jax.Array, hidden_BTD: jax.Array) -> jax.Array:
-    """Returns hidden @ head.T, float32 [B, T, V], of arrays in one dtype, accumulated in float32."""
+def logits(head_VD: Float[Array, "V D"], hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
+    """Returns hidden @ head.T of arrays in one dtype, accumulated in float32."""
     B, T, D = hidden_BTD.shape
-    rows_ND = hidden_BTD.reshape(B * T, D)  # see `weights.dense`
-    return jnp.matmul(rows_ND, head_VD.T, preferred_element_type=jnp.float32).reshape(B, T, -1)
+    rows_XD = hidden_BTD.reshape(B * T, D)  # see `weights.dense`
+    return jnp.matmul(rows_XD, head_VD.T, preferred_element_type=jnp.float32).reshape(B, T, -1)
 
 
 def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
@@ -287,13 +289,13 @@ def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
     return nnx.split(nnx.eval_shape(lambda: Qwen2(config, rngs=nnx.Rngs(0))))
 
 
-def initialise(config: Qwen2Config, key: jax.Array, shardings: Any = None) -> Params:
+def initialise(config: Qwen2Config, key: Array, shardings: Any = None) -> Params:
     """Draws random parameters, each on its own devices where `shardings` (of `sharding.param_shardings`) is given.
 
     The values depend on `key` alone, not on the sharding; those of the base not on whether there are adapters.
     """
 
-    def create(key: jax.Array) -> Params:
+    def create(key: Array) -> Params:
         rngs = nnx.Rngs(key, adapters=jax.random.fold_in(key, 0))
         return nnx.to_pure_dict(nnx.state(Qwen2(config, rngs=rngs)))
 

@@ -15,14 +15,15 @@ import jax.numpy as jnp
 import qwix
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
+from jaxtyping import Float, Float32, Int
 
-from codea1.sharding import BATCH_AXES, EMBED_AXIS, TRAIN_RULES, constrain, mesh_of, on_each_device
+from codea1.sharding import BATCH_AXES, EMBED_AXIS, TRAIN_RULES, Array, constrain, mesh_of, on_each_device
 
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
 
-def in_int8(kernel: jax.Array, axes: Axes) -> qwix.QArray:
-    """Rounds a stacked kernel [L, in..., out...] to int8, with a float32 scale for each channel of its output.
+def in_int8(kernel: Float[Array, "L ..."], axes: Axes) -> qwix.QArray:
+    """Rounds a stacked kernel [L, E..., O...] to int8, with a float32 scale for each channel of its output.
 
     Symmetric, by the largest absolute value of the channel: an element is off by at most its 255th part.
     """
@@ -39,7 +40,7 @@ def scale_axes(axes: Axes) -> Axes:
     return layers, *(axis if (axis == "embed") != (first == "embed") else None for axis in axes[1:])
 
 
-def gathered(weight: jax.Array | qwix.QArray, axes: Axes, dtype: DTypeLike) -> jax.Array:
+def gathered(weight: Float[Array, "..."] | qwix.QArray, axes: Axes, dtype: DTypeLike) -> Float[Array, "..."]:
     """Returns a weight cast, and whole along "embed"."""
     if isinstance(weight, qwix.QArray):
         weight = qwix.dequantize(weight)
@@ -47,7 +48,7 @@ def gathered(weight: jax.Array | qwix.QArray, axes: Axes, dtype: DTypeLike) -> j
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def rounded(weight: jax.Array, dtype: DTypeLike) -> jax.Array:
+def rounded(weight: Float[Array, "*weight"], dtype: DTypeLike) -> Float32[Array, "*weight"]:
     """Returns a weight that is broadcast, in float32 with the values that it has in `dtype`.
 
     Its gradient is not rounded: the compiler would do so before it sums over the devices.
@@ -62,8 +63,10 @@ rounded.defvjp(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def dense(x: jax.Array, kernel: jax.Array | qwix.QArray, axes: Axes, contracted: int = 1) -> jax.Array:
-    """Multiplies x [B, T, in...] by kernel [in..., out...] over `contracted` dimensions: [B, T, out...] in x's dtype.
+def dense(
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int = 1
+) -> Float[Array, "B T *O"]:
+    """Multiplies x by kernel [E..., O...] over its first dimensions, `contracted` of them, in x's dtype.
 
     One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
     kernel's gradient, and computes again what they are made of.
@@ -72,34 +75,38 @@ def dense(x: jax.Array, kernel: jax.Array | qwix.QArray, axes: Axes, contracted:
 
 
 def _dense_forward(
-    x: jax.Array, kernel: jax.Array | qwix.QArray, axes: Axes, contracted: int
-) -> tuple[jax.Array, tuple]:
-    rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
-    product_NO = rows_NI @ gathered(kernel, axes, x.dtype).reshape(rows_NI.shape[1], -1)
-    return product_NO.reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int
+) -> tuple[Float[Array, "B T *O"], tuple]:
+    rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
+    product_XO = rows_XE @ gathered(kernel, axes, x.dtype).reshape(rows_XE.shape[1], -1)
+    return product_XO.reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
 
 
-def _dense_backward(axes: Axes, contracted: int, residuals: tuple, y_bar: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _dense_backward(
+    axes: Axes, contracted: int, residuals: tuple, y_bar: Float[Array, "B T *O"]
+) -> tuple[Float[Array, "B T *E"], Float[Array, "..."]]:
     x, kernel = residuals
     num_rows = x.shape[0] * x.shape[1]
-    kernel_IO = gathered(kernel, axes, x.dtype).reshape(math.prod(kernel.shape[:contracted]), -1)
-    x_bar = (y_bar.reshape(num_rows, -1) @ kernel_IO.T).reshape(x.shape)
+    kernel_EO = gathered(kernel, axes, x.dtype).reshape(math.prod(kernel.shape[:contracted]), -1)
+    x_bar = (y_bar.reshape(num_rows, -1) @ kernel_EO.T).reshape(x.shape)
     return x_bar, _kernel_gradient(x, y_bar, axes, contracted).astype(kernel.dtype)
 
 
-def _kernel_gradient(x: jax.Array, y_bar: jax.Array, axes: Axes, contracted: int) -> jax.Array:
-    """Computes the gradient of a kernel, float32, as it lies at rest.
+def _kernel_gradient(
+    x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"], axes: Axes, contracted: int
+) -> Float32[Array, "..."]:
+    """Computes the gradient of a kernel as it lies at rest.
 
     Every device multiplies its own rows whole, then the sums are scattered: the partitioner would multiply in windows
     here too, as narrow as a device's part of "embed".
     """
     mesh = mesh_of(x)
 
-    def own(x: jax.Array, y_bar: jax.Array) -> jax.Array:
-        rows_NI = x.reshape(x.shape[0] * x.shape[1], -1)
-        y_bar_NO = y_bar.reshape(len(rows_NI), -1)
-        sums_IO = jnp.matmul(rows_NI.T, y_bar_NO, preferred_element_type=jnp.float32)
-        sums = sums_IO.reshape(*x.shape[2:], *y_bar.shape[2:])
+    def own(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
+        rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
+        y_bar_XO = y_bar.reshape(len(rows_XE), -1)
+        sums_EO = jnp.matmul(rows_XE.T, y_bar_XO, preferred_element_type=jnp.float32)
+        sums = sums_EO.reshape(*x.shape[2:], *y_bar.shape[2:])
         if not mesh.empty:
             sums = jax.lax.psum(sums, "replica" if "embed" in axes else BATCH_AXES)
         if not mesh.empty and "embed" in axes:
@@ -116,12 +123,12 @@ dense.defvjp(_dense_forward, _dense_backward)
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Transposed:
-    """A stacked kernel as a CPU multiplies few rows by it: of each layer its transpose [out..., in...].
+    """A stacked kernel as a CPU multiplies few rows by it: of each layer its transpose [O..., E...].
 
     They are arrays of their own, or XLA for CPU would copy a layer's part of the stack at every use.
     """
 
-    layers: tuple[jax.Array, ...]
+    layers: tuple[Array, ...]
 
     def __getitem__(self, layer: Any) -> Any:
         """Returns the kernel of one layer, a stack of one; or all that there are, of `...`."""
@@ -132,43 +139,56 @@ def is_transposed(leaf: Any) -> bool:
     return isinstance(leaf, Transposed)
 
 
-def dense_of_few(x: jax.Array, kernel: Transposed, contracted: int = 1) -> jax.Array:
+def dense_of_few(x: Float[Array, "B T *E"], kernel: Transposed, contracted: int = 1) -> Float[Array, "B T *O"]:
     """Computes `dense` by the kernel of one layer."""
     (weight,) = kernel.layers
     outputs = weight.shape[: weight.ndim - contracted]
-    weight_OI = weight.reshape(math.prod(outputs), -1)
-    return times_few(weight_OI, x.reshape(x.shape[0] * x.shape[1], -1)).reshape(*x.shape[:2], *outputs)
+    weight_OE = weight.reshape(math.prod(outputs), -1)
+    return times_few(weight_OE, x.reshape(x.shape[0] * x.shape[1], -1)).reshape(*x.shape[:2], *outputs)
 
 
-def times_few(weight_OI: jax.Array, rows_NI: jax.Array, dtype: DTypeLike | None = None) -> jax.Array:
-    """Multiplies few rows by the transpose of a weight: [N, O], in `dtype` or that of the rows.
+def times_few(
+    weight_OE: Float[Array, "O E"], rows_XE: Float[Array, "X E"], dtype: DTypeLike | None = None
+) -> Float[Array, "X O"]:
+    """Multiplies few rows by the transpose of a weight, in `dtype` or that of the rows.
 
     XLA for CPU packs what stands on the right of a product, which for few rows takes longer than to multiply. So the
     weight stands on the left, and a barrier keeps the compiler from turning that round.
     """
-    product_ON = jnp.matmul(weight_OI, rows_NI.T, preferred_element_type=dtype or rows_NI.dtype)
-    return jax.lax.optimization_barrier(product_ON).T
+    product_OX = jnp.matmul(weight_OE, rows_XE.T, preferred_element_type=dtype or rows_XE.dtype)
+    return jax.lax.optimization_barrier(product_OX).T
 
 
-def low_rank(x: jax.Array, a: jax.Array, b: jax.Array, axes: Axes, contracted: int, scale: float) -> jax.Array:
-    """Multiplies x by a [in..., r], b [r, out...] and a scale: what an adapter adds to `dense`."""
+def low_rank(
+    x: Float[Array, "B T *E"],
+    a: Float[Array, "*E r"],
+    b: Float[Array, "r ..."],
+    axes: Axes,
+    contracted: int,
+    scale: float,
+) -> Float[Array, "B T *O"]:
+    """Multiplies x by a, b and a scale: what an adapter adds to `dense`."""
     x_BTr = dense(x, a, (*axes[:contracted], "rank"), contracted)
     return dense(scale * x_BTr, b, ("rank", *axes[contracted:]))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def look_up(table_VD: jax.Array, tokens_BT: jax.Array, dtype: DTypeLike) -> jax.Array:
-    """Returns the rows [B, T, D] of an embedding table that tokens name."""
+def look_up(table_VD: Float[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike) -> Float[Array, "B T D"]:
+    """Returns the rows of an embedding table that tokens name."""
     # Gathered like every other weight. Left to itself the partitioner looks the tokens of the whole batch up on every
     # device and then exchanges the results.
     return constrain(gathered(table_VD, ("vocab", "embed"), dtype)[tokens_BT], "batch", None, None)
 
 
-def _look_up_forward(table_VD: jax.Array, tokens_BT: jax.Array, dtype: DTypeLike) -> tuple[jax.Array, tuple]:
+def _look_up_forward(
+    table_VD: Float[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike
+) -> tuple[Float[Array, "B T D"], tuple]:
     return look_up(table_VD, tokens_BT, dtype), (table_VD, tokens_BT)
 
 
-def _look_up_backward(dtype: DTypeLike, residuals: tuple, y_bar_BTD: jax.Array) -> tuple[jax.Array, None]:
+def _look_up_backward(
+    dtype: DTypeLike, residuals: tuple, y_bar_BTD: Float[Array, "B T D"]
+) -> tuple[Float[Array, "V D"], None]:
     table_VD, tokens_BT = residuals
     # Every device adds up its own part of the dimensions, of all tokens: fewer bytes than the table has.
     mesh = mesh_of(y_bar_BTD)

@@ -67,13 +67,13 @@ def prefill(
     graphdef: nnx.GraphDef,
     params: Params,
     cache: Cache,
-    tokens_PT: jax.Array,
-    pages_PM: jax.Array,
+    tokens_BT: jax.Array,
+    pages_BM: jax.Array,
 ) -> Cache:
-    """Returns the cache with prompts int32 [P, T], padded on the right, in pages_PM; see `PageTable`."""
-    positions_PT = jnp.broadcast_to(jnp.arange(tokens_PT.shape[1]), tokens_PT.shape)
-    table = PageTable(pages_PM, is_prefill=True)
-    _, cache = nnx.merge(graphdef, params)(tokens_PT, positions_PT, cache.of_rows(table))
+    """Returns the cache with prompts int32 [B, T], padded on the right, in pages_BM; see `PageTable`."""
+    positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
+    table = PageTable(pages_BM, is_prefill=True)
+    _, cache = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache.of_rows(table))
     return cache.of_rows(None)
 
 

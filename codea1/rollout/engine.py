@@ -230,14 +230,14 @@ class Engine:
         while True:
             num_free = list(map(len, slots.free()))
             if prefilled.should_prefill(queue, num_free) and (new := prefilled.choose(queue, num_free, self._pad_id)):
-                tokens_PT, pages_PM = new
+                tokens_BT, pages_BM = new
                 self._statistics.prompts += prefilled.num_prompts
-                self._statistics.prefill_rows += len(tokens_PT)
-                cache = self._functions["prefill", *tokens_PT.shape](params.weights, cache, tokens_PT, pages_PM)
-            started, from_WI, to_WI = slots.fill(queue, self.chunk)
+                self._statistics.prefill_rows += len(tokens_BT)
+                cache = self._functions["prefill", *tokens_BT.shape](params.weights, cache, tokens_BT, pages_BM)
+            started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache
-            cache = self._functions[("copy_pages",)](cache, from_WI, to_WI)
+            cache = self._functions[("copy_pages",)](cache, from_WZ, to_WZ)
 
     def _excess(self, slots: Slots, size: int) -> int:
         """Returns how many samples are too many for so many slots, in the shard that holds most."""

@@ -229,13 +229,13 @@ class Prefilled:
             return None
         rows = self._num_rows(new)
         length = smallest(self._sizes.prompt_lengths, max(len(group.prompt) for group in groups))
-        tokens_PT = np.full((rows * len(self._shards), length), pad_id, np.int32)
-        pages_PM = np.full((len(tokens_PT), self._sizes.pages_of(length)), self._sizes.pages, np.int32)
+        tokens_BT = np.full((rows * len(self._shards), length), pad_id, np.int32)
+        pages_BM = np.full((len(tokens_BT), self._sizes.pages_of(length)), self._sizes.pages, np.int32)
         for index, of_shard in enumerate(new):
             for row, group in enumerate(of_shard, index * rows):
-                tokens_PT[row, : len(group.prompt)] = group.prompt
-                pages_PM[row, : len(group.pages)] = group.pages
-        return tokens_PT, pages_PM
+                tokens_BT[row, : len(group.prompt)] = group.prompt
+                pages_BM[row, : len(group.pages)] = group.pages
+        return tokens_BT, pages_BM
 
     def _take_requests(self, queue: Queue, num_free: Sequence[int], new: list[list[Group]]) -> None:
         """Takes enough requests for the free slots; then as many as go into rows that are prefilled anyway."""

@@ -56,10 +56,10 @@ class Slots:
 
         A sample starts where there are pages for its first `chunk` tokens besides those that the others need in theirs.
 
-        Returns how many started, and from_WI and to_WI for `KVCache.copy_pages`.
+        Returns how many started, and from_WZ and to_WZ for `KVCache.copy_pages`.
         """
         shape = (len(self._shards), self._sizes.inserted)
-        from_WI, to_WI = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
+        from_WZ, to_WZ = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)
         started = 0
         for index, (shard, free) in enumerate(zip(self._shards, self.free(), strict=True)):
             copies = 0
@@ -71,11 +71,11 @@ class Slots:
                 own: list[int] = []
                 if (len(group.prompt) - 1) % self._sizes.page:
                     own = shard.take(1)
-                    from_WI[index, copies], to_WI[index, copies] = group.pages[shared], own[0]
+                    from_WZ[index, copies], to_WZ[index, copies] = group.pages[shared], own[0]
                     copies += 1
                 self._put(index, slot, group, [*group.pages[:shared], *own], shared)
                 started += 1
-        return started, from_WI, to_WI
+        return started, from_WZ, to_WZ
 
     def grow(self, queue: Queue, chunk: int) -> int:
         """Gives all live samples the pages of their next `chunk` tokens; returns how many gave way for that."""

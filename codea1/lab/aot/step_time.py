@@ -217,9 +217,9 @@ class _FakeCalls:
                 turns, result = float(chunk.steps), (named["cache"], chunk)
                 read = self._reads * turns * positions_WS.sum(axis=1).max()
             elif kind == "copy_pages":  # a loop over those of a shard
-                turns = float((named["to_WI"] < np.iinfo(np.int32).max).sum(axis=1).max())
+                turns = float((named["to_WZ"] < np.iinfo(np.int32).max).sum(axis=1).max())
             elif kind == "prefill":
-                flops = splash_flops(self._own, FORWARD, named["tokens_PT"].shape)
+                flops = splash_flops(self._own, FORWARD, named["tokens_BT"].shape)
             elif kind == "publish":
                 result = {}
             self._passed(kind, function.name, turns, read, flops)
@@ -270,7 +270,7 @@ def splash_flops(own: PlayerFunctions, products: int, shape: tuple[int, ...], pa
     count = -(-length // block)
     pairs_B = np.full(rows, count * (count + 1) / 2)
     if packing is not None:
-        pairs_B = np.asarray(packing.for_kernel().reads_BQK).sum(axis=(1, 2), dtype=float)
+        pairs_B = np.asarray(packing.for_kernel().reads_BQJ).sum(axis=(1, 2), dtype=float)
     of_chip = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
     heads = own.model.num_heads / own.mesh.shape["tensor"]
     return 2 * products * of_chip * block**2 * heads * own.model.head_dim * own.model.num_layers

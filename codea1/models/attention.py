@@ -208,9 +208,12 @@ def splash_attend(
         v_BTKh: Float[Array, "B T K h"],
         *packing: Array,
     ) -> Float[Array, "B T H h"]:
+        def of_row(row: list[Array]) -> Array:
+            q_1THh, k_1TKh, v_1TKh, *packing = row
+            return local(q_1THh, k_1TKh, v_1TKh, SplashPacking(*packing))
+
         # One row after the other: the kernel takes the blocks of one.
-        rows = [x[:, None] for x in (q_BTHh, k_BTKh, v_BTKh, *packing)]
-        return jax.lax.map(lambda row: local(*row[:3], SplashPacking(*row[3:])), rows)[:, 0]
+        return jax.lax.map(of_row, [x[:, None] for x in (q_BTHh, k_BTKh, v_BTKh, *packing)])[:, 0]
 
     axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
     arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQJ

@@ -13,8 +13,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.lab.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
-from codea1.lab.paper.schedule import OutOfTime, Schedule, reproduce
+from codea1.lab.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Workplace, experiment_of, size_of
+from codea1.lab.paper.reproduce import reproduce
+from codea1.lab.study.schedule import HoursOver, Job, Schedule
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 ROOT = Path(__file__).parents[1]
@@ -191,7 +192,7 @@ def test_the_report_is_of_the_runs_that_are_there(
 def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Workplace, stand_in: StandIn):
     stand_in.rules({"codea1.train": (0, "", 60)})
     began = time.monotonic()
-    with pytest.raises(OutOfTime):
+    with pytest.raises(HoursOver):
         Schedule(place.jobs(), place.workdir, stand_in.python, hours=2 / 3600).run()
     assert time.monotonic() - began < 30
     assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]

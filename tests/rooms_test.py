@@ -22,13 +22,13 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.data",
         "lab.benchmarks",
         "lab.league",
-        "lab.paper",
         "lab.aot",
         "lab.book_export",
         "lab.saved_step",
     ),
     ("lab.sft",),
     ("lab.study",),
+    ("lab.paper",),
     ("lab.commands",),
     ("train", "sandbox.__main__", "lab.__main__", *COMMANDS),
     ("__main__",),
@@ -39,8 +39,8 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
-    **{"study": 822, "worlds": 720},
+    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1589, "sft": 387},
+    **{"study": 1035, "worlds": 720},
     "": 360,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

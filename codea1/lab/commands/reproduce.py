@@ -16,7 +16,7 @@ import sys
 
 from absl import flags
 
-from codea1.lab.paper.schedule import reproduce
+from codea1.lab.paper.reproduce import reproduce
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 

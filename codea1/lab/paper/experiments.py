@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
+from codea1.lab.study.schedule import Job
 
 BASE = "base"  # no experiment: the models before training
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
@@ -154,23 +155,6 @@ def value(config: Mapping[str, Any], dotted: str, default: Any = None) -> Any:
 def suites_name(source: str) -> str:
     """Returns the name of the file with a Test LLM's suites, by which a run that trains on them is recognised."""
     return f"suites_{source}.jsonl"
-
-
-@dataclass(frozen=True)
-class Job:
-    """One command to run."""
-
-    name: str
-    kind: str  # "warm start", "SFT", "suites", "train" or "report"
-    arguments: tuple[str, ...]  # after `python`
-    needs: tuple[str, ...] = ()  # names of jobs whose output it reads
-    experiment: str = ""  # that it trains
-    seconds: float = 1.0  # that it may take, on two idle cores
-
-    @property
-    def command(self) -> str:
-        """As it is typed in a shell."""
-        return shlex.join(("python", *self.arguments))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from statistics import mean
 from typing import Any
 
 from codea1.game.methods import METHODS
-from codea1.lab.paper.experiments import Job
+from codea1.lab.study.schedule import Job
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.runtime.errors import BadInput
 

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from codea1.evaluation.result_files import per_question, read_evaluation
-from codea1.lab.paper.experiments import Job
-from codea1.lab.paper.schedule import OutOfTime, Schedule
 from codea1.lab.study.declaration import Run, Study
+from codea1.lab.study.schedule import HoursOver, Job, Schedule
 from codea1.lab.worlds.compositions import composition_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -156,7 +155,7 @@ class Results:
                 try:
                     if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
                         return False
-                except OutOfTime:
+                except HoursOver:
                     print("the hours are over: the same command goes on from there")
                     return True
         return True

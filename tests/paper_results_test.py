@@ -8,7 +8,7 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.evaluation import Attempt
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.lab.paper.experiments import EXPERIMENTS, experiment_of, size_of
+from codea1.lab.paper.experiments import ARMS, experiment_of, size_of
 from codea1.lab.paper.layouts import Measure
 from codea1.lab.paper.report import report_runs
 from codea1.lab.paper.results import Run
@@ -18,26 +18,25 @@ from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, make_run
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("experiment", ARMS.values(), ids=lambda each: each.name)
 @pytest.mark.parametrize("shape", ["", "qwen2.5-coder-7b"])
 def test_every_experiment_is_recognised_by_the_config_that_its_command_gives(experiment, shape: str):
-    fields = {name.replace(".", "__"): value for name, value in experiment.settings.items() if name != "method"}
+    fields = {name.replace(".", "__"): value for name, value in experiment.fields.items()}
     if experiment.suites_of:
         fields["data__static_tests"] = f"elsewhere/suites_{experiment.suites_of}.jsonl"
-    if experiment.name == "sft_test":
-        fields["test__model"] = "elsewhere/sft_test_model_3/model"
-    made = config(3, experiment.method, shape, **{name: fields[name] for name in fields if name != "test__model"})
-    made["test"]["model"] = fields.get("test__model", made["test"]["model"])
+    made = config(3, experiment.method, shape, **fields)
+    if experiment.taught:
+        made["test"]["model"] = "elsewhere/sft_test_model_3/model"
     assert experiment_of(made) is experiment
     assert size_of(made) == ("7b" if shape else "tiny")
 
 
 def test_configs_of_no_experiment_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert experiment_of(config(game__alpha=0.4)) is None
-    assert experiment_of(config(method="golden", game__alpha=0.4)) is EXPERIMENTS["golden"]
+    assert experiment_of(config(method="golden", game__alpha=0.4)) is ARMS["golden"]
     old = config()
     del old["frozen"], old["data"]["static_tests"]
-    assert experiment_of(old) is EXPERIMENTS["code_a1"]
+    assert experiment_of(old) is ARMS["code_a1"]
     assert size_of({"code": {"model": "models/Qwen2.5-Coder-0.5B-Instruct"}}) == "0.5b"
     for name, fields in (("own", {"game__alpha": 0.4}), ("a1", {})):
         make_run(tmp_path / name, config(**fields), after={"code_pass_at_1": [0.5, 1.0]})

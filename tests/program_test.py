@@ -151,7 +151,7 @@ for program, *arguments in json.loads(sys.argv[1]):
 PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
     "fsck lab.commands.audit lab.commands.book lab.commands.dump_tests lab.commands.exploit lab.commands.league "
-    "lab.commands.convert lab.commands.replay lab.commands.reproduce lab.commands.study lab.commands.worlds"
+    "lab.commands.convert lab.commands.replay lab.commands.study lab.commands.worlds"
 )
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import worlds
-from codea1.lab.study.declaration import Run, Study, read_study
+from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.report import detectable, write
 from codea1.lab.study.results import Results
 from codea1.runs.folder import RunFolder
@@ -110,8 +110,8 @@ def test_runs_of_a_seed_share_their_warm_start_and_validation_runs_leave_the_tes
     )
     ours, golden = jobs["ours_r16_100_validation"], jobs["golden_r16_100_validation"]
     assert ours.needs == golden.needs == ("start_r16_100",)
-    assert ours.arguments[2] == f"{config},sft=W/start_r16_100,steps=60,method=code_a1"
-    assert golden.arguments[2] == f"{config},sft=W/start_r16_100,steps=70,method=golden"
+    assert ours.arguments[2] == f"{config},steps=60,method=code_a1,sft=W/start_r16_100"
+    assert golden.arguments[2] == f"{config},steps=70,method=golden,sft=W/start_r16_100"
     assert {"--config.game.mutant_weight=0.5", "--config.data.test.split=validation"} < set(ours.arguments)
     (of_test, *_) = [job for job in study.jobs(study.runs(study.stages[1], ["ours"], [0]), "W") if job.kind == "train"]
     assert not any("data.test" in word for word in of_test.arguments)
@@ -133,7 +133,7 @@ def test_a_study_of_given_models_and_questions_has_no_warm_start_and_no_world(tm
 def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_path: Path):
     late = '[arms.late]\ntitle = "Late"\nopponent = "ours"\n[[stages]]'
     study = read_study(declared(tmp_path, DECLARED.replace("[[stages]]", late, 1)))
-    jobs = study.jobs([Run("test", "r16", "late", 3)], "W")
+    jobs = study.jobs([Trial("test", "r16", "late", 3)], "W")
     order = [job.name for job in jobs]
     assert order == ["start_r16_3", "ours_r16_3_test", "ours_r16_3_test_export", "late_r16_3_test"]
     export, run = jobs[2:]
@@ -148,9 +148,9 @@ def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_pa
 
 def test_the_better_half_goes_on(study: Study):
     scores = {"ours": 0.5, "frozen": 0.7, "golden": 0.6}
-    asked: list[Run] = []
+    asked: list[Trial] = []
 
-    def score(run: Run) -> float:
+    def score(run: Trial) -> float:
         asked.append(run)
         return scores[run.arm]
 
@@ -170,6 +170,7 @@ def test_the_better_half_goes_on(study: Study):
         (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
         (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
         (('title = "Ours"', 'title = "Ours"\nopponent = "ours"'), "arms.ours.opponent: 'ours' is unknown"),
+        (('title = "Ours"', 'title = "Ours"\nsuites_of = "golden"'), "arms.ours.suites_of: 'golden' is unknown"),
         (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),

@@ -14,8 +14,7 @@ COMMANDS = {
     "exploit": "what one player can still gain",
     "league": "players of several runs against each other",
     "replay": "a step's update again",
-    "reproduce": "the paper's tables",
-    "study": "a declared study",
+    "study": "a declared study; the paper's tables",
     "sweep": "config values against each other",
     "worlds": "the questions of a world, for training to read",
 }

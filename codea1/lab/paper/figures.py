@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from codea1.evaluation.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
-from codea1.lab.paper.experiments import CODE_A1, EXPERIMENTS, code_a1_settings
+from codea1.lab.paper.experiments import ARMS, CODE_A1, code_a1_settings
 from codea1.lab.paper.results import Results, Run
 from codea1.lab.paper.tables import Table
 
@@ -79,7 +79,7 @@ def _draw_curve(axes: Axes, runs: Sequence[Run], metric: str, experiment: str, c
         return
     width = smoothing_width(len(steps))
     lines = np.stack([smoothed(np.array([own[step] for step in steps]), width) for own in of_seeds])
-    label = f"{EXPERIMENTS[experiment].title} ({len(of_seeds)} seed{'s' * (len(of_seeds) > 1)})"
+    label = f"{ARMS[experiment].title} ({len(of_seeds)} seed{'s' * (len(of_seeds) > 1)})"
     axes.plot(steps, lines.mean(axis=0), color=color, label=label, linewidth=2)
     axes.fill_between(steps, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.15, linewidth=0)
 
@@ -91,7 +91,7 @@ def _cells(table: Table) -> Figure:
     """
     if table.layout.name == "alpha":
         own = code_a1_settings(table.size)["game.alpha"]
-        places = [float(EXPERIMENTS[row.key].settings.get("game.alpha", own)) for row in table.rows]
+        places = [float(ARMS[row.key].fields.get("game.alpha", own)) for row in table.rows]
         title, line, xlabel = "alpha, the weight of validity", "-", "alpha"
     else:
         places, title, line, xlabel = list(range(len(table.rows))), table.layout.title, "none", ""

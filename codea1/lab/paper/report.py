@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import rendering
-from codea1.lab.paper.experiments import SFT_TEST, TINY, Workplace, size_of_published, value
+from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, size_of_published, value
 from codea1.lab.paper.figures import figures
 from codea1.lab.paper.results import Results, Run
 from codea1.lab.paper.tables import Table, tables
+from codea1.lab.study.declaration import Study
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import is_remote, location, write_atomically
 
@@ -29,6 +32,12 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
         print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
     else:
         print(visible(markdown(runs, filled(runs)[1])), end="")
+
+
+def report_study(study: Study, workdir: str, output: str) -> None:
+    """Fills the tables from those of the study's runs that have begun. Raises what `report_runs` does."""
+    if begun := [folder for folder in study.folders(workdir) if (Path(folder) / "config.json").exists()]:
+        report_runs(begun, output)
 
 
 def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
@@ -98,7 +107,7 @@ def _place(size: str, runs: Sequence[Run]) -> Workplace:
     workdir = str(parent) if is_remote(parent) else os.path.relpath(parent)
     config = first.folder.config if first else {}
     if size == TINY:
-        return Workplace("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
+        return Workplace(replace(PAPER, config=f"configs/tiny.py:steps={value(config, 'steps', 'STEPS')}"), workdir)
     arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
     models, _, model = value(config, "code.model", "").rpartition("/")
     if size_of_published(model) == size:
@@ -106,4 +115,5 @@ def _place(size: str, runs: Sequence[Run]) -> Workplace:
     data, _, file = value(config, "data.train.source", "").rpartition("/")
     if file == "train.parquet":
         arguments["data"] = data
-    return Workplace("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))
+    given = f"configs/code_a1.py:{','.join(f'{name}={each}' for name, each in arguments.items())}"
+    return Workplace(replace(PAPER, config=given, start=None, model=value(config, "test.model", "MODEL")), workdir)

@@ -14,8 +14,7 @@ import numpy as np
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.evaluation.statistics import Scores
 from codea1.lab.paper.experiments import (
-    BASE,
-    EXPERIMENTS,
+    ARMS,
     SUITES,
     begins_with_base,
     experiment_of,
@@ -24,6 +23,7 @@ from codea1.lab.paper.experiments import (
     size_of_published,
 )
 from codea1.lab.paper.layouts import Column, Line, Measure
+from codea1.lab.study.declaration import BASE
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
@@ -53,7 +53,7 @@ class Run:
     """A folder with measurements, of a training run or of `codea1.evaluate --output`, and what it is of."""
 
     folder: RunFolder
-    experiment: str  # name in EXPERIMENTS, or BASE; empty: no row of the paper's tables
+    experiment: str  # name in ARMS, or BASE; empty: no row of the paper's tables
     size: str
     seed: int
     trains: bool = True  # it is a training run
@@ -176,7 +176,7 @@ class Results:
         runs = self._runs[run.size, run.experiment]
         if run.seed in runs:
             both = f"{runs[run.seed].folder.path} and {run.folder.path}"
-            title = EXPERIMENTS[run.experiment].title
+            title = ARMS[run.experiment].title
             raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
         for other in runs.values():
             if fields := differences(other.folder.config, run.folder.config):

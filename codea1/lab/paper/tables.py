@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from codea1.config import OF_TEST_LLM
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
-from codea1.lab.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
+from codea1.lab.paper.experiments import ARMS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
 from codea1.lab.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
 from codea1.lab.paper.results import Measured, Results, differences, same_questions, samples_of, stacked
+from codea1.lab.study.declaration import BASE
 from codea1.runtime.errors import BadInput
 
 CLEAR = 0.05  # a comparison below is called significant
@@ -152,20 +153,21 @@ class _Filling:
         runs = self._results.runs(self._size, line.experiment)
         if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
             ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
-            yield from (job.command for job in place.jobs_for(line.experiment) if job.name not in ended)
+            yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
         yield from self._exported(line.tester)
-        folders = [str(run.folder.path) for run in runs.values()] or place.folders(line.experiment)
+        planned = (f"{place.workdir}/{job.name}" for job in place.trained(line.experiment))
+        folders = [str(run.folder.path) for run in runs.values()] or planned
         yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
         """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
         if tester in ("", BASE):
             return
-        seed = EXPERIMENTS[tester].seeds[0]
-        run = self._results.runs(self._size, tester).get(seed)
+        first = self._place.trained(tester)[0]
+        run = self._results.runs(self._size, tester).get(0)
         if run is None:
-            yield self._place.train(EXPERIMENTS[tester], seed).command
-        yield self._place.export(tester, str(run.folder.path) if run else self._place.run(tester, seed))
+            yield first.command
+        yield self._place.export(tester, str(run.folder.path) if run else f"{self._place.workdir}/{first.name}")
 
     def _samples(self) -> Iterator[str]:
         """Yields with how many samples of a question each row was measured, where the user chooses that."""
@@ -218,7 +220,7 @@ class _Filling:
                 known = FIELDS + OF_TEST_LLM if alone else FIELDS
                 fields = [name for name in differences(*both) if name not in known]
                 if fields:
-                    titles = [EXPERIMENTS[each.experiment].title for each in (run, first)]
+                    titles = [ARMS[each.experiment].title for each in (run, first)]
                     yield f"{titles[0]} differs from {titles[1]} also in {', '.join(fields)}."
             for run in (each for each in runs if each.early):
                 steps = " and ".join(map(str, run.early))

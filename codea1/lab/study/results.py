@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from codea1.evaluation.result_files import per_question, read_evaluation
-from codea1.lab.study.declaration import Run, Study
-from codea1.lab.study.schedule import HoursOver, Job, Schedule
+from codea1.lab.study.declaration import Study, Trial
+from codea1.lab.study.schedule import Job, Schedule
 from codea1.lab.worlds.compositions import composition_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -55,7 +55,7 @@ CURVES = (
 class Result:
     """One run, done."""
 
-    run: Run
+    run: Trial
     recipe: Mapping[str, Any]  # `Study.recipe` of its arm
     steps: int
     tokens: float  # sampled in training
@@ -78,28 +78,28 @@ class Results:
     def __init__(self, path: str):
         """Reads what is there. Raises BadInput: the file is damaged."""
         self._path = Path(path)
-        self._rows: dict[Run, Result] = {}
+        self._rows: dict[Trial, Result] = {}
         self._lock = threading.Lock()  # of the rows and the file
         try:
             lines = gzip.decompress(self._path.read_bytes()).decode().splitlines() if self._path.exists() else []
             for row in map(json.loads, lines):
-                result = Result(run=Run(**row.pop("run")), **row)
+                result = Result(run=Trial(**row.pop("run")), **row)
                 self._rows[result.run] = result
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise BadInput(f"results {path} are damaged: {type(error).__name__}: {error}.") from None
 
-    def __contains__(self, run: Run) -> bool:
+    def __contains__(self, run: Trial) -> bool:
         return run in self._rows
 
-    def __getitem__(self, run: Run) -> Result:
+    def __getitem__(self, run: Trial) -> Result:
         return self._rows[run]
 
-    def score(self, run: Run) -> float:
+    def score(self, run: Trial) -> float:
         """Returns what recipes are chosen by: pass@1 of the Code LLM plus Mul of the Test LLM, after training."""
         measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].after]
         return float(sum(np.nanmean(self.scores([run], name), axis=1).prod() for name in measured))
 
-    def scores(self, runs: Sequence[Run], metric: str, moment: str = "after") -> np.ndarray:
+    def scores(self, runs: Sequence[Trial], metric: str, moment: str = "after") -> np.ndarray:
         """Returns a metric of runs that are alike but for their seeds, as [seeds, compositions, factors].
 
         Procedural questions of one composition differ in their constants alone and are no independent draws: their mean
@@ -125,10 +125,11 @@ class Results:
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
 
-        Stage by stage and rung by rung. After so many hours what runs saves and ends, which is well; it goes on from
-        there when this is called again.
+        Stage by stage and rung by rung.
 
-        Raises BadInput: a row was made by another recipe than its arm declares now.
+        Raises:
+          BadInput: a row was made by another recipe than its arm declares now.
+          HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
             declared = study.recipe(run.arm) if run.arm in study.arms else row.recipe
@@ -142,7 +143,7 @@ class Results:
             for runs in study.rungs(stage, self.score):
                 left = {run.name: run for run in runs if run not in self}
 
-                def keep(job: Job, left: dict[str, Run] = left) -> None:
+                def keep(job: Job, left: dict[str, Trial] = left) -> None:
                     if job.name in left:
                         arm = left[job.name].arm
                         self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", study.left_over(arm))
@@ -152,15 +153,11 @@ class Results:
                 jobs = study.jobs(list(left.values()), workdir)
                 hours_left = (deadline - time.monotonic()) / 3600
                 print(f"stage {stage.name}: {len(runs) - len(left)} of {len(runs)} runs are done")
-                try:
-                    if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
-                        return False
-                except HoursOver:
-                    print("the hours are over: the same command goes on from there")
-                    return True
+                if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
+                    return False
         return True
 
-    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
+    def keep(self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
         """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
         Thread-safe.
@@ -186,7 +183,7 @@ def _digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
+def _result(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
     evaluations = {}
     for name in ("before", "after"):
         evaluation = read_evaluation(folder, name)

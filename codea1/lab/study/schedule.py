@@ -23,6 +23,8 @@ from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
 _ATTEMPTS = 3  # at a job that asks to be started again
+# That a job takes on two idle cores, for the first plan; what has run since corrects them.
+_SECONDS = {"warm start": 300.0, "SFT": 110.0, "suites": 60.0, "train": 240.0, "export": 20.0}
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,9 @@ class Job:
     """One command to run."""
 
     name: str
-    kind: str  # "warm start", "SFT", "suites", "train" or "report"
+    kind: str  # of _SECONDS
     arguments: tuple[str, ...]  # after `python`
     needs: tuple[str, ...] = ()  # names of jobs whose output it reads
-    experiment: str = ""  # that it trains
-    seconds: float = 1.0  # that it may take, on two idle cores
 
     @property
     def command(self) -> str:
@@ -77,8 +77,8 @@ class Schedule:
         self._lock = threading.Lock()  # of the processes, and whether they are being stopped
         self._is_stopping = False
 
-    def run(self, last: Callable[[], Job] | None = None) -> bool:
-        """Runs what is left, then the `last` job, planned when all others have ended; returns whether all ended well.
+    def run(self) -> bool:
+        """Runs what is left; returns whether all ended well.
 
         Raises:
           BadInput: the folder cannot be written.
@@ -86,9 +86,13 @@ class Schedule:
           KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
         """
         with _handled(signal.default_int_handler, signal.SIGTERM):
-            return self._run(last)
+            try:
+                return self._run()
+            except KeyboardInterrupt:
+                print("stopped: the same command goes on from there", file=sys.stderr)
+                raise
 
-    def _run(self, last: Callable[[], Job] | None) -> bool:
+    def _run(self) -> bool:
         try:
             for name in (_DONE, _LOGS):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -97,8 +101,6 @@ class Schedule:
         left = [job for job in self._jobs if self._seconds_taken(job) is None]
         print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
         self._run_all(left)
-        if last:
-            self._run_all([last()])
         for name, reason in self._failures.items():
             print(f"failed: {name}: {reason}")
         return not self._failures
@@ -145,8 +147,10 @@ class Schedule:
         if failed := [name for name in job.needs if name in self._failures]:
             self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
             return
-        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
-        print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
+        print(
+            f"[{self._jobs.index(job) + 1}/{len(self._jobs)}] {job.name}: {self._time_left()}\n  {job.command}",
+            flush=True,
+        )
         began = self._began[job] = time.monotonic()
         log = self._folder / _LOGS / f"{job.name}.log"
         for _ in range(_ATTEMPTS):
@@ -198,8 +202,8 @@ class Schedule:
         for job in self._jobs:
             if job not in taken and job.name not in self._failures:
                 same = [each for each in taken if each.kind == job.kind] or list(taken)
-                factor = sum(taken[each] for each in same) / sum(each.seconds for each in same) if same else 1
-                left += max(0.0, job.seconds * factor - spent.get(job, 0.0))
+                factor = sum(taken[each] for each in same) / sum(_SECONDS[each.kind] for each in same) if same else 1
+                left += max(0.0, _SECONDS[job.kind] * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
 
 

@@ -1,5 +1,7 @@
 """Declared studies: what runs, what is kept, and what the report says of it."""
 
+import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -204,8 +206,9 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     assert run in kept
     assert other not in kept
     row = kept[run]
-    assert (row.steps, row.tokens, row.cpu_seconds, row.curves["code/reward"]) == (2, 300.0, 4.5, [0.0, 0.25, 0.5])
-    passed = row.after["code_pass_at_1"]
+    assert (row.steps, row.tokens, row.cpu_seconds) == (2, 300.0, 4.5)
+    assert [each["code/reward"] for each in row.rows] == [0.0, 0.25, 0.5]
+    passed = row.metrics("after")["code_pass_at_1"]["per_question"]
     assert kept.score(run) == pytest.approx(np.mean(passed) + 0.8 * 0.4)
     measured(tmp_path / "other", 0.5, mul=0.4, seed=1)
     kept.keep(other, {}, str(tmp_path / "other"))
@@ -213,11 +216,11 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     assert Results(path).scores([run, other], "code_pass_at_1")[0, :, 0].tolist() == passed
     measured(tmp_path / "third", 0.5, mul=0.4, questions=39)
     kept.keep(replace(run, seed=2), {}, str(tmp_path / "third"))
-    with pytest.raises(BadInput, match="measured on different questions"):
+    with pytest.raises(BadInput, match="not measured on the same questions"):
         Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
     measured(tmp_path / "fourth", 0.5, mul=0.4, steps=3)
     kept.keep(replace(run, seed=3), {}, str(tmp_path / "fourth"))
-    with pytest.raises(BadInput, match="made by different configs"):
+    with pytest.raises(BadInput, match="their configs differ in steps"):
         Results(path).scores([run, replace(run, seed=3)], "code_pass_at_1")
 
 
@@ -233,6 +236,21 @@ def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study
     results = Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
     np.testing.assert_equal(results.scores([run], "code_pass_at_1")[0, :, 0], [0.75, 0.25, np.nan, 0.0])
+
+
+def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, study: Study):
+    run = study.runs(study.stages[1], ["ours"], [0])[0]
+    results = Results(str(tmp_path / "results.gz"))
+    for seed, steps in enumerate((2, 2, 3)):
+        measured(tmp_path / str(seed), 0.5, mul=0.4, steps=steps)
+        results.keep(replace(run, seed=seed), {}, str(tmp_path / str(seed)))
+    rows = [json.loads(line) for line in gzip.decompress((tmp_path / "results.gz").read_bytes()).splitlines()]
+    rows[0]["config"] = hashlib.sha256(b'{"steps": 2}').hexdigest()[:16]
+    (tmp_path / "results.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    old = Results(str(tmp_path / "results.gz"))
+    assert old.scores([run, replace(run, seed=1)], "test_mul").shape == (2, 40, 2)
+    with pytest.raises(BadInput, match="their configs differ"):
+        old.scores([run, replace(run, seed=2)], "test_mul")
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

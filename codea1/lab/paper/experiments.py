@@ -8,13 +8,12 @@ from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
-from codea1.lab.study.declaration import BASE, STUDIES, Arm, Study, read_study
+from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, read_study
 from codea1.lab.study.schedule import Job
 
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
 CODE_A1 = "code_a1"
 TINY = "tiny"  # the size of the demo's models
-SUITES = "data.static_tests"  # config field: the file whose tests `static_tests` trains on
 
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 

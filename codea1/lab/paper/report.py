@@ -10,7 +10,7 @@ from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import rendering
 from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, size_of_published, value
 from codea1.lab.paper.figures import figures
-from codea1.lab.paper.results import Results, Run
+from codea1.lab.paper.results import PaperRun, PaperRuns
 from codea1.lab.paper.tables import Table, tables
 from codea1.lab.study.declaration import Study
 from codea1.runtime.errors import BadInput, visible
@@ -26,7 +26,7 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
       BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
       StorageFailed: a file cannot be read or written.
     """
-    runs = [Run.read(path) for path in paths]
+    runs = [PaperRun.read(path) for path in paths]
     if output:
         write(runs, output)
         print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
@@ -40,7 +40,7 @@ def report_study(study: Study, workdir: str, output: str) -> None:
         report_runs(begun, output)
 
 
-def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
+def markdown(runs: Sequence[PaperRun], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
     trained = [run.folder for run in runs if run.trains]
     parts = ["# The paper's tables, and ours"]
@@ -59,17 +59,17 @@ def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] 
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def filled(runs: Sequence[Run]) -> tuple[Results, list[Table]]:
+def filled(runs: Sequence[PaperRun]) -> tuple[PaperRuns, list[Table]]:
     """Returns what the runs measured, and the tables filled with it.
 
     Raises:
       BadInput: runs that do not belong together, or a damaged file, is named.
     """
-    results = Results(runs)
+    results = PaperRuns(runs)
     return results, tables(results, _places(runs))
 
 
-def write(runs: Sequence[Run], output: str) -> None:
+def write(runs: Sequence[PaperRun], output: str) -> None:
     """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
 
     Raises:
@@ -90,16 +90,16 @@ def write(runs: Sequence[Run], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _places(runs: Sequence[Run]) -> dict[str, Workplace]:
+def _places(runs: Sequence[PaperRun]) -> dict[str, Workplace]:
     """Returns where runs of each size are made."""
-    by_size: dict[str, list[Run]] = {}
+    by_size: dict[str, list[PaperRun]] = {}
     for run in runs:
         if run.experiment:
             by_size.setdefault(run.size, []).append(run)
     return {size: _place(size, own) for size, own in by_size.items()}
 
 
-def _place(size: str, runs: Sequence[Run]) -> Workplace:
+def _place(size: str, runs: Sequence[PaperRun]) -> Workplace:
     """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
     # The SFT Test LLM plays one step, and begins with a model of its own.
     first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)

@@ -44,6 +44,7 @@ from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 
 BASE = "base"  # the models before training
+SUITES = "data.static_tests"  # config field: the file whose tests `static_tests` trains on
 STUDIES = next(each for depth in (2, 3) if (each := Path(__file__).parents[depth] / "studies").is_dir())  # shipped
 _LEFT_OVER = ("samples", "tensorboard", "checkpoints")  # folders of a run whose row is kept
 _VALIDATION = {"data.test.split": "validation", "data.test.limit": 96}

@@ -72,7 +72,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     left = sum(len(stage.seeds) - len(runs) for runs in done.values())
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
     rows = [_arm_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
-    first = next((runs for arm, runs in done.items() if runs and "test_mul" in results[runs[0]].before), None)
+    first = next((runs for runs in done.values() if runs and MUL in results[runs[0]].metrics("before")), None)
     if first:
         rows.insert(0, ["before training", str(len(first)), *_cells(first, results, "before"), "", "", ""])
     if rows:
@@ -107,7 +107,7 @@ def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Trial]:
 
 
 def _cells(runs: Sequence[Trial], results: Results, moment: str) -> list[str]:
-    there = getattr(results[runs[0]], moment)
+    there = results[runs[0]].metrics(moment)
     return [
         with_bounds(interval([results.scores(runs, metric, moment)])) if metric in there else "-" for metric in METRICS
     ]
@@ -161,7 +161,7 @@ def _power_row(
 
 def _growth_row(title: str, runs: Sequence[Trial], results: Results) -> list[str]:
     before, after = (
-        {name: results.scores(runs, name, moment) for name in GROWN if name in getattr(results[runs[0]], moment)}
+        {name: results.scores(runs, name, moment) for name in GROWN if name in results[runs[0]].metrics(moment)}
         for moment in ("before", "after")
     )
     both = before.keys() & after.keys()
@@ -175,7 +175,7 @@ def _growth_row(title: str, runs: Sequence[Trial], results: Results) -> list[str
 
 def _watch_row(title: str, runs: Sequence[Trial], results: Results) -> list[str] | None:
     """Returns how what pays the players and what is hidden from them went; None where nothing hidden was measured."""
-    rows = [results[run].rows() for run in runs]
+    rows = [results[run].rows for run in runs]
     found = [audit for each in rows for audit in audits(each)]
     if not found:
         return None

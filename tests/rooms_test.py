@@ -39,8 +39,8 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1332, "benchmarks": 2504, "commands": 787, "data": 1185, "league": 302, "paper": 1338, "sft": 387},
-    **{"study": 1195, "worlds": 720},
+    **{"aot": 1332, "benchmarks": 2504, "commands": 787, "data": 1185, "league": 302, "paper": 1329, "sft": 387},
+    **{"study": 1194, "worlds": 720},
     "": 360,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

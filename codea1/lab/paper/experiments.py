@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
-from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, read_study
+from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, published_size, read_study
 from codea1.lab.study.schedule import Job
 
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
@@ -18,7 +18,6 @@ TINY = "tiny"  # the size of the demo's models
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 
 _START = "test.model"  # by the folder's name: SFT_TEST, or anything else
-_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?b)(?![a-z])", re.IGNORECASE)
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
 PAPER = read_study(str(STUDIES / "paper.toml"))
 ARMS = PAPER.arms
@@ -37,9 +36,8 @@ def size_of(config: Mapping[str, Any]) -> str:
       config: as `RunFolder.config` holds it. A model folder of another name is its own size.
     """
     player = config.get("code", {})
-    for name in (player.get("shape", ""), PurePath(player.get("model", "")).name):
-        if found := _SIZE.search(name):
-            return found[1].lower()
+    if size := published_size(player):
+        return size
     if world := world_of(value(config, "data.test.source", "")):
         return TINY if world == CLASSIC else f"{TINY} {world}"
     return PurePath(player.get("model", "")).name or "unknown"

@@ -135,23 +135,15 @@ class PaperRuns:
 
     def __init__(self, runs: Iterable[PaperRun]):
         """Raises BadInput: two runs are the same experiment with the same seed, or differ in more than the seed."""
-        self._runs: dict[tuple[str, str], dict[int, PaperRun]] = defaultdict(dict)
-        self._measured: dict[tuple[str, str, int], list[PaperRun]] = defaultdict(list)
-        for run in runs:
-            if run.experiment and run.trains:
-                self._add(run)
-            if run.experiment:
-                self._measured[run.size, run.experiment, run.seed].append(run)
-
-    def _add(self, run: PaperRun) -> None:
-        runs = self._runs[run.size, run.experiment]
-        if run.seed in runs:
-            both = f"{runs[run.seed].folder.path} and {run.folder.path}"
-            title = ARMS[run.experiment].title
-            raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
-        own = [*runs.values(), run]
-        require_seeds_of_one_arm([str(each.folder.path) for each in own], [each.folder.config for each in own])
-        runs[run.seed] = run
+        self._all = [run for run in runs if run.experiment]
+        trained: dict[tuple[str, str], dict[int, PaperRun]] = defaultdict(dict)
+        for run in (run for run in self._all if run.trains):
+            own = trained[run.size, run.experiment]
+            if run.seed in own:
+                both, title = f"{own[run.seed].folder.path} and {run.folder.path}", ARMS[run.experiment].title
+                raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
+            own[run.seed] = run
+            require_seeds_of_one_arm([(str(each.folder.path), each.folder.config) for each in own.values()])
 
     @property
     def sizes(self) -> list[str]:
@@ -161,11 +153,12 @@ class PaperRuns:
             number = size.removesuffix("b")
             return (float(number) if number.replace(".", "", 1).isdigit() else 0.0, size)
 
-        return sorted({size for size, _, _ in self._measured}, key=billions)
+        return sorted({run.size for run in self._all}, key=billions)
 
     def runs(self, size: str, experiment: str) -> Mapping[int, PaperRun]:
         """Returns the training runs of an experiment, by seed."""
-        return dict(sorted(self._runs.get((size, experiment), {}).items()))
+        own = [run for run in self._all if run.trains and (run.size, run.experiment) == (size, experiment)]
+        return {run.seed: run for run in sorted(own, key=lambda run: run.seed)}
 
     def scores(self, size: str, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
         """Returns each of a column's measures, by seed; seeds that lack one are left out.
@@ -178,12 +171,12 @@ class PaperRuns:
           StorageFailed: one cannot be read.
         """
         is_base = line.experiment == BASE
+        own = [run for run in self._all if run.size == size and run.experiment == line.experiment]
+        if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
+            own += [run for run in self._all if run.size == size and begins_with_base(run.experiment)]
         found = {}
-        for seed in sorted({seed for its_size, _, seed in self._measured if its_size == size}):
-            sources = list(self._measured.get((size, line.experiment, seed), ()))
-            if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
-                own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
-                sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
+        for seed in sorted({run.seed for run in own}):
+            sources = [run for run in own if run.seed == seed]
             taken = []
             for measure in column.measures:
                 scores = [run.measured(measure, before or is_base, line.tester) for run in sources]

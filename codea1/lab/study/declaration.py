@@ -34,8 +34,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from codea1.config import validate
 from codea1.game.methods import METHODS
 from codea1.lab.study.schedule import Job
@@ -49,6 +47,7 @@ STUDIES = next(each for depth in (2, 3) if (each := Path(__file__).parents[depth
 _LEFT_OVER = ("samples", "tensorboard", "checkpoints")  # folders of a run whose row is kept
 _VALIDATION = {"data.test.split": "validation", "data.test.limit": 96}
 SPLITS = ("validation", "test")
+_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?b)(?![a-z])", re.IGNORECASE)
 Pair = tuple[str, str]
 
 
@@ -238,14 +237,15 @@ def with_config(study: Study, given: str) -> Study:
     if planned := sorted(arguments & own):
         raise BadInput(f"config argument {planned[0]} is the study's own: leave it out of --config={given}.")
     config = read_config(validate, [f"--config={given}"])
-    if has_models(config):
+    if published_size(config.code):
         return replace(study, config=given, start=None, model=config.test.model)
     return replace(study, config=given)
 
 
-def has_models(config: ConfigDict) -> bool:
-    """Returns whether a config names published models; for any other codea1.sft makes them."""
-    return bool(config.code.shape or re.search(r"\d+b(?![a-z])", Path(config.code.model).name, re.IGNORECASE))
+def published_size(player: Mapping[str, Any]) -> str:
+    """Returns the size that a player's shape or model folder names, as "1.5b"; empty: codea1.sft makes the model."""
+    names = (player.get("shape", ""), Path(player.get("model", "")).name)
+    return next((found[1].lower() for name in names if (found := _SIZE.search(name))), "")
 
 
 def read_study(path: str) -> Study:

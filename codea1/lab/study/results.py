@@ -146,13 +146,12 @@ def same_questions(measured: Sequence[Measured]) -> bool:
     return len({each.question_ids for each in measured}) == 1
 
 
-def require_seeds_of_one_arm(names: Sequence[str], configs: Sequence[Mapping[str, Any] | str]) -> None:
-    """Raises BadInput, which tells the fields, where two of the configs differ in more than seeds of one arm may."""
-    for name, config in zip(names, configs, strict=True):
-        if fields := differences(configs[0], config):
-            raise BadInput(
-                f"{names[0]} and {name} are not seeds of one experiment: their configs differ in {', '.join(fields)}."
-            )
+def require_seeds_of_one_arm(named: Sequence[tuple[str, Mapping[str, Any] | str]]) -> None:
+    """Raises BadInput, which tells the fields, where configs, each with its run, differ more than seeds of an arm."""
+    (first, expected), *others = named
+    for name, config in others:
+        if fields := ", ".join(differences(expected, config)):
+            raise BadInput(f"{first} and {name} are not seeds of one experiment: their configs differ in {fields}.")
 
 
 def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> list[str]:
@@ -211,10 +210,10 @@ class Results:
         Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
         their configs differ.
         """
-        rows, names = [self._rows[run] for run in runs], [run.name for run in runs]
-        require_seeds_of_one_arm(names, [row.config for row in rows])
+        rows = [self._rows[run] for run in runs]
+        require_seeds_of_one_arm([(row.run.name, row.config) for row in rows])
         found = [next(row.measured(metric, row.run.split, moment)) for row in rows]
-        (values,) = stacked([[each] for each in found], f"{names[0]}, {metric},")
+        (values,) = stacked([[each] for each in found], f"{runs[0].name}, {metric},")
         return by_composition(values, found[0].question_ids, runs[0].world)
 
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:

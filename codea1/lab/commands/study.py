@@ -29,7 +29,7 @@ from codea1.storage.objects import is_remote
 CONFIG = flags.DEFINE_string("config", None, "config file, with its argument, in the place of the declared one")
 WORKDIR = flags.DEFINE_string("workdir", "runs/study", "folder that gets the runs")
 OUTPUT = flags.DEFINE_string("output", None, "folder that gets the report: docs/study, or WORKDIR/report for tables")
-AT_ONCE = flags.DEFINE_integer("at_once", 0, "jobs that run at the same time (CPU only); 0: 2 after warm starts, or 1")
+AT_ONCE = flags.DEFINE_integer("at_once", 0, "jobs side by side (CPU only); 0: 2 with warm starts, or 1", lower_bound=0)
 HOURS = flags.DEFINE_float("hours", math.inf, "after which what runs saves, and ends", lower_bound=0.0)
 REPORT_ONLY = flags.DEFINE_bool("report_only", False, "run nothing")
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the commands of all runs only")

@@ -157,7 +157,7 @@ class _Filling:
             ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
             yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
         yield from self._exported(line.tester)
-        planned = (f"{place.workdir}/{job.name}" for job in place.trained(line.experiment))
+        planned = [f"{place.workdir}/{job.name}" for job in place.trained(line.experiment)]
         folders = [str(run.folder.path) for run in runs.values()] or planned
         yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
 

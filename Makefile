@@ -31,7 +31,7 @@ train: $(VENV)/.base
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base
-	$(RUN) -m codea1.lab reproduce --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
+	$(RUN) -m codea1.lab study studies/paper.toml --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
 
 # Which recipe makes the adversary pay, in which world: docs/adversary.md. STUDY_FLAGS=--hours=2 stops after two hours.
 study: $(VENV)/.base

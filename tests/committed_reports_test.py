@@ -13,7 +13,7 @@ from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import report as paper_report
 from codea1.lab.paper.figures import figures
 from codea1.lab.paper.report import filled, markdown
-from codea1.lab.paper.results import Run
+from codea1.lab.paper.results import PaperRun
 from codea1.lab.study import report
 from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results
@@ -36,7 +36,7 @@ def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
         archive.extractall("runs/tables", filter="data")
     committed = (RESULTS / "tables_tiny" / "report.md").read_text().splitlines()
     _, *names = next(line for line in committed if line.startswith("| metric | ")).strip("| ").split(" | ")
-    runs = [Run.read(f"runs/tables/{name}") for name in names]
+    runs = [PaperRun.read(f"runs/tables/{name}") for name in names]
     assert {run.folder.path.name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}
     results, tables = filled(runs)
     # Ten thousand resamples of each metric of 34 runs take most of a minute: three runs stand for all.

@@ -8,36 +8,35 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.evaluation import Attempt
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.lab.paper.experiments import EXPERIMENTS, experiment_of, size_of
+from codea1.lab.paper.experiments import ARMS, experiment_of, size_of
 from codea1.lab.paper.layouts import Measure
 from codea1.lab.paper.report import report_runs
-from codea1.lab.paper.results import Run
+from codea1.lab.paper.results import PaperRun
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.made_up_runs import config, make_run
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("experiment", ARMS.values(), ids=lambda each: each.name)
 @pytest.mark.parametrize("shape", ["", "qwen2.5-coder-7b"])
 def test_every_experiment_is_recognised_by_the_config_that_its_command_gives(experiment, shape: str):
-    fields = {name.replace(".", "__"): value for name, value in experiment.settings.items() if name != "method"}
+    fields = {name.replace(".", "__"): value for name, value in experiment.fields.items()}
     if experiment.suites_of:
         fields["data__static_tests"] = f"elsewhere/suites_{experiment.suites_of}.jsonl"
-    if experiment.name == "sft_test":
-        fields["test__model"] = "elsewhere/sft_test_model_3/model"
-    made = config(3, experiment.method, shape, **{name: fields[name] for name in fields if name != "test__model"})
-    made["test"]["model"] = fields.get("test__model", made["test"]["model"])
+    made = config(3, experiment.method, shape, **fields)
+    if experiment.taught:
+        made["test"]["model"] = "elsewhere/sft_test_model_3/model"
     assert experiment_of(made) is experiment
     assert size_of(made) == ("7b" if shape else "tiny")
 
 
 def test_configs_of_no_experiment_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert experiment_of(config(game__alpha=0.4)) is None
-    assert experiment_of(config(method="golden", game__alpha=0.4)) is EXPERIMENTS["golden"]
+    assert experiment_of(config(method="golden", game__alpha=0.4)) is ARMS["golden"]
     old = config()
     del old["frozen"], old["data"]["static_tests"]
-    assert experiment_of(old) is EXPERIMENTS["code_a1"]
+    assert experiment_of(old) is ARMS["code_a1"]
     assert size_of({"code": {"model": "models/Qwen2.5-Coder-0.5B-Instruct"}}) == "0.5b"
     for name, fields in (("own", {"game__alpha": 0.4}), ("a1", {})):
         make_run(tmp_path / name, config(**fields), after={"code_pass_at_1": [0.5, 1.0]})
@@ -72,10 +71,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
         test_model=str(tmp_path / tester),
     )
     evaluate_code(asked, Hosts())
-    run, measure = Run.read(asked.output), Measure("avg_at_*", "humanevalplus")
+    run, measure = PaperRun.read(asked.output), Measure("avg_at_*", "humanevalplus")
     assert (run.experiment, run.size) == ("base", "3b")
-    (by_choice,) = run.scores(measure, before=True, tester=expected)
-    (plain,) = run.scores(measure, before=True)
+    (by_choice,) = run.measured(measure, before=True, tester=expected)
+    (plain,) = run.measured(measure, before=True)
     assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
     assert (plain.scores, plain.samples, plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
 
@@ -83,4 +82,4 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
 def test_run_read_names_a_folder_without_a_method(tmp_path: Path):
     make_run(tmp_path / "sft", {"seed": 0})
     with pytest.raises(BadInput, match="neither a training run nor an evaluation"):
-        Run.read(str(tmp_path / "sft"))
+        PaperRun.read(str(tmp_path / "sft"))

@@ -7,17 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.lab.paper.experiments import BASE, EXPERIMENTS, SFT_TEST, Job, Workplace, experiment_of, size_of
-from codea1.lab.paper.schedule import OutOfTime, Schedule, reproduce
+from codea1.lab.paper.experiments import ARMS, PAPER, SFT_TEST, experiment_of, size_of
+from codea1.lab.paper.report import report_study
+from codea1.lab.study.declaration import BASE, Study, with_config
+from codea1.lab.study.schedule import HoursOver, Job, Schedule
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
+from tests.conftest import ROOT
+from tests.made_up_runs import config, make_run
 
-ROOT = Path(__file__).parents[1]
 # Stands in for the interpreter: notes what it is asked to run, and fails or waits where it is told to.
 STAND_IN = """#!{python}
 import json, os, pathlib, sys, time
@@ -58,38 +63,45 @@ def stand_in(tmp_path: Path) -> StandIn:
     return StandIn(tmp_path / "stand_in")
 
 
+class Plan(NamedTuple):
+    jobs: list[Job]
+    workdir: str
+
+
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
+def place(tmp_path: Path) -> Plan:
     """A plan of four jobs: a warm start, Code-A1, its suites, and a run on them."""
-    place = Workplace(workdir=str(tmp_path / "runs"), arguments={"steps": "2"})
-    jobs = [job for job in place.jobs() if job.name in ("start_0", "code_a1_0", "suites_code_a1", "static_a1_0")]
-    monkeypatch.setattr(Workplace, "jobs", lambda _: jobs)
-    return place
+    workdir = str(tmp_path / "runs")
+    names = ("start_0", "code_a1_0", "suites_code_a1", "static_a1_0")
+    return Plan([job for job in jobs_of(PAPER, workdir) if job.name in names], workdir)
 
 
-def schedule(place: Workplace, stand_in: StandIn) -> Schedule:
-    return Schedule(place.jobs(), place.workdir, stand_in.python)
+def jobs_of(study: Study, workdir: str = "W") -> list[Job]:
+    return study.jobs(study.all_runs(), workdir)
+
+
+def schedule(place: Plan, stand_in: StandIn) -> Schedule:
+    return Schedule(place.jobs, place.workdir, stand_in.python)
 
 
 def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
-    place = Workplace(arguments={"steps": "40"})
-    jobs = place.jobs()
+    jobs = jobs_of(PAPER)
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names)
     for index, job in enumerate(jobs):
         assert set(job.needs) <= set(names[:index])
     trained = {job.name for job in jobs if job.kind == "train"}
-    assert trained == {f"{each.name}_{seed}" for each in EXPERIMENTS.values() for seed in each.seeds}
+    assert trained == {run.name for run in PAPER.all_runs()}
+    assert {run.arm for run in PAPER.all_runs()} == set(ARMS)
     assert sorted(name for name in names if name.startswith("suites")) == [
         f"suites_{source}" for source in (BASE, "code_a1", SFT_TEST)
     ]
-    assert {each.seeds for each in EXPERIMENTS.values()} == {(0,), (0, 1, 2), (0, 1, 2, 3, 4)}
     of_first_tables = {f"{name}_{seed}" for name in ("code_a1", "golden", "self_play", SFT_TEST) for seed in range(5)}
     assert {job.name for job in [job for job in jobs if job.kind == "train"][:20]} == of_first_tables
 
 
 def test_commands_are_those_of_the_programs():
-    jobs = {job.name: job for job in Workplace(arguments={"steps": "40"}, workdir="W").jobs()}
+    jobs = {job.name: job for job in jobs_of(replace(PAPER, config="configs/tiny.py:steps=40"))}
     command = "python -m codea1.train --config=configs/tiny.py:steps=40,seed=0,"
     assert jobs["start_1"].command == "python -m codea1.sft --config=configs/tiny.py:steps=40,seed=1 --workdir=W/sft_1"
     no_book = f"{command}method=code_a1,sft=W/sft_0 --workdir=W/no_book_0 --config.game.mistake_book=False"
@@ -101,7 +113,7 @@ def test_commands_are_those_of_the_programs():
     assert jobs["suites_sft_test"].command == f"{dump} --output=W/suites_sft_test.jsonl"
 
 
-def test_what_is_done_is_not_done_again(place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture):
+def test_what_is_done_is_not_done_again(place: Plan, stand_in: StandIn, capsys: pytest.CaptureFixture):
     assert schedule(place, stand_in).run()
     ran = stand_in.ran()
     assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "lab", "train")]
@@ -142,7 +154,7 @@ def test_what_a_job_makes_possible_runs_before_later_jobs(tmp_path: Path, stand_
     assert [name for (name,) in stand_in.ran()] == list(needs)
 
 
-def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand_in: StandIn):
+def test_another_command_under_the_same_name_is_not_done(place: Plan, stand_in: StandIn):
     assert schedule(place, stand_in).run()
     stand_in.ran()
     marker = Path(place.workdir) / "done" / "code_a1_0.json"
@@ -152,9 +164,7 @@ def test_another_command_under_the_same_name_is_not_done(place: Workplace, stand
     assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab"]
 
 
-def test_a_failure_is_told_and_only_what_needs_it_waits(
-    place: Workplace, stand_in: StandIn, capsys: pytest.CaptureFixture
-):
+def test_a_failure_is_told_and_only_what_needs_it_waits(place: Plan, stand_in: StandIn, capsys: pytest.CaptureFixture):
     stand_in.rules({"codea1.lab": (2, "error: it has no Test LLM.", 0)})
     assert not schedule(place, stand_in).run()
     programs = [words[1] for words in stand_in.ran()]
@@ -167,32 +177,26 @@ def test_a_failure_is_told_and_only_what_needs_it_waits(
     assert [words[1] for words in stand_in.ran()] == ["codea1.lab", "codea1.train"]
 
 
-def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Workplace, stand_in: StandIn):
+def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Plan, stand_in: StandIn):
     stand_in.rules({"codea1.lab": (RESTART_EXIT_CODE, "stopped", 0)})
     assert not schedule(place, stand_in).run()
     assert [words[1] for words in stand_in.ran()].count("codea1.lab") == 3
 
 
-def test_the_report_is_of_the_runs_that_are_there(
-    place: Workplace, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-):
-    run = Path(place.run("golden", 0))
-    run.mkdir(parents=True)
-    (run / "config.json").write_text("{}")
-    monkeypatch.setattr(sys, "executable", stand_in.python)
-    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=2", place.workdir)
-    ran = stand_in.ran()
-    assert ran[-1] == ["-m", "codea1.report", str(run), f"--output={place.workdir}/report"]
-    assert capsys.readouterr().out.endswith(f"report: {place.workdir}/report/report.md\n")
-    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=2", place.workdir)
-    assert stand_in.ran() == ran[-1:]  # the report is made anew
+def test_the_report_is_of_the_runs_that_have_begun(tmp_path: Path, capsys: pytest.CaptureFixture):
+    report_study(PAPER, str(tmp_path), str(tmp_path / "report"))
+    assert not (tmp_path / "report").exists()
+    make_run(tmp_path / "golden_0", config(method="golden"), after={"code_pass_at_1": [0.5, 1.0]})
+    report_study(PAPER, str(tmp_path), str(tmp_path / "report"))
+    assert "| golden_0 |" in (tmp_path / "report" / "report.md").read_text()
+    assert f"wrote {tmp_path}/report/report.md" in capsys.readouterr().out
 
 
-def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Workplace, stand_in: StandIn):
+def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Plan, stand_in: StandIn):
     stand_in.rules({"codea1.train": (0, "", 60)})
     began = time.monotonic()
-    with pytest.raises(OutOfTime):
-        Schedule(place.jobs(), place.workdir, stand_in.python, hours=2 / 3600).run()
+    with pytest.raises(HoursOver):
+        Schedule(place.jobs, place.workdir, stand_in.python, hours=2 / 3600).run()
     assert time.monotonic() - began < 30
     assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]
     stand_in.rules({})
@@ -200,14 +204,14 @@ def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Workp
     assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab", "codea1.train"]
 
 
-def test_a_job_counts_as_done_once_its_results_are_kept(place: Workplace, stand_in: StandIn):
+def test_a_job_counts_as_done_once_its_results_are_kept(place: Plan, stand_in: StandIn):
     def fail(job: Job) -> None:
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        Schedule(place.jobs(), place.workdir, stand_in.python, done=fail).run()
+        Schedule(place.jobs, place.workdir, stand_in.python, done=fail).run()
     kept: list[str] = []
-    assert Schedule(place.jobs(), place.workdir, stand_in.python, done=lambda job: kept.append(job.name)).run()
+    assert Schedule(place.jobs, place.workdir, stand_in.python, done=lambda job: kept.append(job.name)).run()
     assert kept == ["start_0", "code_a1_0", "suites_code_a1", "static_a1_0"]
 
 
@@ -217,19 +221,22 @@ def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: St
         Schedule([], str(tmp_path / "file"), stand_in.python).run()
 
 
-def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path):
     workdir = tmp_path / "runs"
-    assert reproduce(f"{ROOT / 'configs/tiny.py'}:steps=3", str(workdir), dry_run=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(Workplace().jobs()) + 1
+    lines = study("--config=configs/tiny.py:steps=3", f"--workdir={workdir}", "--dry_run").stdout.splitlines()
+    assert len(lines) == len(jobs_of(PAPER)) + 1
     assert all(shlex.split(line)[:2] == ["python", "-m"] for line in lines)
     assert lines[-1].endswith(f"--output={workdir}/report")
     assert not workdir.exists()
 
 
-def test_at_the_papers_scale_nothing_is_warmed_up(capsys: pytest.CaptureFixture):
-    assert reproduce(f"{ROOT / 'configs/code_a1.py'}:size=3b,topology=v5p-64", "gs://bucket/tables", dry_run=True)
-    lines = capsys.readouterr().out.splitlines()
+def study(*flags: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "codea1.lab", "study", "studies/paper.toml", *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_at_the_papers_scale_nothing_is_warmed_up():
+    lines = [job.command for job in jobs_of(PLACES["3b"], "gs://bucket/tables")]
     assert "size=3b,topology=v5p-64,seed=0,method=code_a1 --workdir=gs://bucket/tables/code_a1_0" in lines[0]
     assert not any("sft=" in line for line in lines)
     assert any("--test_model=models/Qwen2.5-Coder-3B-Instruct" in line for line in lines)
@@ -238,30 +245,22 @@ def test_at_the_papers_scale_nothing_is_warmed_up(capsys: pytest.CaptureFixture)
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("configs/tiny.py:seed=1", "config argument seed is the plan's own"),
+        ("configs/tiny.py:seed=1", "config argument seed is the study's own"),
         ("configs/none.py", "config file configs/none.py does not exist"),
         ("configs/tiny.py:stepz=1", "config argument 'stepz' is unknown"),
         ("configs/tiny.py:steps=0", "config.steps is 0; it must be greater than 0"),
     ],
 )
-def test_mistakes_are_refused_in_a_sentence(config: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_mistakes_are_refused_in_a_sentence(config: str, said: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(BadInput, match=said):
-        reproduce(config, str(tmp_path / "runs"))
-    assert not (tmp_path / "runs").exists()
+        with_config(PAPER, config)
 
 
-def test_a_mistake_on_the_command_line_is_one_sentence():
-    command = [sys.executable, "-m", "codea1.lab", "reproduce", "--config=configs/tiny.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def test_a_bucket_is_refused_with_what_to_do():
+    done = study("--workdir=gs://bucket/tables")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "give --config, the config file, and --workdir" in done.stderr
-
-
-def test_a_bucket_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(ROOT)
-    with pytest.raises(BadInput, match="is in a bucket: run what --dry_run prints"):
-        reproduce("configs/tiny.py", "gs://bucket/tables")
+    assert "is in a bucket: run what --dry_run prints" in done.stderr
 
 
 def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path):
@@ -282,10 +281,10 @@ def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path)
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{patient}")
     os.chmod(tmp_path / "python", 0o755)
     code = (
-        "import sys; from codea1.runtime import command; from codea1.lab.commands import reproduce; "
-        f"sys.executable = {str(tmp_path / 'python')!r}; command.run(reproduce.main)"
+        "import sys; from codea1.runtime import command; from codea1.lab.commands import study; "
+        f"sys.executable = {str(tmp_path / 'python')!r}; command.run(study.main, argument='STUDY')"
     )
-    command = [sys.executable, "-c", code, f"--config={ROOT / 'configs/tiny.py'}", f"--workdir={tmp_path / 'runs'}"]
+    command = [sys.executable, "-c", code, "studies/paper.toml", f"--workdir={tmp_path / 'runs'}", "--at_once=1"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     _wait_until(lambda: told.exists() and told.read_text() == "begun")
     process.send_signal(signal.SIGTERM)
@@ -307,29 +306,23 @@ def _wait_until(holds: Callable[[], bool]) -> None:
 
 
 PLACES = {
-    "tiny": Workplace(arguments={"steps": "40"}),
-    "3b": Workplace(
-        "configs/code_a1.py",
-        {"size": "3b", "topology": "v5p-64"},
-        workdir="gs://bucket/tables",
-        size="3b",
-        test_model="models/Qwen2.5-Coder-3B-Instruct",
-    ),
+    "tiny": replace(PAPER, config="configs/tiny.py:steps=40"),
+    "3b": with_config(PAPER, f"{ROOT}/configs/code_a1.py:size=3b,topology=v5p-64"),
 }
-TRAINED = [(size, job) for size, place in PLACES.items() for job in place.jobs() if job.experiment]
+TRAINED = [(size, job) for size, study in PLACES.items() for job in jobs_of(study) if job.kind == "train"]
 
 
 @pytest.mark.parametrize(("size", "job"), TRAINED, ids=lambda each: getattr(each, "name", each))
 def test_a_command_makes_the_config_by_which_its_run_is_known(size: str, job: Job):
-    config, *overrides = (word for word in job.arguments if word.startswith("--config"))
-    path, _, argument = config.removeprefix("--config=").partition(":")
+    given, *overrides = (word for word in job.arguments if word.startswith("--config"))
+    path, _, argument = given.removeprefix("--config=").partition(":")
     made = runpy.run_path(str(ROOT / path))["get_config"](argument)
     for override in overrides:
         name, _, text = override.removeprefix("--config.").partition("=")
         kind = type(_field(made, name))
         made.update_from_flattened_dict({name: {"True": True, "False": False}[text] if kind is bool else kind(text)})
     validate(made)
-    assert experiment_of(made.to_dict()).name == job.experiment
+    assert experiment_of(made.to_dict()).name == job.name.rpartition("_")[0]
     assert size_of(made.to_dict()) == size
 
 

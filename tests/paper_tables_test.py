@@ -13,9 +13,8 @@ import pytest
 from codea1.evaluation.result_files import write_evaluation
 from codea1.lab.paper import rendering, results
 from codea1.lab.paper import report as paper_report
-from codea1.lab.paper.experiments import EXPERIMENTS
 from codea1.lab.paper.layouts import LAYOUTS
-from codea1.lab.paper.results import Run
+from codea1.lab.paper.results import PaperRun
 from codea1.lab.paper.tables import Table
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
@@ -27,7 +26,7 @@ LOW, HIGH = [0.0, 0.25, 0.25, 0.5], [0.5, 0.75, 0.75, 1.0]
 
 
 def filled(*folders: Path) -> dict[str, Table]:
-    _, tables = paper_report.filled([Run.read(str(folder)) for folder in folders])
+    _, tables = paper_report.filled([PaperRun.read(str(folder)) for folder in folders])
     return {table.name: table for table in tables}
 
 
@@ -200,12 +199,12 @@ def test_rows_that_are_read_beside_each_other_are_of_the_same_seeds(tmp_path: Pa
 
 
 def test_what_a_run_that_ended_does_not_have_no_command_fills(tmp_path: Path):
-    for seed in EXPERIMENTS["code_a1"].seeds:
+    for seed in range(5):
         run = make_run(tmp_path / f"a1_{seed}", config(seed, steps=2))
         with MetricsWriter(run) as writer:
             for step in (1, 2):
                 writer.write(step, {"code/pass_rate_new": 0.5})
-    table = filled(*(tmp_path / f"a1_{seed}" for seed in EXPERIMENTS["code_a1"].seeds))["mistake_book_tiny"]
+    table = filled(*(tmp_path / f"a1_{seed}" for seed in range(5)))["mistake_book_tiny"]
     found = cell(table, "code_a1", "pass_rate_history")
     assert (found.ours, found.commands) == (None, ())
 
@@ -277,7 +276,7 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
 
 
 def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
-    with MetricsWriter(Run.read(str(runs / "code_a1_0")).folder) as writer:
+    with MetricsWriter(PaperRun.read(str(runs / "code_a1_0")).folder) as writer:
         for step in range(1, 9):
             writer.write(step, {"code/reward": step / 8, "book/size": step})
     for name, fields in (("alpha_0", {"game__alpha": 0.0}), ("no_book_0", {"game__mistake_book": False})):
@@ -424,7 +423,7 @@ def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_pat
         made = config(0, "code_a1", shape, frozen="test", steps=1)
         made["test"]["model"] = "elsewhere/sft_test_model_0/model"
         sft = make_run(tmp_path / f"sft_test_0{shape}", made)
-        assert Run.read(str(sft.path)).experiment == "sft_test"
+        assert PaperRun.read(str(sft.path)).experiment == "sft_test"
     name = "sft_test_0qwen2.5-coder-3b"
     (command,) = cell(filled(tmp_path / name)["code_generation_3b"], "base", "mbppplus").commands
     assert "--model=MODEL " in command
@@ -444,12 +443,12 @@ def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
     given = "size=3b,topology=v5p-64,models=gs://bucket/models,data=gs://bucket/kodcode"
     made = runpy.run_path(str(ROOT / "configs/code_a1.py"))["get_config"](f"{given},method=golden")
     make_run(tmp_path / "golden_0", made.to_dict())
-    runs = [Run.read(str(tmp_path / "golden_0"))]
+    runs = [PaperRun.read(str(tmp_path / "golden_0"))]
     (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
     command = cell(table, "self_play", "humanevalplus").commands[0]
     assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
-    reproduce = f"codea1.lab reproduce --config=configs/code_a1.py:{given} --workdir="
-    assert reproduce in paper_report.markdown(runs, [table])
+    command = f"codea1.lab study studies/paper.toml --config=configs/code_a1.py:{given} --workdir="
+    assert command in paper_report.markdown(runs, [table])
 
 
 def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
@@ -459,4 +458,4 @@ def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
     found = cell(filled(folder.path)["code_generation_7b"], "base", "mbppplus")
     assert (found.ours.mean, found.published) == (0.75, 71.95)
     exported = RunFolder.open(str(tmp_path / "own"), {"evaluated": {"model": "exported/code", "completions": ""}})
-    assert Run.read(str(exported.path)).experiment == ""
+    assert PaperRun.read(str(exported.path)).experiment == ""

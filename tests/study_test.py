@@ -1,5 +1,7 @@
 """Declared studies: what runs, what is kept, and what the report says of it."""
 
+import gzip
+import hashlib
 import json
 import os
 import shutil
@@ -14,7 +16,7 @@ from scipy import stats
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import worlds
-from codea1.lab.study.declaration import Run, Study, read_study
+from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.report import detectable, write
 from codea1.lab.study.results import Results
 from codea1.runs.folder import RunFolder
@@ -110,8 +112,8 @@ def test_runs_of_a_seed_share_their_warm_start_and_validation_runs_leave_the_tes
     )
     ours, golden = jobs["ours_r16_100_validation"], jobs["golden_r16_100_validation"]
     assert ours.needs == golden.needs == ("start_r16_100",)
-    assert ours.arguments[2] == f"{config},sft=W/start_r16_100,steps=60,method=code_a1"
-    assert golden.arguments[2] == f"{config},sft=W/start_r16_100,steps=70,method=golden"
+    assert ours.arguments[2] == f"{config},steps=60,method=code_a1,sft=W/start_r16_100"
+    assert golden.arguments[2] == f"{config},steps=70,method=golden,sft=W/start_r16_100"
     assert {"--config.game.mutant_weight=0.5", "--config.data.test.split=validation"} < set(ours.arguments)
     (of_test, *_) = [job for job in study.jobs(study.runs(study.stages[1], ["ours"], [0]), "W") if job.kind == "train"]
     assert not any("data.test" in word for word in of_test.arguments)
@@ -133,7 +135,7 @@ def test_a_study_of_given_models_and_questions_has_no_warm_start_and_no_world(tm
 def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_path: Path):
     late = '[arms.late]\ntitle = "Late"\nopponent = "ours"\n[[stages]]'
     study = read_study(declared(tmp_path, DECLARED.replace("[[stages]]", late, 1)))
-    jobs = study.jobs([Run("test", "r16", "late", 3)], "W")
+    jobs = study.jobs([Trial("test", "r16", "late", 3)], "W")
     order = [job.name for job in jobs]
     assert order == ["start_r16_3", "ours_r16_3_test", "ours_r16_3_test_export", "late_r16_3_test"]
     export, run = jobs[2:]
@@ -148,9 +150,9 @@ def test_an_opponent_is_trained_and_exported_before_the_arm_that_plays_it(tmp_pa
 
 def test_the_better_half_goes_on(study: Study):
     scores = {"ours": 0.5, "frozen": 0.7, "golden": 0.6}
-    asked: list[Run] = []
+    asked: list[Trial] = []
 
-    def score(run: Run) -> float:
+    def score(run: Trial) -> float:
         asked.append(run)
         return scores[run.arm]
 
@@ -170,6 +172,7 @@ def test_the_better_half_goes_on(study: Study):
         (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
         (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
         (('title = "Ours"', 'title = "Ours"\nopponent = "ours"'), "arms.ours.opponent: 'ours' is unknown"),
+        (('title = "Ours"', 'title = "Ours"\nsuites_of = "golden"'), "arms.ours.suites_of: 'golden' is unknown"),
         (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),
@@ -203,8 +206,9 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     assert run in kept
     assert other not in kept
     row = kept[run]
-    assert (row.steps, row.tokens, row.cpu_seconds, row.curves["code/reward"]) == (2, 300.0, 4.5, [0.0, 0.25, 0.5])
-    passed = row.after["code_pass_at_1"]
+    assert (row.steps, row.tokens, row.cpu_seconds) == (2, 300.0, 4.5)
+    assert [each["code/reward"] for each in row.rows] == [0.0, 0.25, 0.5]
+    passed = row.metrics("after")["code_pass_at_1"]["per_question"]
     assert kept.score(run) == pytest.approx(np.mean(passed) + 0.8 * 0.4)
     measured(tmp_path / "other", 0.5, mul=0.4, seed=1)
     kept.keep(other, {}, str(tmp_path / "other"))
@@ -212,11 +216,11 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     assert Results(path).scores([run, other], "code_pass_at_1")[0, :, 0].tolist() == passed
     measured(tmp_path / "third", 0.5, mul=0.4, questions=39)
     kept.keep(replace(run, seed=2), {}, str(tmp_path / "third"))
-    with pytest.raises(BadInput, match="measured on different questions"):
+    with pytest.raises(BadInput, match="not measured on the same questions"):
         Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
     measured(tmp_path / "fourth", 0.5, mul=0.4, steps=3)
     kept.keep(replace(run, seed=3), {}, str(tmp_path / "fourth"))
-    with pytest.raises(BadInput, match="made by different configs"):
+    with pytest.raises(BadInput, match="their configs differ in steps"):
         Results(path).scores([run, replace(run, seed=3)], "code_pass_at_1")
 
 
@@ -232,6 +236,21 @@ def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study
     results = Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
     np.testing.assert_equal(results.scores([run], "code_pass_at_1")[0, :, 0], [0.75, 0.25, np.nan, 0.0])
+
+
+def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, study: Study):
+    run = study.runs(study.stages[1], ["ours"], [0])[0]
+    results = Results(str(tmp_path / "results.gz"))
+    for seed, steps in enumerate((2, 2, 3)):
+        measured(tmp_path / str(seed), 0.5, mul=0.4, steps=steps)
+        results.keep(replace(run, seed=seed), {}, str(tmp_path / str(seed)))
+    rows = [json.loads(line) for line in gzip.decompress((tmp_path / "results.gz").read_bytes()).splitlines()]
+    rows[0]["config"] = hashlib.sha256(b'{"steps": 2}').hexdigest()[:16]
+    (tmp_path / "results.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    old = Results(str(tmp_path / "results.gz"))
+    assert old.scores([run, replace(run, seed=1)], "test_mul").shape == (2, 40, 2)
+    with pytest.raises(BadInput, match="their configs differ"):
+        old.scores([run, replace(run, seed=2)], "test_mul")
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.lab.study.declaration import Run
+from codea1.lab.study.declaration import Trial
 from codea1.lab.study.report import write
 from codea1.lab.study.results import Results
 from codea1.lab.study.sweep import sweep_study
@@ -100,7 +100,7 @@ def test_the_table_has_mean_and_interval_over_seeds(tmp_path: Path):
     for arm, passes in (("game.alpha=0.1", (0.0, 1.0, 0.0)), ("game.alpha=0.5", (1.0, 1.0, 1.0))):
         for seed, share in enumerate(passes):
             measured(tmp_path / f"{arm}_{seed}", share, mul=0.4)
-            results.keep(Run("validation", "", arm, seed), {}, str(tmp_path / f"{arm}_{seed}"))
+            results.keep(Trial("validation", "", arm, seed), {}, str(tmp_path / f"{arm}_{seed}"))
     report = write(study, results, str(tmp_path / "report"))
     rows = [line.strip("| ").split(" | ") for line in report.splitlines() if line.startswith("| game")]
     # Student's t with two degrees of freedom, 4.303, times the deviation over seeds, 57.7, by the root of three.
@@ -116,6 +116,6 @@ def test_questions_of_other_data_are_values_of_their_own(tmp_path: Path):
     found = read_evaluation(folder, "after")
     found["question_ids"] = ["mbpp/1", "mbpp/2", "mbpp/3"]
     write_evaluation(folder, "after", found)
-    run, results = Run("validation", "", "a", 0), Results(str(tmp_path / "results.gz"))
+    run, results = Trial("validation", "", "a", 0), Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
     assert results.scores([run], "code_pass_at_1").shape == (1, 3, 1)

@@ -15,8 +15,7 @@ COMMANDS = {
     "league": "players of several runs against each other",
     "mutate": "mutants, and wrong ground truths, for a file of questions",
     "replay": "a step's update again",
-    "reproduce": "the paper's tables",
-    "study": "a declared study",
+    "study": "a declared study; the paper's tables",
     "sweep": "config values against each other",
     "worlds": "the questions of a world, for training to read",
 }

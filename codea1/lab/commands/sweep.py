@@ -37,11 +37,7 @@ def main() -> None:
     from codea1.lab.study.results import Results
 
     results = Results(f"{workdir}/results.gz")
-    try:
-        went_well = results.complete(study, workdir, AT_ONCE.value)
-    except KeyboardInterrupt:
-        print("stopped: the same command goes on from there", file=sys.stderr)
-        raise
+    went_well = results.complete(study, workdir, AT_ONCE.value)
     print(write(study, results, f"{workdir}/report"))
     print(f"report: {workdir}/report/report.md")
     sys.exit(0 if went_well else 1)

@@ -7,7 +7,8 @@ they are single runs.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codea1.lab.paper.experiments import BASE, CODE_A1, EXPERIMENTS, SFT_TEST, TINY
+from codea1.lab.paper.experiments import ARMS, CODE_A1, SFT_TEST, TINY
+from codea1.lab.study.declaration import BASE
 
 TRAINING_SPLIT = "test"  # held-out questions that `codea1.train` itself asks before the first step and after the last
 
@@ -60,7 +61,7 @@ class Line:
 
     key: str  # by which the published tables know it
     title: str  # {alpha} in it is that of Code-A1 at the size
-    experiment: str  # name in EXPERIMENTS, BASE or SFT_TEST
+    experiment: str  # name in ARMS, BASE or SFT_TEST
     against: tuple[str, ...] = ()  # keys of the rows that it is compared with
     tester: str = ""  # whose Test LLM chooses among the samples: an experiment or BASE; empty: there is no choice
 
@@ -196,7 +197,7 @@ _CURVES = (
 
 
 def _line(experiment: str, *against: str, title: str = "") -> Line:
-    return Line(experiment, title or EXPERIMENTS[experiment].title, experiment, against)
+    return Line(experiment, title or ARMS[experiment].title, experiment, against)
 
 
 def _together(code: str, test: str, *against: str) -> Line:

@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import rendering
-from codea1.lab.paper.experiments import SFT_TEST, TINY, Workplace, size_of_published, value
+from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, size_of_published, value
 from codea1.lab.paper.figures import figures
-from codea1.lab.paper.results import Results, Run
+from codea1.lab.paper.results import PaperRun, PaperRuns
 from codea1.lab.paper.tables import Table, tables
+from codea1.lab.study.declaration import Study
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import is_remote, location, write_atomically
 
@@ -23,7 +26,7 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
       BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
       StorageFailed: a file cannot be read or written.
     """
-    runs = [Run.read(path) for path in paths]
+    runs = [PaperRun.read(path) for path in paths]
     if output:
         write(runs, output)
         print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
@@ -31,7 +34,13 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
         print(visible(markdown(runs, filled(runs)[1])), end="")
 
 
-def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
+def report_study(study: Study, workdir: str, output: str) -> None:
+    """Fills the tables from those of the study's runs that have begun. Raises what `report_runs` does."""
+    if begun := [folder for folder in study.folders(workdir) if (Path(folder) / "config.json").exists()]:
+        report_runs(begun, output)
+
+
+def markdown(runs: Sequence[PaperRun], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
     trained = [run.folder for run in runs if run.trains]
     parts = ["# The paper's tables, and ours"]
@@ -50,17 +59,17 @@ def markdown(runs: Sequence[Run], tables: Sequence[Table], drawn: Sequence[str] 
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def filled(runs: Sequence[Run]) -> tuple[Results, list[Table]]:
+def filled(runs: Sequence[PaperRun]) -> tuple[PaperRuns, list[Table]]:
     """Returns what the runs measured, and the tables filled with it.
 
     Raises:
       BadInput: runs that do not belong together, or a damaged file, is named.
     """
-    results = Results(runs)
+    results = PaperRuns(runs)
     return results, tables(results, _places(runs))
 
 
-def write(runs: Sequence[Run], output: str) -> None:
+def write(runs: Sequence[PaperRun], output: str) -> None:
     """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
 
     Raises:
@@ -81,16 +90,16 @@ def write(runs: Sequence[Run], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _places(runs: Sequence[Run]) -> dict[str, Workplace]:
+def _places(runs: Sequence[PaperRun]) -> dict[str, Workplace]:
     """Returns where runs of each size are made."""
-    by_size: dict[str, list[Run]] = {}
+    by_size: dict[str, list[PaperRun]] = {}
     for run in runs:
         if run.experiment:
             by_size.setdefault(run.size, []).append(run)
     return {size: _place(size, own) for size, own in by_size.items()}
 
 
-def _place(size: str, runs: Sequence[Run]) -> Workplace:
+def _place(size: str, runs: Sequence[PaperRun]) -> Workplace:
     """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
     # The SFT Test LLM plays one step, and begins with a model of its own.
     first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)
@@ -98,7 +107,7 @@ def _place(size: str, runs: Sequence[Run]) -> Workplace:
     workdir = str(parent) if is_remote(parent) else os.path.relpath(parent)
     config = first.folder.config if first else {}
     if size == TINY:
-        return Workplace("configs/tiny.py", {"steps": str(value(config, "steps", "STEPS"))}, workdir, size)
+        return Workplace(replace(PAPER, config=f"configs/tiny.py:steps={value(config, 'steps', 'STEPS')}"), workdir)
     arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
     models, _, model = value(config, "code.model", "").rpartition("/")
     if size_of_published(model) == size:
@@ -106,4 +115,5 @@ def _place(size: str, runs: Sequence[Run]) -> Workplace:
     data, _, file = value(config, "data.train.source", "").rpartition("/")
     if file == "train.parquet":
         arguments["data"] = data
-    return Workplace("configs/code_a1.py", arguments, workdir, size, value(config, "test.model", "MODEL"))
+    given = f"configs/code_a1.py:{','.join(f'{name}={each}' for name, each in arguments.items())}"
+    return Workplace(replace(PAPER, config=given, start=None, model=value(config, "test.model", "MODEL")), workdir)

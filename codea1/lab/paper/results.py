@@ -1,22 +1,17 @@
 """What runs have measured: which experiment each is, and its scores in the columns of the paper's tables."""
 
-import dataclasses
-import fnmatch
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from codea1.evaluation.result_files import per_question, read_evaluation
-from codea1.evaluation.statistics import Scores
+from codea1.evaluation.result_files import read_evaluation
 from codea1.lab.paper.experiments import (
-    BASE,
-    EXPERIMENTS,
-    SUITES,
+    ARMS,
     begins_with_base,
     experiment_of,
     exported_from,
@@ -24,42 +19,29 @@ from codea1.lab.paper.experiments import (
     size_of_published,
 )
 from codea1.lab.paper.layouts import Column, Line, Measure
+from codea1.lab.study.declaration import BASE, Trial
+from codea1.lab.study.results import Key, Measured, Result, require_seeds_of_one_arm
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
-from codea1.runtime.fields import leaves
 from codea1.storage.objects import names, read
 
-# What runs of one experiment may differ in: the seed and the models of that seed, and what decides nothing.
-_OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
 _CHOICE = "_best_of_"  # in the name of a benchmark whose samples a Test LLM chose among
 
-# By (split, whether it was before training, whose Test LLM chose among the samples).
-Evaluations = dict[tuple[str, bool, str], dict[str, Any]]
-
 
 @dataclass(frozen=True)
-class Measured:
-    """One measure of one run: its scores, of which questions, and how often each was asked."""
-
-    scores: np.ndarray  # [questions, factors], shares
-    question_ids: tuple[str, ...] = ()  # in the order of the scores; none for a curve
-    samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
-
-
-@dataclass(frozen=True)
-class Run:
+class PaperRun:
     """A folder with measurements, of a training run or of `codea1.benchmark --output`, and what it is of."""
 
     folder: RunFolder
-    experiment: str  # name in EXPERIMENTS, or BASE; empty: no row of the paper's tables
+    experiment: str  # name of an arm, or BASE; empty: no row of the paper's tables
     size: str
     seed: int
     trains: bool = True  # it is a training run
 
     @classmethod
-    def read(cls, path: str) -> "Run":
+    def read(cls, path: str) -> "PaperRun":
         """Reads what a folder is of. Raises BadInput: it is neither."""
         folder = RunFolder.existing(path)
         if "method" in folder.config:
@@ -70,67 +52,56 @@ class Run:
         if not isinstance(evaluated, dict):
             raise BadInput(f"{folder.path} is neither a training run nor an evaluation, by its config.json.")
         if evaluated.get("run"):
-            return dataclasses.replace(cls.read(evaluated["run"]), folder=folder, trains=False)
+            return replace(cls.read(evaluated["run"]), folder=folder, trains=False)
         size = size_of_published(evaluated.get("model") or "")
         return cls(folder, BASE if size else "", size, seed=0, trains=False)
 
     @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """Its metrics, step by step."""
-        return read_metrics(self.folder.metrics)
+    def result(self) -> Result:
+        """What was measured: before training, and after its last step that was measured.
 
-    @cached_property
-    def _evaluations(self) -> Evaluations:
-        """The evaluation of the last step after training began, and that before it."""
-        found: Evaluations = {}
+        Raises (this, and what reads it):
+          BadInput: an evaluation, or metrics.jsonl, is damaged.
+          StorageFailed: one cannot be read.
+        """
+        found: dict[Key, dict[str, Any]] = {}
         for name in names(self.folder.evaluations):
             evaluation = read_evaluation(self.folder, name.removesuffix(".json")) if name.endswith(".json") else None
             if evaluation:
-                key = (evaluation["split"], evaluation["step"] == 0, self._chooser(evaluation))
+                moment = "after" if evaluation["step"] else "before"
+                key = (evaluation["split"], moment, self._chooser(evaluation))
                 if key not in found or found[key]["step"] <= evaluation["step"]:
                     found[key] = evaluation
-        return found
+        run = Trial("", "", self.experiment, self.seed)
+        return Result(run, self.folder.config, found, read_metrics(self.folder.metrics))
 
-    def scores(self, measure: Measure, before: bool = False, tester: str = "") -> Iterator[Measured]:
+    def measured(self, measure: Measure, before: bool = False, tester: str = "") -> Iterator[Measured]:
         """Yields a measure as it was taken, once for each number of samples; nothing where it was not.
 
         Args:
           before: that of the models that training began with.
           tester: whose Test LLM chose among the samples, which are then judged by that choice.
-
-        Raises:
-          BadInput: an evaluation, or metrics.jsonl, is damaged.
-          StorageFailed: one cannot be read.
         """
-        if not measure.split:
-            values = [row[measure.metric] for row in self.rows if row.get(measure.metric) is not None]
-            if values and self.has_ended and not before:
+        if measure.split:
+            moment = "before" if before else "after"
+            split, metric = (f"{measure.split}{_CHOICE}*", "pass_at_1") if tester else (measure.split, measure.metric)
+            yield from self.result.measured(metric, split, moment, tester)
+        elif self.has_ended and not before:
+            values = [row[measure.metric] for row in self.result.rows if row.get(measure.metric) is not None]
+            if values:
                 yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
-            return
-        split, metric = (f"{measure.split}{_CHOICE}*", "pass_at_1") if tester else (measure.split, measure.metric)
-        for (own, was_before, chooser), evaluation in self._evaluations.items():
-            if not fnmatch.fnmatch(own, split) or (was_before, chooser) != (before, tester):
-                continue
-            for name in fnmatch.filter(evaluation["metrics"], metric):
-                values = per_question(evaluation["metrics"][name])
-                counted = own if tester else name if "*" in metric else ""
-                yield Measured(
-                    values[:, None] if values.ndim == 1 else values,
-                    tuple(evaluation["question_ids"]),
-                    counted.rpartition("_")[2],
-                )
 
     @property
     def early(self) -> list[int]:
-        """The steps before the run's last at which it was measured last. Raises what `scores` does."""
-        measured = self._evaluations.items()
-        steps = {each["step"] for (split, before, _), each in measured if not before and split != "validation"}
+        """The steps before the run's last at which it was measured last."""
+        measured = self.result.evaluations.items()
+        steps = {each["step"] for (split, moment, _), each in measured if moment == "after" and split != "validation"}
         return sorted(step for step in steps if step < self._last_step)
 
     @property
     def has_ended(self) -> bool:
         """Whether the last step of its config is done."""
-        return bool(self.rows) and self.rows[-1]["step"] >= self._last_step
+        return bool(self.result.rows) and self.result.rows[-1]["step"] >= self._last_step
 
     @property
     def _last_step(self) -> int:
@@ -159,32 +130,20 @@ class Run:
         return exported_from(tester) or "?"
 
 
-class Results:
+class PaperRuns:
     """The runs that a report is made of."""
 
-    def __init__(self, runs: Iterable[Run]):
+    def __init__(self, runs: Iterable[PaperRun]):
         """Raises BadInput: two runs are the same experiment with the same seed, or differ in more than the seed."""
-        self._runs: dict[tuple[str, str], dict[int, Run]] = defaultdict(dict)
-        self._measured: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
-        for run in runs:
-            if run.experiment and run.trains:
-                self._add(run)
-            if run.experiment:
-                self._measured[run.size, run.experiment, run.seed].append(run)
-
-    def _add(self, run: Run) -> None:
-        runs = self._runs[run.size, run.experiment]
-        if run.seed in runs:
-            both = f"{runs[run.seed].folder.path} and {run.folder.path}"
-            title = EXPERIMENTS[run.experiment].title
-            raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
-        for other in runs.values():
-            if fields := differences(other.folder.config, run.folder.config):
-                raise BadInput(
-                    f"{other.folder.path} and {run.folder.path} are not seeds of one experiment: their configs differ "
-                    f"in {', '.join(fields)}."
-                )
-        runs[run.seed] = run
+        self._all = [run for run in runs if run.experiment]
+        trained: dict[tuple[str, str], dict[int, PaperRun]] = defaultdict(dict)
+        for run in (run for run in self._all if run.trains):
+            own = trained[run.size, run.experiment]
+            if run.seed in own:
+                both, title = f"{own[run.seed].folder.path} and {run.folder.path}", ARMS[run.experiment].title
+                raise BadInput(f"{both} are both {title} with seed {run.seed}: give one of them.")
+            own[run.seed] = run
+            require_seeds_of_one_arm([(str(each.folder.path), each.folder.config) for each in own.values()])
 
     @property
     def sizes(self) -> list[str]:
@@ -194,11 +153,12 @@ class Results:
             number = size.removesuffix("b")
             return (float(number) if number.replace(".", "", 1).isdigit() else 0.0, size)
 
-        return sorted({size for size, _, _ in self._measured}, key=billions)
+        return sorted({run.size for run in self._all}, key=billions)
 
-    def runs(self, size: str, experiment: str) -> Mapping[int, Run]:
+    def runs(self, size: str, experiment: str) -> Mapping[int, PaperRun]:
         """Returns the training runs of an experiment, by seed."""
-        return dict(sorted(self._runs.get((size, experiment), {}).items()))
+        own = [run for run in self._all if run.trains and (run.size, run.experiment) == (size, experiment)]
+        return {run.seed: run for run in sorted(own, key=lambda run: run.seed)}
 
     def scores(self, size: str, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
         """Returns each of a column's measures, by seed; seeds that lack one are left out.
@@ -211,38 +171,21 @@ class Results:
           StorageFailed: one cannot be read.
         """
         is_base = line.experiment == BASE
+        own = [run for run in self._all if run.size == size and run.experiment == line.experiment]
+        if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
+            own += [run for run in self._all if run.size == size and begins_with_base(run.experiment)]
         found = {}
-        for seed in sorted({seed for its_size, _, seed in self._measured if its_size == size}):
-            sources = list(self._measured.get((size, line.experiment, seed), ()))
-            if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
-                own = [(key, each) for key, each in self._measured.items() if key[0] == size and key[2] == seed]
-                sources += [run for (_, name, _), each in own if begins_with_base(name) for run in each]
+        for seed in sorted({run.seed for run in own}):
+            sources = [run for run in own if run.seed == seed]
             taken = []
             for measure in column.measures:
-                scores = [run.scores(measure, before or is_base, line.tester) for run in sources]
+                scores = [run.measured(measure, before or is_base, line.tester) for run in sources]
                 each = [measured for of_run in scores for measured in of_run]
                 samples_of(each, f"{line.title}, {measure.split}, seed {seed},")
                 taken += each[:1]
             if len(taken) == len(column.measures):
                 found[seed] = taken
         return found
-
-
-def stacked(by_seed: Mapping[int, list[Measured]], seeds: Sequence[int], what: str) -> list[Scores]:
-    """Returns the scores of some seeds as `codea1.evaluation.statistics` reads them: one array for each measure.
-
-    Raises:
-      BadInput: the seeds were not asked the same questions; `what` was measured is named.
-    """
-    parts = list(zip(*(by_seed[seed] for seed in seeds), strict=True))
-    if not all(map(same_questions, parts)):
-        raise BadInput(f"{what} was not measured on the same questions for every seed.")
-    return [np.stack([each.scores for each in part]) for part in parts]
-
-
-def same_questions(measured: Sequence[Measured]) -> bool:
-    """Returns whether all are of the same questions in the same order, by their ids."""
-    return len({each.question_ids for each in measured}) == 1
 
 
 def samples_of(measured: Iterable[Measured], what: str) -> str:
@@ -255,10 +198,3 @@ def samples_of(measured: Iterable[Measured], what: str) -> str:
     if len(counts) > 1:
         raise BadInput(f"{what} was measured with {' and with '.join(counts)} samples of a question: use one number.")
     return "".join(counts)
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Returns the dotted names of the fields in which two configs differ, but for those that `_OWN` names."""
-    one, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (one, other))
-    differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
-    return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from codea1.config import OF_TEST_LLM
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
-from codea1.lab.paper.experiments import BASE, EXPERIMENTS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
+from codea1.lab.paper.experiments import ARMS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
 from codea1.lab.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
-from codea1.lab.paper.results import Measured, Results, differences, same_questions, samples_of, stacked
+from codea1.lab.paper.results import PaperRuns, samples_of
+from codea1.lab.study.declaration import BASE
+from codea1.lab.study.results import Measured, differences, same_questions, stacked
 from codea1.runtime.errors import BadInput
 
 CLEAR = 0.05  # a comparison below is called significant
@@ -39,7 +41,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One method."""
 
     key: str
@@ -54,7 +56,7 @@ class Table:
     layout: Layout
     size: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -72,7 +74,7 @@ class Table:
         return any(cell.published is not None for row in self.rows for cell in row.cells)
 
 
-def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
+def tables(results: PaperRuns, places: Mapping[str, Workplace]) -> list[Table]:
     """Returns every table at every size that a run was given of.
 
     Args:
@@ -90,7 +92,7 @@ def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
 class _Filling:
     """One layout at one size, while its cells are filled with what runs measured."""
 
-    def __init__(self, layout: Layout, size: str, results: Results, place: Workplace) -> None:
+    def __init__(self, layout: Layout, size: str, results: PaperRuns, place: Workplace) -> None:
         self._layout, self._size, self._results, self._place = layout, size, results, place
         self._columns = layout.columns_of(size)
         alpha = code_a1_settings(size)["game.alpha"]
@@ -108,7 +110,7 @@ class _Filling:
             for column in self._columns:
                 compared = [self._compare(self._lines[key], line, column) for key in line.against]
                 cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
-            rows.append(Row(line.key, line.title, tuple(cells)))
+            rows.append(TableRow(line.key, line.title, tuple(cells)))
         notes = (*self._samples(), *self._starts(), *self._notes())
         return Table(self._layout, self._size, self._columns, _adjusted(rows), notes)
 
@@ -123,7 +125,7 @@ class _Filling:
         by_seed = self._scores(line, column)
         if not by_seed:  # a row's run can be its tester's too
             return Cell(published=number, commands=tuple(dict.fromkeys(self._commands(line, column))))
-        scores = stacked(by_seed, tuple(by_seed), f"{line.title}, {column.title},")
+        scores = stacked([*by_seed.values()], f"{line.title}, {column.title},")
         return Cell(interval(scores), tuple(by_seed), number)
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
@@ -135,8 +137,9 @@ class _Filling:
         if not seeds:
             return None
         what = f"{line.title} and {against.title}, {column.title},"
-        sides = [stacked(side, seeds, what) for side in (before, after)]
-        if not all(map(same_questions, zip(*(side[seed] for side in (before, after) for seed in seeds), strict=True))):
+        both = [[side[seed] for seed in seeds] for side in (before, after)]
+        sides = [stacked(side, what) for side in both]
+        if not all(map(same_questions, zip(*both[0], *both[1], strict=True))):
             raise BadInput(f"{what} were not measured on the same questions.")
         found = difference(*sides)
         return None if math.isnan(found.mean) else Comparison(against.title, found)
@@ -152,20 +155,21 @@ class _Filling:
         runs = self._results.runs(self._size, line.experiment)
         if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
             ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
-            yield from (job.command for job in place.jobs_for(line.experiment) if job.name not in ended)
+            yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
         yield from self._exported(line.tester)
-        folders = [str(run.folder.path) for run in runs.values()] or place.folders(line.experiment)
+        planned = [f"{place.workdir}/{job.name}" for job in place.trained(line.experiment)]
+        folders = [str(run.folder.path) for run in runs.values()] or planned
         yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
         """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
         if tester in ("", BASE):
             return
-        seed = EXPERIMENTS[tester].seeds[0]
-        run = self._results.runs(self._size, tester).get(seed)
+        first = self._place.trained(tester)[0]
+        run = self._results.runs(self._size, tester).get(0)
         if run is None:
-            yield self._place.train(EXPERIMENTS[tester], seed).command
-        yield self._place.export(tester, str(run.folder.path) if run else self._place.run(tester, seed))
+            yield first.command
+        yield self._place.export(tester, str(run.folder.path) if run else f"{self._place.workdir}/{first.name}")
 
     def _samples(self) -> Iterator[str]:
         """Yields with how many samples of a question each row was measured, where the user chooses that."""
@@ -189,7 +193,7 @@ class _Filling:
                 own, bases = self._scores(line, column, before=True), self._scores(base, column)
                 both = tuple(seed for seed in own if seed in bases)
                 if both:
-                    means = [interval(stacked(each, both, line.title)).mean for each in (own, bases)]
+                    means = [interval(stacked([each[seed] for seed in both], line.title)).mean for each in (own, bases)]
                     if means[0] != means[1]:
                         found.append(f"{column.title} {100 * means[0]:.1f} (Base {100 * means[1]:.1f})")
             if found:
@@ -218,14 +222,14 @@ class _Filling:
                 known = FIELDS + OF_TEST_LLM if alone else FIELDS
                 fields = [name for name in differences(*both) if name not in known]
                 if fields:
-                    titles = [EXPERIMENTS[each.experiment].title for each in (run, first)]
+                    titles = [ARMS[each.experiment].title for each in (run, first)]
                     yield f"{titles[0]} differs from {titles[1]} also in {', '.join(fields)}."
             for run in (each for each in runs if each.early):
                 steps = " and ".join(map(str, run.early))
                 yield f"{run.folder.path.name} was measured at step {steps} of {run.folder.config['steps']}."
 
 
-def _adjusted(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:
     """Returns the rows with p-values that are adjusted for all comparisons in them."""
     found = [each for row in rows for cell in row.cells for each in cell.comparisons]
     known = [each for each in found if not math.isnan(each.difference.p_value)]

@@ -13,7 +13,7 @@ from codea1.evaluation import figures
 from codea1.evaluation.audit import audits, tenths
 from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
 from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
-from codea1.lab.study.declaration import Pair, Run, Stage, Study
+from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.results import METRICS, Results
 from codea1.lab.study.worlds import world_facts
 from codea1.lab.worlds.worlds import WORLDS
@@ -72,7 +72,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     left = sum(len(stage.seeds) - len(runs) for runs in done.values())
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
     rows = [_arm_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
-    first = next((runs for arm, runs in done.items() if runs and "test_mul" in results[runs[0]].before), None)
+    first = next((runs for runs in done.values() if runs and MUL in results[runs[0]].metrics("before")), None)
     if first:
         rows.insert(0, ["before training", str(len(first)), *_cells(first, results, "before"), "", "", ""])
     if rows:
@@ -101,33 +101,33 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         yield markdown_table(heads, grown)
 
 
-def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Run]:
-    runs = [Run(stage.split, world, arm, seed) for seed in stage.seeds]
+def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Trial]:
+    runs = [Trial(stage.split, world, arm, seed) for seed in stage.seeds]
     return [run for run in runs if run in results]
 
 
-def _cells(runs: Sequence[Run], results: Results, moment: str) -> list[str]:
-    there = getattr(results[runs[0]], moment)
+def _cells(runs: Sequence[Trial], results: Results, moment: str) -> list[str]:
+    there = results[runs[0]].metrics(moment)
     return [
         with_bounds(interval([results.scores(runs, metric, moment)])) if metric in there else "-" for metric in METRICS
     ]
 
 
-def _arm_row(title: str, runs: Sequence[Run], results: Results) -> list[str]:
+def _arm_row(title: str, runs: Sequence[Trial], results: Results) -> list[str]:
     rows = [results[run] for run in runs]
     tokens, seconds = (np.mean([getattr(row, name) for row in rows]) for name in ("tokens", "cpu_seconds"))
     cells = _cells(runs, results, "after")
     return [title, str(len(runs)), *cells, str(rows[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(done: dict[str, list[Run]], pair: Pair) -> tuple[list[Run], list[Run]]:
+def _common(done: dict[str, list[Trial]], pair: Pair) -> tuple[list[Trial], list[Trial]]:
     """Returns the runs of both arms, of the seeds that both have."""
     seeds = {run.seed for run in done[pair[0]]} & {run.seed for run in done[pair[1]]}
     first, second = ([run for run in done[arm] if run.seed in seeds] for arm in pair)
     return first, second
 
 
-def _compared(done: dict[str, list[Run]], pair: Pair, results: Results) -> Difference | None:
+def _compared(done: dict[str, list[Trial]], pair: Pair, results: Results) -> Difference | None:
     first, second = _common(done, pair)
     if not first:
         return None
@@ -147,7 +147,7 @@ def _comparison_table(study: Study, found: dict[Pair, Difference], complete: boo
 
 
 def _power_row(
-    study: Study, stage: Stage, pair: Pair, done: dict[str, list[Run]], results: Results
+    study: Study, stage: Stage, pair: Pair, done: dict[str, list[Trial]], results: Results
 ) -> list[str] | None:
     first, second = _common(done, pair)
     if len(first) < 2:
@@ -159,9 +159,9 @@ def _power_row(
     return [names, str(len(first)), *percents([spread]), *points]
 
 
-def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str]:
+def _growth_row(title: str, runs: Sequence[Trial], results: Results) -> list[str]:
     before, after = (
-        {name: results.scores(runs, name, moment) for name in GROWN if name in getattr(results[runs[0]], moment)}
+        {name: results.scores(runs, name, moment) for name in GROWN if name in results[runs[0]].metrics(moment)}
         for moment in ("before", "after")
     )
     both = before.keys() & after.keys()
@@ -173,9 +173,9 @@ def _growth_row(title: str, runs: Sequence[Run], results: Results) -> list[str]:
     return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
 
 
-def _watch_row(title: str, runs: Sequence[Run], results: Results) -> list[str] | None:
+def _watch_row(title: str, runs: Sequence[Trial], results: Results) -> list[str] | None:
     """Returns how what pays the players and what is hidden from them went; None where nothing hidden was measured."""
-    rows = [results[run].rows() for run in runs]
+    rows = [results[run].rows for run in runs]
     found = [audit for each in rows for audit in audits(each)]
     if not found:
         return None

@@ -1,6 +1,7 @@
-"""The results of a study: a row of JSON for each run, from which the report is made, and the runs that fill it."""
+"""What was measured of runs, over seeds; and the results of a study, a row of JSON for each run that it has done."""
 
 import copy
+import fnmatch
 import gzip
 import hashlib
 import json
@@ -9,21 +10,22 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from codea1.evaluation.result_files import per_question, read_evaluation
-from codea1.lab.paper.experiments import Job
-from codea1.lab.paper.schedule import OutOfTime, Schedule
-from codea1.lab.study.declaration import Run, Study
+from codea1.evaluation.statistics import Scores
+from codea1.lab.study.declaration import SUITES, Study, Trial
+from codea1.lab.study.schedule import Job, Schedule
 from codea1.lab.worlds.compositions import composition_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves
 from codea1.storage.objects import write_atomically
 
 METRICS = (
@@ -52,25 +54,127 @@ CURVES = (
 )
 
 
+# What seeds of one arm may differ in: the seed and the models of that seed, and what decides nothing.
+_OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
+
+# A split, "before" or "after" training, and whose Test LLM chose among the samples.
+Key = tuple[str, str, str]
+
+
+class Measured(NamedTuple):
+    """One measure of one run: its scores, of which questions, and how often each was asked."""
+
+    scores: np.ndarray  # [questions, factors], shares
+    question_ids: tuple[str, ...] = ()  # in the order of the scores; none for a curve
+    samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
+
+
 @dataclass(frozen=True)
 class Result:
-    """One run, done."""
+    """One run, and what was measured of it: all that its folder has, or what is kept of it as a row."""
 
-    run: Run
-    recipe: Mapping[str, Any]  # `Study.recipe` of its arm
-    steps: int
-    tokens: float  # sampled in training
-    cpu_seconds: float  # of the trainer, in training
-    config: str  # digest of the run's config but for its seed, paths and split
-    question_ids: list[str]  # that were measured
-    before: Mapping[str, list]  # by metric: a value per question, or a pair whose means are multiplied
-    after: Mapping[str, list]
-    curves: Mapping[str, list[float | None]]  # a value for every step, from 0
+    run: Trial
+    config: Mapping[str, Any] | str  # in rows of an older version a digest of it
+    evaluations: Mapping[Key, Mapping[str, Any]]  # as `codea1.evaluation.result_files` has them
+    rows: Sequence[Mapping[str, Any]]  # metrics, step by step
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # `Study.recipe` of its arm
+    steps: int = 0  # that are done
+    tokens: float = 0.0  # sampled in training
+    cpu_seconds: float = 0.0  # of the trainer, in training
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Returns the curves step by step, as metrics.jsonl has them."""
-        steps = zip(*self.curves.values(), strict=True)
-        return [{"step": step, **dict(zip(self.curves, values, strict=True))} for step, values in enumerate(steps)]
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "Result":
+        """Returns what a row of the results' file holds. Raises what a damaged one makes Python raise."""
+        run, curves, evaluations = Trial(**row["run"]), row["curves"], {}
+        for moment in ("before", "after"):
+            metrics = {name: {"per_question": values} for name, values in row[moment].items()}
+            evaluations[run.split, moment, ""] = {"question_ids": row["question_ids"], "metrics": metrics}
+        steps = enumerate(zip(*curves.values(), strict=True))
+        rows = [{"step": step, **dict(zip(curves, values, strict=True))} for step, values in steps]
+        totals = {name: row[name] for name in ("recipe", "steps", "tokens", "cpu_seconds")}
+        return cls(run, row["config"], evaluations, rows, **totals)
+
+    def row(self) -> dict[str, Any]:
+        """Returns what a study keeps of it: metrics of its own split, and the curves that the report shows."""
+        row = {name: getattr(self, name) for name in ("recipe", "steps", "tokens", "cpu_seconds", "config")}
+        for moment in ("before", "after"):
+            own = self.metrics(moment)
+            row[moment] = {name: np.round(per_question(own[name]), 4).tolist() for name in METRICS if name in own}
+        series = {name: [row.get(name) for row in self.rows] for name in CURVES}
+        curves = {name: [None if each is None else round(each, 4) for each in own] for name, own in series.items()}
+        row["curves"] = {name: curve for name, curve in curves.items() if any(each is not None for each in curve)}
+        ids = self.evaluations[self.run.split, "after", ""]["question_ids"]
+        return {"run": asdict(self.run), **row, "question_ids": ids}
+
+    def metrics(self, moment: str) -> Mapping[str, Any]:
+        """Returns a moment's metrics of its own split."""
+        return self.evaluations[self.run.split, moment, ""]["metrics"]
+
+    def measured(self, metric: str, split: str, moment: str = "after", chooser: str = "") -> Iterator[Measured]:
+        """Yields a metric as it was measured, once for each number of samples; nothing where it was not.
+
+        Args:
+          metric: its name, or a pattern.
+          split: the same of the evaluation.
+          moment: "before" training or "after" it.
+          chooser: whose Test LLM chose among the samples.
+        """
+        for (own, when, by), evaluation in self.evaluations.items():
+            if not fnmatch.fnmatch(own, split) or (when, by) != (moment, chooser):
+                continue
+            for name in fnmatch.filter(evaluation["metrics"], metric):
+                values = per_question(evaluation["metrics"][name])
+                counted = own if chooser else name if "*" in metric else ""
+                ids = tuple(evaluation["question_ids"])
+                yield Measured(values[:, None] if values.ndim == 1 else values, ids, counted.rpartition("_")[2])
+
+
+def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
+    """Returns the measures of some seeds as `codea1.evaluation.statistics` reads them: one array for each measure.
+
+    Raises:
+      BadInput: the seeds were not asked the same questions; `what` was measured is named.
+    """
+    parts = list(zip(*seeds, strict=True))
+    if not all(map(same_questions, parts)):
+        raise BadInput(f"{what} was not measured on the same questions for every seed.")
+    return [np.stack([each.scores for each in part]) for part in parts]
+
+
+def same_questions(measured: Sequence[Measured]) -> bool:
+    """Returns whether all are of the same questions in the same order, by their ids."""
+    return len({each.question_ids for each in measured}) == 1
+
+
+def require_seeds_of_one_arm(named: Sequence[tuple[str, Mapping[str, Any] | str]]) -> None:
+    """Raises BadInput, which tells the fields, where configs, each with its run, differ more than seeds of an arm."""
+    (first, expected), *others = named
+    for name, config in others:
+        if fields := ", ".join(differences(expected, config)):
+            raise BadInput(f"{first} and {name} are not seeds of one experiment: their configs differ in {fields}.")
+
+
+def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> list[str]:
+    """Returns the dotted names of the fields in which two configs differ, but for those that `_OWN` names."""
+    if isinstance(one, str) or isinstance(other, str):
+        return [] if _digest(one) == _digest(other) else ["fields that their rows do not keep"]
+    one, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (one, other))
+    differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
+
+
+def by_composition(scores: Scores, question_ids: Sequence[str], world: str) -> Scores:
+    """Returns scores [seeds, compositions, factors] of those of procedural questions.
+
+    Questions of one composition differ in their constants alone and are no independent draws: their mean is one value.
+    NaN where no question of a composition has a value. Any other question is a composition.
+
+    Raises BadInput: a question is of no family of its world.
+    """
+    compositions = [composition_of(id, world) for id in question_ids]
+    members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
+        return np.stack([np.nanmean(scores[:, questions], axis=1) for questions in members], axis=1)
 
 
 class Results:
@@ -79,57 +183,47 @@ class Results:
     def __init__(self, path: str):
         """Reads what is there. Raises BadInput: the file is damaged."""
         self._path = Path(path)
-        self._rows: dict[Run, Result] = {}
+        self._rows: dict[Trial, Result] = {}
         self._lock = threading.Lock()  # of the rows and the file
         try:
             lines = gzip.decompress(self._path.read_bytes()).decode().splitlines() if self._path.exists() else []
             for row in map(json.loads, lines):
-                result = Result(run=Run(**row.pop("run")), **row)
+                result = Result.of_row(row)
                 self._rows[result.run] = result
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise BadInput(f"results {path} are damaged: {type(error).__name__}: {error}.") from None
 
-    def __contains__(self, run: Run) -> bool:
+    def __contains__(self, run: Trial) -> bool:
         return run in self._rows
 
-    def __getitem__(self, run: Run) -> Result:
+    def __getitem__(self, run: Trial) -> Result:
         return self._rows[run]
 
-    def score(self, run: Run) -> float:
+    def score(self, run: Trial) -> float:
         """Returns what recipes are chosen by: pass@1 of the Code LLM plus Mul of the Test LLM, after training."""
-        measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].after]
+        measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].metrics("after")]
         return float(sum(np.nanmean(self.scores([run], name), axis=1).prod() for name in measured))
 
-    def scores(self, runs: Sequence[Run], metric: str, moment: str = "after") -> np.ndarray:
-        """Returns a metric of runs that are alike but for their seeds, as [seeds, compositions, factors].
-
-        Procedural questions of one composition differ in their constants alone and are no independent draws: their mean
-        is one value. NaN where no question of a composition has a value. Any other question is a composition.
+    def scores(self, runs: Sequence[Trial], metric: str, moment: str = "after") -> Scores:
+        """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
 
         Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
         their configs differ.
         """
         rows = [self._rows[run] for run in runs]
-        for what, differ in (
-            ("measured on different questions", "question_ids"),
-            ("made by different configs", "config"),
-        ):
-            if any(getattr(row, differ) != getattr(rows[0], differ) for row in rows):
-                raise BadInput(f"{self._path}: {runs[0].name} and its other seeds were {what}.")
-        values = np.array([getattr(row, moment)[metric] for row in rows], np.float64)
-        values = values if values.ndim == 3 else values[..., None]
-        compositions = [composition_of(id, runs[0].world) for id in rows[0].question_ids]
-        members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
-            return np.stack([np.nanmean(values[:, questions], axis=1) for questions in members], axis=1)
+        require_seeds_of_one_arm([(row.run.name, row.config) for row in rows])
+        found = [next(row.measured(metric, row.run.split, moment)) for row in rows]
+        (values,) = stacked([[each] for each in found], f"{runs[0].name}, {metric},")
+        return by_composition(values, found[0].question_ids, runs[0].world)
 
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
 
-        Stage by stage and rung by rung. After so many hours what runs saves and ends, which is well; it goes on from
-        there when this is called again.
+        Stage by stage and rung by rung.
 
-        Raises BadInput: a row was made by another recipe than its arm declares now.
+        Raises:
+          BadInput: a row was made by another recipe than its arm declares now.
+          HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
             declared = study.recipe(run.arm) if run.arm in study.arms else row.recipe
@@ -143,7 +237,7 @@ class Results:
             for runs in study.rungs(stage, self.score):
                 left = {run.name: run for run in runs if run not in self}
 
-                def keep(job: Job, left: dict[str, Run] = left) -> None:
+                def keep(job: Job, left: dict[str, Trial] = left) -> None:
                     if job.name in left:
                         arm = left[job.name].arm
                         self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", study.left_over(arm))
@@ -153,32 +247,30 @@ class Results:
                 jobs = study.jobs(list(left.values()), workdir)
                 hours_left = (deadline - time.monotonic()) / 3600
                 print(f"stage {stage.name}: {len(runs) - len(left)} of {len(runs)} runs are done")
-                try:
-                    if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
-                        return False
-                except OutOfTime:
-                    print("the hours are over: the same command goes on from there")
-                    return True
+                if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
+                    return False
         return True
 
-    def keep(self, run: Run, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
+    def keep(self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
         """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
         Thread-safe.
 
         Raises BadInput: the run lacks an evaluation, or its file is damaged.
         """
-        result = _result(run, recipe, RunFolder.existing(folder))
+        row = _read(run, recipe, RunFolder.existing(folder)).row()
         with self._lock:
-            self._rows[run] = result
-            lines = [json.dumps(asdict(each)) for each in self._rows.values()]
+            self._rows[run] = Result.of_row(row)
+            lines = [json.dumps(each.row()) for each in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
         for name in left_over:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
 
-def _digest(config: Mapping[str, Any]) -> str:
-    """Returns a digest of what runs of one arm and world have in common in their configs."""
+def _digest(config: Mapping[str, Any] | str) -> str:
+    """Returns the digest that rows of an older version have in the place of their config."""
+    if isinstance(config, str):
+        return config
     common = copy.deepcopy(dict(config))
     common.pop("seed", None)
     for section in [common.get("code", {}), common.get("test", {})]:
@@ -187,31 +279,13 @@ def _digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _result(run: Run, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
-    evaluations = {}
-    for name in ("before", "after"):
-        evaluation = read_evaluation(folder, name)
+def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
+    evaluations: dict[Key, Mapping[str, Any]] = {}
+    for moment in ("before", "after"):
+        evaluation = read_evaluation(folder, moment)
         if evaluation is None:
-            raise BadInput(f"run {folder.path} has no evaluation {name} training.")
-        evaluations[name] = evaluation
+            raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
+        evaluations[run.split, moment, ""] = evaluation
     rows = read_metrics(folder.metrics)
-    curves = {name: [None if row.get(name) is None else round(row[name], 4) for row in rows] for name in CURVES}
-    values = {
-        name: {
-            metric: np.round(per_question(found["metrics"][metric]), 4).tolist()
-            for metric in METRICS
-            if metric in found["metrics"]
-        }
-        for name, found in evaluations.items()
-    }
-    return Result(
-        run,
-        dict(recipe),
-        steps=int(rows[-1]["step"]),
-        tokens=sum(row.get("perf/tokens", 0.0) for row in rows),
-        cpu_seconds=sum(row.get("perf/cpu_seconds", 0.0) for row in rows),
-        config=_digest(folder.config),
-        question_ids=evaluations["after"]["question_ids"],
-        curves={name: curve for name, curve in curves.items() if any(value is not None for value in curve)},
-        **values,
-    )
+    tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
+    return Result(run, folder.config, evaluations, rows, dict(recipe), int(rows[-1]["step"]), tokens, seconds)

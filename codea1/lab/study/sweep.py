@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from codea1.config import validate
-from codea1.lab.study.declaration import Arm, Stage, Study
+from codea1.lab.study.declaration import Arm, Stage, Study, published_size
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 
@@ -54,8 +54,7 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
         steps=0,
         arms=arms,
         stages=(stage,),
-        # A config that names a published shape has models; for any other codea1.sft makes them.
-        start=None if "sft" in named or base.code.shape else fixed,
+        start=None if "sft" in named or published_size(base.code) else fixed,
         validation={f"data.test.{name}": base.data.validation[name] for name in ("source", "split", "limit")},
         keeps_runs=True,
     )

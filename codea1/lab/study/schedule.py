@@ -4,10 +4,9 @@ A marker in the workdir remembers each job that is done, from the moment it is; 
 """
 
 import contextlib
-import dataclasses
 import json
 import math
-import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -15,74 +14,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from codea1.config import validate
-from codea1.lab.paper.experiments import EXPERIMENTS, SFT_TEST, TINY, Job, Workplace, size_of
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
-from codea1.storage.objects import is_remote
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
 _ATTEMPTS = 3  # at a job that asks to be started again
-
-# Seconds on two idle cores for the tiny pair, for the first plan; what has run since corrects them.
-_SECONDS = {"warm start": 267.0, "SFT": 110.0, "suites": 60.0}
-_TRAIN = {True: (45.0, 0.9), False: (85.0, 3.4)}  # by whether the tests are fixed: in all, and for each step
+# That a job takes on two idle cores, for the first plan; what has run since corrects them.
+_SECONDS = {"warm start": 300.0, "SFT": 110.0, "suites": 60.0, "train": 240.0, "export": 20.0}
 
 
-def reproduce(config: str, workdir: str, at_once: int = 1, dry_run: bool = False) -> bool:
-    """Runs all jobs, or prints their commands; returns whether all ended well.
+@dataclass(frozen=True)
+class Job:
+    """One command to run."""
 
-    Args:
-      config: file, with its argument after a colon.
-      workdir: folder that gets the runs and the report; on a disk where the jobs run.
+    name: str
+    kind: str  # of _SECONDS
+    arguments: tuple[str, ...]  # after `python`
+    needs: tuple[str, ...] = ()  # names of jobs whose output it reads
 
-    Raises:
-      BadInput: some job could not read the config, or the workdir cannot be used.
-      KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
-    """
-    own, place = _read(config, workdir.rstrip("/"))
-    if dry_run:
-        print("\n".join(job.command for job in (*place.jobs(), place.report(place.runs()))))
-        return True
-    if is_remote(workdir):
-        raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
-    jobs = [dataclasses.replace(job, seconds=_estimate(job, own.steps)) for job in place.jobs()]
-
-    def report() -> Job:
-        return place.report([each for each in place.runs() if (Path(each) / "config.json").exists()])
-
-    went_well = Schedule(jobs, workdir, at_once=at_once).run(last=report)
-    if went_well or (Path(workdir) / "report").exists():
-        print(f"report: {Path(workdir) / 'report' / 'report.md'}")
-    return went_well
+    @property
+    def command(self) -> str:
+        """As it is typed in a shell."""
+        return shlex.join(("python", *self.arguments))
 
 
-def _read(given: str, workdir: str) -> tuple[ConfigDict, Workplace]:
-    """Reads the config as every job will, so that a mistake in it is reported before anything runs."""
-    path, _, argument = given.partition(":")
-    arguments = dict(part.split("=", 1) for part in argument.split(",") if "=" in part)
-    planned = sorted(arguments.keys() & {"seed", "method", "sft"})
-    if planned:
-        raise BadInput(f"config argument {planned[0]} is the plan's own: leave it out of --config={given}.")
-    if not Path(path).is_file():
-        raise BadInput(f"config file {path} does not exist.")
-    try:
-        config = runpy.run_path(path)["get_config"](argument or None)
-    except BadInput:
-        raise
-    except Exception as error:  # a config file is Python: whatever it raises is the user's to mend
-        raise BadInput(f"config file {path}: {type(error).__name__}: {error}") from None
-    validate(config)
-    size = size_of(config.to_dict())
-    return config, Workplace(path, arguments, workdir, size, "" if size == TINY else config.test.model)
-
-
-class OutOfTime(Exception):
+class HoursOver(Exception):
     """The hours of a schedule are over; the same jobs go on from there."""
 
 
@@ -117,18 +77,22 @@ class Schedule:
         self._lock = threading.Lock()  # of the processes, and whether they are being stopped
         self._is_stopping = False
 
-    def run(self, last: Callable[[], Job] | None = None) -> bool:
-        """Runs what is left, then the `last` job, planned when all others have ended; returns whether all ended well.
+    def run(self) -> bool:
+        """Runs what is left; returns whether all ended well.
 
         Raises:
           BadInput: the folder cannot be written.
-          OutOfTime: the hours are over.
+          HoursOver: the hours are over.
           KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
         """
         with _handled(signal.default_int_handler, signal.SIGTERM):
-            return self._run(last)
+            try:
+                return self._run()
+            except KeyboardInterrupt:
+                print("stopped: the same command goes on from there", file=sys.stderr)
+                raise
 
-    def _run(self, last: Callable[[], Job] | None) -> bool:
+    def _run(self) -> bool:
         try:
             for name in (_DONE, _LOGS):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -137,8 +101,6 @@ class Schedule:
         left = [job for job in self._jobs if self._seconds_taken(job) is None]
         print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
         self._run_all(left)
-        if last:
-            self._run_all([last()])
         for name, reason in self._failures.items():
             print(f"failed: {name}: {reason}")
         return not self._failures
@@ -165,7 +127,7 @@ class Schedule:
                     left = min(max(self._deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
                     ended = wait(running, timeout=left, return_when=FIRST_COMPLETED).done
                     if not ended:
-                        raise OutOfTime
+                        raise HoursOver
                     for future in ended:
                         order.done(running.pop(future))
                         future.result()
@@ -185,8 +147,10 @@ class Schedule:
         if failed := [name for name in job.needs if name in self._failures]:
             self._failures[job.name] = f"not begun, because it needs {' and '.join(failed)}"
             return
-        number = f"{self._jobs.index(job) + 1}/{len(self._jobs)}" if job in self._jobs else "last"
-        print(f"[{number}] {job.name}: {self._time_left()}\n  {job.command}", flush=True)
+        print(
+            f"[{self._jobs.index(job) + 1}/{len(self._jobs)}] {job.name}: {self._time_left()}\n  {job.command}",
+            flush=True,
+        )
         began = self._began[job] = time.monotonic()
         log = self._folder / _LOGS / f"{job.name}.log"
         for _ in range(_ATTEMPTS):
@@ -238,8 +202,8 @@ class Schedule:
         for job in self._jobs:
             if job not in taken and job.name not in self._failures:
                 same = [each for each in taken if each.kind == job.kind] or list(taken)
-                factor = sum(taken[each] for each in same) / sum(each.seconds for each in same) if same else 1
-                left += max(0.0, job.seconds * factor - spent.get(job, 0.0))
+                factor = sum(taken[each] for each in same) / sum(_SECONDS[each.kind] for each in same) if same else 1
+                left += max(0.0, _SECONDS[job.kind] * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
 
 
@@ -252,10 +216,3 @@ def _handled(handler: Any, *kinds: signal.Signals) -> Iterator[None]:
     finally:
         for kind, own in before.items():
             signal.signal(kind, own)
-
-
-def _estimate(job: Job, steps: int) -> float:
-    if not job.experiment:
-        return _SECONDS[job.kind]
-    once, each = _TRAIN[EXPERIMENTS[job.experiment].trains_on_fixed_tests]
-    return once + each * (1 if job.experiment == SFT_TEST else steps)

@@ -26,6 +26,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.aot",
         "lab.book_export",
         "lab.saved_step",
+        "lab.minimal",
     ),
     ("lab.sft",),
     ("lab.study",),
@@ -39,9 +40,9 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1419,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1332, "benchmarks": 2504, "commands": 800, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
+    **{"aot": 1332, "benchmarks": 2504, "commands": 827, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
     **{"study": 822, "worlds": 720},
-    "": 360,  # the files that lie in no room of the lab
+    "": 660,  # the files that lie in no room of the lab; 299 are of the game in one file
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -27,7 +27,7 @@ from tests.train_test import scripted_answers, train
 __all__ = ["scripted_answers"]
 
 QUESTIONS, STEPS = 3, 3  # every step asks all of them, so that the second one replays what the first one failed
-LEARNER = replace(minimal.CODE, max_prompt=56, max_response=24, row_lengths=(), learning_rate=1e-3)
+LEARNER = replace(minimal.CODE, max_prompt=56, max_response=24, learning_rate=1e-3)
 
 
 def same_game(config: ConfigDict) -> None:

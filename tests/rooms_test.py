@@ -42,7 +42,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1332, "benchmarks": 2504, "commands": 827, "data": 1185, "league": 302, "paper": 1794, "sft": 387},
     **{"study": 822, "worlds": 720},
-    "": 660,  # the files that lie in no room of the lab; 299 are of the game in one file
+    "": 661,  # the files that lie in no room of the lab; 300 are of the game in one file
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -6,9 +6,8 @@ R_T for right tests that the program fails. Each policy learns from those of its
 others of their group. So tests get harder as programs get better.
 
 Read `play` first: one step, Algorithm 1 of Code-A1 (arXiv 2603.15611) in eight parts, which call what stands above. It
-computes what `codea1.train` does with `--config.game.reward=official`, number for number (tests/minimal_test.py).
-Prompts, parsing, sandbox, sampler and gradient come from their rooms. Left out is what long runs need: checkpoints,
-several hosts, validation, grading while others are sampled, and the other methods and rewards.
+computes what `codea1.train` does with `--config.game.reward=official`, number for number (tests/minimal_test.py). Left
+out is what long runs need: checkpoints, hosts, validation, grading while others are sampled, other methods and rewards.
 """
 
 import dataclasses
@@ -17,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jax.sharding import Mesh
@@ -25,7 +25,7 @@ from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.tokenizer import load_tokenizer
 from codea1.game.answers import ParsedSuite, extract_python_block, parse_suite
-from codea1.game.calls import CallTest
+from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY, Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.learn.batch import TrainSample, abstract_batch, micro_batches, mini_batches, row_shapes, to_mesh
@@ -52,7 +52,6 @@ NUM_REPLAYED = 8  # tests of the Mistake Book that every solution of their quest
 NUM_TRAINED = 4  # solutions of a question whose suites train the Test LLM
 ALPHA = 0.5  # weight of validity in R_T; the rest is for tests that the program fails
 OPTIMIZER = AdamWConfig(beta2=0.99, weight_decay=0.01)
-
 Book = defaultdict[str, Counter[CallTest]]  # by question: tests, and how often they were failed more than passed
 
 
@@ -62,13 +61,12 @@ class Learner:
 
     max_prompt: int
     max_response: int
-    row_lengths: tuple[int, ...]  # of the update's rows, besides the longest: they spare padding
     learning_rate: float
     kl_coefficient: float  # the price of moving away from the policy that it was, without which it drifts
 
 
-CODE = Learner(20, 28, row_lengths=(32,), learning_rate=3e-4, kl_coefficient=0.03)
-TEST = Learner(48, 68, row_lengths=(64, 84), learning_rate=4e-4, kl_coefficient=0.01)
+CODE = Learner(20, 28, learning_rate=3e-4, kl_coefficient=0.03)
+TEST = Learner(48, 68, learning_rate=4e-4, kl_coefficient=0.01)
 
 
 class Policy:
@@ -78,17 +76,17 @@ class Policy:
         """Loads the model of a folder. Its draws depend on `seed` and `name`, which is "code" or "test"."""
         self._name, self._learner, self._mesh, self._seed = name, learner, mesh, seed
         self.tokenizer, checkpoint = load_tokenizer(folder), Checkpoint(folder)
-        options = {"dtype": "float32", "remat": "none", "platform": mesh.devices.flat[0].platform}
+        options: dict[str, Any] = {"dtype": "float32", "remat": "none", "platform": mesh.devices.flat[0].platform}
         model = dataclasses.replace(checkpoint.config, param_dtype="float32", **options)  # or small steps would be lost
         graphdef, declared = qwen2.abstract(model)
         layout = state_shardings(param_shardings(declared, mesh, TRAIN_RULES), OPTIMIZER)
         self._reference = checkpoint.place(layout.params, "float32")  # the policy as it was
         self._state = init_state(self._reference, OPTIMIZER, layout)  # a copy that learns, and AdamW's moments
-        sizes = {"max_prompt_length": learner.max_prompt, "max_response_length": learner.max_response, "slots": 96}
-        ids = {"stop_ids": self.tokenizer.stop_ids, "pad_id": self.tokenizer.pad_id}
-        self._engine = Engine(graphdef, model, mesh, **sizes, **ids)
+        lengths: dict[str, Any] = {"max_prompt_length": learner.max_prompt, "max_response_length": learner.max_response}
+        ends, pad = self.tokenizer.stop_ids, self.tokenizer.pad_id
+        self._engine = Engine(graphdef, model, mesh, slots=96, stop_ids=ends, pad_id=pad, **lengths)
         longest, chunk = learner.max_prompt + learner.max_response, 1024  # tokens whose logits there are at once
-        self._shapes = row_shapes(learner.row_lengths, longest, max_rows=8, multiple=data_parallel(mesh))
+        self._shapes = row_shapes((), longest, max_rows=8, multiple=data_parallel(mesh))
         self._score = make_score(graphdef, chunk, mesh)
         loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=learner.kl_coefficient), chunk)
         batches = [abstract_batch(shape, mesh, ref=True) for shape in self._shapes]
@@ -98,8 +96,9 @@ class Policy:
         """Yields samples, in no order, of chats: (id of the question, number of its first sample, messages)."""
         prompts = [(id, tuple(self.tokenizer.encode_chat(chat)), first) for id, first, chat in chats]
         requests = [Request(*each, num_samples=count) for each in prompts if len(each[1]) <= self._learner.max_prompt]
-        options = {"seed": self._seed, "stream": f"{self._name}/train", "step": step, "temperature": 1.0}
-        return self._engine.generate(self._state.params, requests, **options)
+        return self._engine.generate(
+            self._state.params, requests, seed=self._seed, stream=f"{self._name}/train", step=step, temperature=1.0
+        )
 
     def learn(self, samples: "Sequence[Solution | Suite]", step: int) -> None:
         """Makes two optimizer steps, each on a random half of the samples.
@@ -112,10 +111,10 @@ class Policy:
             for each in samples
             if each.reward is not None
         ]
-        options = {"max_response_length": self._learner.max_response, "pad_id": self.tokenizer.pad_id}
+        shapes, most, pad = self._shapes, self._learner.max_response, self.tokenizer.pad_id
         for half in mini_batches(rows, 2, np.random.default_rng([self._seed, stable_hash(self._name), step])):
             batches = []  # what is in memory at once; the gradients of all are summed
-            for batch in micro_batches(half, self._shapes, aggregation="token-mean", **options):
+            for batch in micro_batches(half, shapes, aggregation="token-mean", max_response_length=most, pad_id=pad):
                 batch = to_mesh(batch, self._mesh)
                 log_probs_BT, _ = self._score(self._reference, batch.tokens_BT, np.float32(1.0), None)
                 batches.append(dataclasses.replace(batch, ref_log_probs_BT=log_probs_BT))
@@ -163,7 +162,7 @@ def grade(solution: Solution, grader: Grader) -> None:
     calls = [item.call for suite in suites for item in suite.parsed.asserts if item.call is not None]
     answers = dict(zip(calls, grader.ground_truth(question.module(question.ground_truth), calls).result(), strict=True))
     for suite in suites:
-        seen = set()
+        seen: set[Call] = set()
         for item in (each for each in suite.parsed.asserts if not each.dropped):  # as is what calls nothing
             if item.call is None or item.call in seen or not answers[item.call].usable:  # or the ground truth raises
                 suite.num_invalid += 1
@@ -219,7 +218,7 @@ def update_book(tests: Counter[CallTest], solutions: Sequence[Solution]) -> Coun
     return tests
 
 
-def compare(group: Sequence[Solution] | Sequence[Suite]) -> None:
+def compare(group: Sequence[Solution | Suite]) -> None:
     """Gives each sample its advantage in its group, (R - mean) / (std + 1e-6): GRPO, which needs no value model."""
     graded = [each for each in group if each.reward is not None]
     rewards = np.array([each.reward for each in graded])
@@ -262,8 +261,10 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
     for id, group in groups.items():
         book[id] = update_book(book[id], group)
     # 7. Advantages: the solutions of a question are compared with each other, and so are the suites of a solution.
-    for group in (*groups.values(), *(solution.suites for solution in solutions)):
+    for group in groups.values():
         compare(group)
+    for solution in solutions:
+        compare(solution.suites)
     # 8. Both learn. Suites train where their rewards differ most (TOPVAR): equals teach nothing, and cost as much.
     code.learn(solutions, step)
     chosen: list[Suite] = []
@@ -286,7 +287,7 @@ def run(start: str, source: str, data_folder: str, steps: int, seed: int) -> Non
             started = time.monotonic()
             solutions = play(step, feed.batch(step - 1), code, test, book, grader)
             suites = [suite for solution in solutions for suite in solution.suites]
-            found = {
+            found: dict[str, Sequence[float]] = {
                 "R_C": [each.reward for each in solutions if each.reward is not None],
                 "correct": [each.is_correct for each in solutions],
                 "R_T": [each.reward for each in suites if each.reward is not None],

@@ -30,6 +30,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.runs",
         "lab.export",
         "lab.opened_run",
+        "lab.minimal",
     ),
     ("lab.sft",),
     ("lab.study",),
@@ -44,9 +45,9 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1301,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1339, "benchmarks": 2504, "commands": 1056, "data": 1260, "league": 302, "paper": 1329, "runs": 924},
+    **{"aot": 1339, "benchmarks": 2504, "commands": 1083, "data": 1260, "league": 302, "paper": 1329, "runs": 924},
     **{"sandbox": 787, "sft": 464, "study": 1194, "worlds": 720},
-    "": 598,  # the files that lie in no room of the lab
+    "": 899,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

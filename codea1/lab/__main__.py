@@ -13,6 +13,7 @@ COMMANDS = {
     "dump_tests": "suites of a Test LLM as fixed tests",
     "exploit": "what one player can still gain",
     "league": "players of several runs against each other",
+    "minimal": "the whole game in one file",
     "mutate": "mutants, and wrong ground truths, for a file of questions",
     "replay": "a step's update again",
     "study": "a declared study; the paper's tables",

@@ -65,7 +65,7 @@ def main(path: str) -> None:
     if study.tables:
         report_study(study, workdir, OUTPUT.value or f"{workdir}/report")
     else:
-        write(study, results, OUTPUT.value or "docs/study")
+        write(study, results, OUTPUT.value or "results/study")
     sys.exit(0 if went_well else 1)
 
 

@@ -97,7 +97,7 @@ def test_only_commands_in_front_of_the_wall_import_what_is_behind_it():
 
 def test_a_class_name_has_one_meaning():
     defined: dict[str, list[str]] = {}
-    for module in (name for name in FILES if room_of(name) not in ("lab.study", "lab.paper")):
+    for module in FILES.keys() - {"codea1.lab.minimal"}:  # the whole game in one file has everything a second time
         nodes = ast.walk(ast.parse(FILES[module].read_text()))
         for name in {node.name for node in nodes if isinstance(node, ast.ClassDef)}:
             defined.setdefault(name, []).append(module)

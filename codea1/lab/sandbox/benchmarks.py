@@ -65,7 +65,7 @@ class Description:
     exact: bytes  # its exact encoding; empty where it is not plain data or large
 
 
-class Comparison(Protocol):
+class BatchJudge(Protocol):
     """Decides, by what a program's process says that it returned."""
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
@@ -124,7 +124,7 @@ class BatchRun(_OneChildRun):
     max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
     is_asked = True
 
-    def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: Comparison, limits: Limits) -> None:
+    def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: BatchJudge, limits: Limits) -> None:
         job = encode_exact((program, entry_point, inputs.as_set))
         super().__init__(profile_of(program), frames.pack(0, BATCH, job), limits)
         self.shared = inputs.frame
@@ -251,7 +251,7 @@ class BenchmarkPool(SandboxPool):
     """A sandbox for the gradings of benchmarks besides those of training."""
 
     def run_batch(
-        self, program: str, entry_point: str, inputs: Inputs, judge: Comparison, limits: Limits
+        self, program: str, entry_point: str, inputs: Inputs, judge: BatchJudge, limits: Limits
     ) -> Future[ScriptRun]:
         """Runs a program's function on inputs, in order and in one process, until `judge` rejects a value.
 

@@ -37,7 +37,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
     **{"data": 866, "evaluation": 1558, "game": 3536, "learn": 1510, "models": 2444, "players": 1049, "rollout": 1390},
-    **{"runs": 1409, "runtime": 1269, "sandbox": 4061, "storage": 714, "training": 2046, "values": 1130},
+    **{"runs": 1410, "runtime": 1269, "sandbox": 4061, "storage": 714, "training": 2046, "values": 1130},
     "": 1414,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall

@@ -41,6 +41,7 @@ _OF_PLAYER |= {"critic.gamma": 1.0, "critic.value_clip": 0.5}
 _NOW = {
     **{f"{who}.{name}": value for who in ("code", "test") for name, value in _OF_PLAYER.items()},
     **{"model.param_dtype": "float32", "sandbox.cpu_seconds_per_script": 60.0},
+    **{"game.made_mutants": 0, "noise.wrong_truths": 0.0},  # in the file of questions now
     **{"sft.shape": "tiny", "sft.vocab_size": 512, "sft.misconceptions": 1.0, "sft.black_box": 0.25},
 }
 _NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were

@@ -69,7 +69,7 @@ class BatchJudge(Protocol):
     """Decides, by what a program's process says that it returned."""
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
-        """Returns whether the digest, a `child.benchmarks.value_digest`, settles that an input's value is right."""
+        """Returns whether the digest, a `child.value_digest`, settles that an input's value is right."""
 
     def accepts(self, index: int, value: Description) -> bool:
         """Returns whether a value is right whose digest settled nothing."""

@@ -3,21 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from codea1.game.answers import ParsedSuite
 from codea1.game.asserts import ParsedAssert
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.signature import Signature
+from codea1.sandbox.host.grading import GroundTruthAnswer
 from codea1.values.checkers import same_answer
-
-
-class Answer(Protocol):
-    """What the ground truth answered to one call."""
-
-    usable: bool
-    value: bytes  # exact encoding, where usable
-    reason: str  # why it is not usable, "infra" when the sandbox itself failed
 
 
 class Mark(StrEnum):
@@ -63,7 +55,9 @@ class MarkedAssert:
         return self.test if self.is_right else self.parsed.test
 
 
-def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+def mark_official(
+    parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
+) -> list[MarkedAssert]:
     """Marks every assert as the Code-A1 reference implementation does.
 
     Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
@@ -85,7 +79,7 @@ def mark_official(parsed: ParsedSuite, answers: Mapping[Call, Answer], signature
 
 
 def mark_strict(
-    parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature, num_tests: int
+    parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature, num_tests: int
 ) -> list[MarkedAssert]:
     """Marks the first `num_tests` asserts; only right tests run, and no later assert counts for anything.
 
@@ -103,7 +97,12 @@ def mark_strict(
 
 
 def _mark_call(
-    item: ParsedAssert, answer: Answer, signature: Signature, seen: dict[bytes, set[bytes]], *, run_wrong: bool
+    item: ParsedAssert,
+    answer: GroundTruthAnswer,
+    signature: Signature,
+    seen: dict[bytes, set[bytes]],
+    *,
+    run_wrong: bool,
 ) -> MarkedAssert:
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
 

@@ -12,9 +12,10 @@ from typing import ClassVar, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.calls import Call
-from codea1.game.marks import Answer, Mark, MarkedAssert, mark_official, mark_strict
+from codea1.game.marks import Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.question import Question
 from codea1.game.signature import AS_WRITTEN, Signature, read_signature
+from codea1.sandbox.host.grading import GroundTruthAnswer
 from codea1.values.verdict import Verdict
 
 FAILED = frozenset({Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT})  # by them new tests enter the Mistake Book
@@ -208,7 +209,9 @@ class Reward(ABC):
         """Returns the calls whose ground-truth answers `mark` needs."""
 
     @abstractmethod
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+    def mark(
+        self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
+    ) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
@@ -240,7 +243,9 @@ class OfficialReward(Reward):
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
         return [item.call for item in parsed.asserts if item.call is not None]
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+    def mark(
+        self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
+    ) -> list[MarkedAssert]:
         return mark_official(parsed, answers, signature)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
@@ -288,7 +293,9 @@ class StrictReward(Reward):
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
         return [item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection]
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+    def mark(
+        self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
+    ) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, self.num_tests)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
@@ -376,7 +383,9 @@ class UTRLReward(StrictReward):
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
         return [item.call for item in parsed.asserts if item.call and not item.rejection]
 
-    def mark(self, parsed: ParsedSuite, answers: Mapping[Call, Answer], signature: Signature) -> list[MarkedAssert]:
+    def mark(
+        self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
+    ) -> list[MarkedAssert]:
         return mark_strict(parsed, answers, signature, len(parsed.asserts))
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:

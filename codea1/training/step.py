@@ -73,7 +73,8 @@ class Kept(Iterable[T], Generic[T]):
     """What an iterator yields, which may be read again while it is still being yielded, and after."""
 
     def __init__(self, source: Iterator[T]) -> None:
-        self._source, self._items = source, []
+        self._source = source
+        self._items: list[T] = []
 
     def __iter__(self) -> Iterator[T]:
         yield from (self._items[place] for place in range(len(self._items)))
@@ -283,7 +284,8 @@ class Step:
                         solution.program,
                         grading.program_valid,
                         own,
-                        **{"golden" if rules.runs_golden else "history": runs},
+                        history=[] if rules.runs_golden else runs,
+                        golden=runs if rules.runs_golden else [],
                         test_prompt_fits=m not in suites[id] or bool(samples),
                         lost=grading.lost,
                         passes_check=passes_check,

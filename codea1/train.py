@@ -47,8 +47,8 @@ def train(run: "Trainer | DryRun") -> None:
             with step.rollout():
                 while questions := step.next_questions(round_):  # one batch; with max_rounds, several
                     history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
-                    solutions = step.solve(questions)  # 2. M for each question, as they come
-                    suites = step.attack(solutions)  # 3. N for each solution, with its source in the prompt
+                    solutions = step.solve(questions)  # 2. M for each question; 4 reads them while they are sampled
+                    suites = step.attack(solutions)  # 3. N for each solution, with its source in the prompt; likewise
                     graded = step.grade(questions, history, solutions, suites)  # 4. verdicts on replayed and new tests
                     paid = step.pay(graded)  # 5. R_C to each solution, R_T to each suite
                     round_ += step.update_book(paid)  # 6. failed tests enter, replayed ones that were passed wear off

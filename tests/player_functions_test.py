@@ -1,6 +1,5 @@
 """A player's list of functions: all that it calls, compiled once, and refusing what it was not compiled for."""
 
-import dataclasses
 
 import jax
 import numpy as np
@@ -127,4 +126,4 @@ def test_another_shape_or_type_is_refused(micro_config):
 
 def _of_shape(player: Player, shape: tuple[int, int]):
     batch = player.functions.abstract_batches[0]
-    return dataclasses.replace(batch, tokens_BT=jax.ShapeDtypeStruct(shape, np.int32))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(shape, x.dtype), batch)

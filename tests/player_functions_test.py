@@ -1,6 +1,5 @@
 """A player's list of functions: all that it calls, compiled once, and refusing what it was not compiled for."""
 
-
 import jax
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ import pytest
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
-from codea1.game.grading import Judge, grade_on_others, grade_suites, other_programs
+from codea1.game.grading import Judge, grade_on_others, grade_solution, grade_suites, other_programs
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
@@ -21,7 +21,8 @@ from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
-from codea1.sandbox.host.grading import GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
+from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.step import Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
@@ -256,6 +257,16 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
         (1 / 3) / 2 + (1 / 2) / 2,
         (2 / 3) / 2 + (2 / 2) / 2,
     ]
+
+
+def test_a_replayed_test_has_the_limit_that_its_ground_truth_sets_in_a_grader_that_has_not_seen_it():
+    lines = "end = time.process_time() + 1", "while time.process_time() < end: pass", "return n + 1"
+    slow = "import time\ndef f(n):\n    " + "\n    ".join(lines)
+    rules = SimpleNamespace(runs_golden=False, hidden_reward=False)
+    with SandboxPool(2, isolation="auto") as pool:
+        judge = Judge(Question("q", None, "", "", TRUTH, "f"), Grader(pool))  # as after a resume
+        graded = start(grade_solution(judge, slow, [make(1, 2)], rules)).result(60)
+    assert graded.grading.verdicts == [Verdict.TIMEOUT]  # though a second is less than the limit of a test
 
 
 def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_verdicts():

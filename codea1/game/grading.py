@@ -81,15 +81,16 @@ class OnOthers(NamedTuple):
 NOWHERE = OnOthers([], [])
 
 
-def grade_solution(
-    judge: Judge, program: str, tests: Sequence[CallTest], hidden_reward: bool
-) -> Awaiting[GradedSolution]:
+def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules: Rules) -> Awaiting[GradedSolution]:
     """Grades a program on tests, and by the check script, where there is one and that is the hidden reward.
 
     Even no tests are graded: that tells whether the program can be loaded.
     """
+    if not rules.runs_golden:
+        # The time that it takes bounds the program's, and is not remembered where the run has been resumed.
+        yield from judge.answers(test.call for test in tests)
     promised = judge.grade(program, tests)
-    if not hidden_reward or not judge.question.check_script:
+    if not rules.hidden_reward or not judge.question.check_script:
         return GradedSolution((yield promised), None)
     run = yield judge.check(program)
     return GradedSolution((yield promised), None if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS)

@@ -245,7 +245,7 @@ class Step:
         for solution in solutions:
             id, program = solution.question.id, solution.program.source
             written[id][solution.index] = solution
-            grade = grade_solution(judges[id], program, tests[id], rules.hidden_reward)
+            grade = grade_solution(judges[id], program, tests[id], rules)
             shares.add((id, solution.index), partial(start, grade))
 
         suites: defaultdict[str, dict[int, Sequence[SampleRecord]]] = defaultdict(dict)

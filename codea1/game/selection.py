@@ -47,8 +47,8 @@ SELECTIONS: dict[str, Callable[[SuiteGroup], float]] = {
 def select(groups: Sequence[SuiteGroup], count: int, score: Callable[[SuiteGroup], float]) -> list[int]:
     """Chooses the `count` solutions of one question that score highest.
 
-    Ties go to the solution whose rewards vary more, then to the lowest index. A solution whose rewards are all masked
-    is never chosen. Nothing is left out when `count` is at least the number of solutions M.
+    Ties go to the solution whose rewards vary more, then to the lowest index. Where some are left out, a solution whose
+    rewards are all masked is not chosen. Nothing is left out when `count` is at least the number of solutions M.
 
     Returns:
       Indices of the chosen solutions, ascending; fewer than `count` where fewer have a reward.

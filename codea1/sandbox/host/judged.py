@@ -1,4 +1,4 @@
-"""Gradings that come to one verdict: a check script's. Rewards are paid by `codea1.sandbox.host.calls`."""
+"""Gradings that come to one verdict: a check script's. What rewards read is graded by `codea1.sandbox.host.calls`."""
 
 import socket
 import traceback

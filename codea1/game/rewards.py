@@ -343,7 +343,8 @@ class StrictTestsReward(OfficialReward):
 class SimpleReward(StrictReward):
     """A simpler variant in circulation: a test passes on the reference and fails the candidate, or does not.
 
-    Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its own alpha is 0.6, which the method `simple` sets.
+    Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its own alpha is 0.6, which
+    the method `simple` sets.
     """
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:

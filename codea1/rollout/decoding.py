@@ -78,6 +78,9 @@ def prefill(
     return cache.of_rows(None)
 
 
+Carry = tuple[Cache, Rows, jax.Array | None, Chunk]  # of a loop over decode steps
+
+
 def decode_chunk(
     config: DecodingConfig,
     graphdef: nnx.GraphDef,
@@ -109,14 +112,12 @@ def decode_chunk(
     stop_ids, nth_T = jnp.array(config.stop_ids, jnp.int32), jnp.arange(T)
     first_drawn_B = rows.drawn
 
-    def cond(carry: tuple[Cache, Rows, jax.Array | None, Chunk]) -> jax.Array:
+    def cond(carry: Carry) -> jax.Array:
         _, rows, _, chunk = carry
         has_room = jnp.max(chunk.drawn - first_drawn_B) <= len(columns_C) - T
         return has_room & (jnp.sum(rows.live) > exit_when_live)
 
-    def step(
-        carry: tuple[Cache, Rows, jax.Array | None, Chunk],
-    ) -> tuple[Cache, Rows, jax.Array | None, Chunk]:
+    def step(carry: Carry) -> Carry:
         cache, rows, known_BS, chunk = carry
         given_BT = rows.token[:, None]
         if known_BS is not None:

@@ -136,15 +136,20 @@ class Harness:
         self.half_written = 0  # checkpoints, at the time of a kill
         self.log = folder / "log.txt"
         self.config_file = folder / "config.py"
-        config = make_micro_config(folder / "model", folder / "data")
+        # In a process of its own: array_record's writer leaves a thread that waits on a mutex. A child forked from such
+        # a process keeps that waiter and gives its stack to another thread; every second harness died of SIGSEGV.
+        self.check(lambda: self.prepare(steps))
+        self.whole = folder / "whole"
+        self.check(self.training(self.whole))
+
+    def prepare(self, steps: int) -> None:
+        config = make_micro_config(self.folder / "model", self.folder / "data")
         config.steps = steps
         config.checkpoint.every = 2
         config.validation.every = 3
         config.game.num_tests = 3
         write_config(config, self.config_file)
-        self.check(lambda: make_model_folder(_made(folder / "model")))
-        self.whole = folder / "whole"
-        self.check(self.training(self.whole))
+        make_model_folder(_made(self.folder / "model"))
 
     def training(self, workdir: Path) -> Callable[[], None]:
         def main() -> None:

@@ -113,9 +113,9 @@ class Play:
                     self.written[row // rows, page] = tuple(tokens[place * PAGE : (place + 1) * PAGE])
 
     def check_pages(self) -> None:
-        """No page is lost or somebody else's, and each sample's hold its prompt and all that it comes to."""
+        """No page is lost or somebody else's, each sample's hold its prompt and what it comes to; its text is known."""
         slots, static = self.slots, self.static
-        table, rows = slots.table(), slots.rows
+        table, rows, known_BS = slots.table(), slots.rows, slots.known()
         size = len(rows.live) // static.shards
         for index, shard in enumerate(self.shards):
             used = [page for group in shard.groups.values() for page in group.pages]
@@ -128,6 +128,8 @@ class Play:
                 assert pages[:shared] == shard.groups[prompt].pages[:shared]
                 used += pages[shared:]
                 reads |= {(slot - index * size, page, place) for place, page in enumerate(pages)}
+                text = [*prompt, *slots._tokens_BR[slot, : rows.drawn[slot]].tolist()]
+                assert known_BS[slot, : len(text)].tolist() == text
                 last = rows.position[slot] + min(CHUNK, rows.limit[slot] - rows.drawn[slot]) - 1
                 assert last // PAGE < count
                 held = sum((self.written[index, page] for page in pages[: -(-(len(prompt) - 1) // PAGE)]), ())
@@ -145,7 +147,10 @@ class Play:
         new_B = np.where(stopped_B & (left_B > 0), [self.random.randint(1, max(each, 1)) for each in left_B], left_B)
         drawn_B = (rows.drawn + new_B).astype(np.int32)
         shape = (len(rows.live), CHUNK)
-        chunk = Chunk(np.ones(shape, np.int32), np.zeros(shape, np.float32), drawn_B, stopped_B, np.int32(CHUNK))
+        tokens_BC = np.array([self.random.randint(1, 99) for _ in range(rows.live.size * CHUNK)], np.int32).reshape(
+            shape
+        )
+        chunk = Chunk(tokens_BC, np.zeros(shape, np.float32), drawn_B, stopped_B, np.int32(CHUNK))
         for sample in self.slots.take(chunk):
             self.done.append((sample.question_id, sample.index))
         self.events += int(new_B.sum())

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, Int8, Int32
 from codea1.sharding import Array, on_each_device
 
 QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
-RAGGED_POSITIONS, RAGGED_QUERIES, RAGGED_BYTES = 512, 32, 64 << 20  # of keys, of queries and of memory in the kernel
+RAGGED_POSITIONS, RAGGED_BYTES = 512, 64 << 20  # of keys, and of memory, in the kernel
 SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
 SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
@@ -371,7 +371,7 @@ def attend_ragged(
         jnp.full((1,), B, jnp.int32),
         sm_scale=h**-0.5,
         num_kv_pages_per_block=max(1, min(pages_BM.shape[1], RAGGED_POSITIONS // P)),
-        num_queries_per_block=min(B * T, RAGGED_QUERIES),
+        num_queries_per_block=T,  # those of one row: a block of more computes each row's with the keys of all others
         vmem_limit_bytes=RAGGED_BYTES,
     )
     return y_XHh[..., :h].reshape(B, T, H, h)

@@ -132,6 +132,9 @@ class Group:
     waiting: deque[PendingSample] = field(default_factory=deque)  # for a slot
     num_running: int = 0
 
+    def __post_init__(self) -> None:
+        self.tokens = np.array(self.prompt, np.int32)
+
 
 class Shard:
     """The pages of one part of the batch, and the prompts that lie in them."""
@@ -233,7 +236,7 @@ class Prefilled:
         pages_BM = np.full((len(tokens_BT), self._sizes.pages_of(length)), self._sizes.pages, np.int32)
         for index, of_shard in enumerate(new):
             for row, group in enumerate(of_shard, index * rows):
-                tokens_BT[row, : len(group.prompt)] = group.prompt
+                tokens_BT[row, : len(group.tokens)] = group.tokens
                 pages_BM[row, : len(group.pages)] = group.pages
         return tokens_BT, pages_BM
 

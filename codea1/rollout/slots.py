@@ -27,6 +27,7 @@ class Slots:
         self._num_pages_B = np.zeros(size, np.int32)
         self._pages_BM = np.zeros((size, sizes.longest), np.int32)
         self._tokens_BR = np.zeros((size, max_response_length), np.int32)
+        self._known_BS: np.ndarray | None = None  # kept up once `known` is asked for
         self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
         self.rows = Rows(
             token=np.zeros(size, np.int32),
@@ -80,14 +81,15 @@ class Slots:
     def grow(self, queue: Queue, chunk: int) -> int:
         """Gives all live samples the pages of their next `chunk` tokens; returns how many gave way for that."""
         gave_way = 0
-        for slot in sorted(np.flatnonzero(self.rows.live).tolist(), key=lambda slot: self._started_B[slot]):
-            shard = self._shards[self._shard_of(slot)]
-            missing = int(self._missing_B(chunk)[slot])
+        missing_B = self._missing_B(chunk)
+        short = np.flatnonzero(missing_B)
+        for slot in short[np.argsort(self._started_B[short])].tolist():
+            shard, missing = self._shards[self._shard_of(slot)], int(missing_B[slot])
             while self.rows.live[slot] and shard.num_free < missing:
                 if not shard.give_up(queue):
                     self._stop_last(self._shard_of(slot))
                     gave_way += 1
-            if self.rows.live[slot] and missing:
+            if self.rows.live[slot]:
                 end = self._num_pages_B[slot] + missing
                 self._pages_BM[slot, self._num_pages_B[slot] : end] = shard.take(missing)
                 self._num_pages_B[slot] = end
@@ -114,15 +116,23 @@ class Slots:
         return PageTable(self._pages_BM, reads_WI3, num_reads_W)
 
     def known(self) -> np.ndarray:
-        """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence]."""
-        known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page), np.int32)
-        for slot in np.flatnonzero(self.rows.live).tolist():
-            sample, drawn = self._samples[slot], self.rows.drawn[slot]
-            assert sample is not None
-            prompt = sample.request.prompt_ids
-            known_BS[slot, : len(prompt)] = prompt
-            known_BS[slot, len(prompt) : len(prompt) + drawn] = self._tokens_BR[slot, :drawn]
-        return known_BS
+        """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence].
+
+        Behind them lies what earlier samples left.
+        """
+        if self._known_BS is None:
+            # One column more: what the longest response ends with is at no position of the cache.
+            self._known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page + 1), np.int32)
+            for slot in np.flatnonzero(self.rows.live).tolist():
+                self._know(self._known_BS[slot], slot)
+        return self._known_BS[:, :-1]
+
+    def _know(self, known_S: np.ndarray, slot: int) -> None:
+        """Writes the tokens of a slot's prompt and response so far."""
+        group, drawn = self._groups[slot], self.rows.drawn[slot]
+        assert group is not None
+        known_S[: len(group.tokens)] = group.tokens
+        known_S[len(group.tokens) : len(group.tokens) + drawn] = self._tokens_BR[slot, :drawn]
 
     def take(self, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
@@ -132,6 +142,8 @@ class Slots:
         place = slot, rows.drawn[slot] + column
         self._tokens_BR[place] = chunk.tokens[slot, column]
         self._log_probs_BR[place] = chunk.log_probs[slot, column]
+        if self._known_BS is not None:
+            self._known_BS[slot, rows.position[slot] + 1 + column] = chunk.tokens[slot, column]
         drew = np.flatnonzero(num_new_B)
         rows.token[drew] = chunk.tokens[drew, num_new_B[drew] - 1]
         rows.position[:] += num_new_B
@@ -165,6 +177,7 @@ class Slots:
         self._groups = [self._groups[slot] for slot in order]
         for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM", "_tokens_BR", "_log_probs_BR"):
             setattr(self, name, getattr(self, name)[order])
+        self._known_BS = None
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
 
     def _live_WS(self) -> np.ndarray:
@@ -187,12 +200,14 @@ class Slots:
         rows.question_hash[slot] = stable_hash(request.question_id)
         rows.sample_index[slot] = sample.index
         rows.live[slot] = True
+        if self._known_BS is not None:
+            self._know(self._known_BS[slot], slot)
 
     def _has_pages(self, index: int, group: Group, queue: Queue, chunk: int) -> bool:
         """Returns whether a shard can start a sample of a group; where none runs, it gives up others for that."""
         shard = self._shards[index]
         size = len(self.rows.live) // len(self._shards)
-        missing_S = self._missing_B(chunk)[index * size : (index + 1) * size]
+        missing_S = self._missing_B(chunk, slice(index * size, (index + 1) * size))
         known = len(group.prompt) - 1
         end = known + min(chunk, self._limit(group.waiting[0].request))
         needed = self._sizes.pages_of(end) - known // self._sizes.page
@@ -206,11 +221,12 @@ class Slots:
     def _limit(self, request: Request) -> int:
         return min(request.length_limit or self._max_response_length, self._max_response_length)
 
-    def _missing_B(self, chunk: int) -> np.ndarray:
-        """Returns how many pages each sample has too few for its next `chunk` tokens."""
+    def _missing_B(self, chunk: int, part: slice = slice(None)) -> np.ndarray:
+        """Returns how many pages each sample in `part` of the slots has too few for its next `chunk` tokens."""
         rows = self.rows
-        end_B = rows.position + np.minimum(chunk, rows.limit - rows.drawn)
-        return np.where(rows.live, np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B, 0), 0)
+        end_B = rows.position[part] + np.minimum(chunk, rows.limit[part] - rows.drawn[part])
+        missing_B = np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B[part], 0)
+        return np.where(rows.live[part], missing_B, 0)
 
     def _stop_last(self, index: int) -> None:
         """Lets the sample of a shard that came last give way: it waits for a slot again, and loses what it drew."""

@@ -16,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
 from codea1.lab.aot import report as reports
+from codea1.lab.aot import schedule
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered
 from codea1.lab.aot.cost import Cost
 from codea1.lab.aot.jobs import bytes_per_device, models, plan
@@ -312,6 +313,22 @@ def test_names_of_slices_have_the_chips_they_say():
         assert len(found.devices) == num_chips(name)
         assert found.devices[0].platform == "tpu"
     assert {name: num_chips(name) for name in SLICES if name.startswith("v5p")}["v5p-64"] == 32
+
+
+@needs_libtpu
+def test_kernels_are_priced_by_the_schedule_that_the_compiler_writes(tmp_path, monkeypatch):
+    shape = schedule.AttentionShape("v5e", heads=12, kv_heads=2, head_dim=128)
+    one, four = (dataclasses.replace(shape, queries=queries, rows=8, pages=64, longest=8) for queries in (1, 4))
+    whole, packed = (dataclasses.replace(shape, block=512, packed=packed) for packed in (False, True))
+    found = schedule.bundles([one, four, whole, packed], tmp_path)
+    assert 100 < found[one].block < found[four].block < 1000
+    assert found[one].row > 0
+    # At its peak a chip computes the products of a pair of blocks in so many cycles: two forward, seven backward.
+    product = 2 * 512 * 512 * 128 / (CHIPS["v5e"].flops / CHIPS["v5e"].clock)
+    assert 2 * product < found[whole].forward < found[packed].forward < 3 * 2 * product
+    assert 7 * product < found[whole].backward < found[packed].backward < 2 * 7 * product
+    monkeypatch.setattr(subprocess, "run", None)  # what is known is not compiled again
+    assert schedule.bundles([four, one], tmp_path) == {one: found[one], four: found[four]}
 
 
 def test_shapes_with_shardings_are_counted_by_their_share():

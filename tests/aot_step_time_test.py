@@ -10,11 +10,13 @@ from ml_collections import ConfigDict
 
 from codea1.config import default_config
 from codea1.lab.aot.compilation import CompilerResult
-from codea1.lab.aot.cost import Cost
-from codea1.lab.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate, splash_flops
+from codea1.lab.aot.cost import REACHED, Cost
+from codea1.lab.aot.schedule import Bundles, KernelTimes, count_bundles
+from codea1.lab.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
 from codea1.models.flops import CHIPS
+from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -53,7 +55,12 @@ def results(own: PlayerFunctions, cycles: dict[str, tuple[float, float]]) -> dic
 def step(cycles, lengths: dict[str, SampledLengths], **rollout: int):
     c = config(**rollout)
     own = players(c)
-    return simulate(c, own, {name: results(each, cycles) for name, each in own.items()}, lengths, CHIP)
+    found = {name: results(each, cycles) for name, each in own.items()}
+    return simulate(c, own, found, lengths, CHIP, no_kernels)
+
+
+def no_kernels(wanted):
+    raise AssertionError(f"on a CPU there are none, and {wanted} were wanted")
 
 
 def equal(response: int) -> dict[str, SampledLengths]:
@@ -106,32 +113,74 @@ def test_shared_prompts_are_one_row_of_each_group():
     c.test.share_prompts = True
     own = players(c)
     found = {name: results(each, {"accumulate": (10.0, 0.0)}) for name, each in own.items()}
-    clock, trained = simulate(c, own, found, equal(response=10), CHIP)
+    clock, trained = simulate(c, own, found, equal(response=10), CHIP, no_kernels)
     # Three groups in each mini-batch, of 19 + 4 x 11 positions, in four rows of 96; code: three rows of 48.
     assert clock.seconds("test: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert clock.seconds("code: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert trained == {"code": 6 * 20, "test": 6 * 20 + 24 * 10}
 
 
-def test_attention_is_priced_by_the_blocks_that_the_busiest_chip_reads():
-    own = players(config())["code"]
-    assert splash_flops(own, 1, (2, 640)) == 0  # on a CPU there is no such kernel
+def on_tpu(own: PlayerFunctions, **mesh: int) -> PlayerFunctions:
     own.model = dataclasses.replace(own.model, platform="tpu")
-    own.mesh = SimpleNamespace(shape={"replica": 1, "fsdp": 2, "tensor": 2})
-    one = 2 * splash_block(640) ** 2 * (own.model.num_heads / 2) * own.model.head_dim * own.model.num_layers
-    assert splash_flops(own, 2, (2, 640)) == 15 * 2 * one
+    own.mesh = SimpleNamespace(shape={"replica": 1, "fsdp": 1, "tensor": 1} | mesh)
+    return own
+
+
+def kernels(own: PlayerFunctions, found: Bundles, chip: str = "v5e") -> KernelTimes:
+    return KernelTimes(own, CHIPS[chip], lambda wanted: dict.fromkeys(wanted, found))
+
+
+def test_whole_rows_are_priced_by_the_blocks_that_the_busiest_chip_computes():
+    own = on_tpu(players(config())["code"], fsdp=2, tensor=2)
+    of_pair = own.model.num_heads // 2 * own.model.num_layers / CHIP.clock
+    own.engine.sizes = dataclasses.replace(own.engine.sizes, prompt_lengths=(640,))
+    assert splash_block(640) == 128
+    times = kernels(own, Bundles(forward=3, backward=100))
+    assert times.whole_rows((2, 640)) == pytest.approx(15 * 3 * of_pair)
+    assert times.whole_rows((2, 640), forward=2, backward=1) == pytest.approx(15 * 106 * of_pair)
     # In the second row a prompt takes three blocks, and queries read those before theirs; the others read their own.
     prompts = np.full((2, 640), -1, np.int32)
     prompts[1, :300] = 0
     packing = Packing(np.zeros_like(prompts), prompts, np.zeros_like(prompts))
-    assert splash_flops(own, 2, (2, 640), packing) == (1 + 2 + 3 + 1 + 1) * 2 * one
+    own.row_shapes = (dataclasses.replace(own.row_shapes[0], length=640),)
+    times = kernels(own, Bundles(forward=3, backward=100))
+    assert times.whole_rows((2, 640), packing) == pytest.approx((1 + 2 + 3 + 1 + 1) * 3 * of_pair)
+
+
+def test_the_forward_kernel_alone_uses_both_cores_of_a_chip():
+    own = on_tpu(players(config())["code"])
+    own.engine.sizes = dataclasses.replace(own.engine.sizes, prompt_lengths=(128,))
+    times = kernels(own, Bundles(forward=1, backward=1), chip="v5p")
+    forward, both = times.whole_rows((1, 128)), times.whole_rows((1, 128), backward=1)
+    assert both == pytest.approx(3 * forward)
+
+
+def test_decoding_reads_whole_blocks_of_every_row_at_the_longer_of_bundles_and_bytes():
+    own = on_tpu(players(config())["code"])
+    own.engine.sizes = dataclasses.replace(own.engine.sizes, slots=(4,), shards=2)
+    positions_WS = np.array([[512, 0], [1, 513]])  # one block each, and one without a sample; three in the second shard
+    bound_by_bundles = kernels(own, Bundles(row=7, block=10**6)).decode(positions_WS, 1)
+    assert bound_by_bundles == pytest.approx(own.model.num_layers * (3e6 + 2 * 7) / CHIP.clock)
+    read = 3 * 512 * page_bytes(own.model, 1) / own.engine.sizes.page / (REACHED * CHIP.hbm_bandwidth)
+    assert kernels(own, Bundles(row=0, block=1)).decode(positions_WS, 1) == pytest.approx(read)
+
+
+def test_bundles_are_counted_by_the_loops_around_them():
+    listing = """     0   :  { %s1 = smov 1 }
+   0x1   :  { %s2 = smov 2 }
+   0x2 LB: > { %s3 = smov 3 }
+   0x3   : >> { %s4 = smov 4 }
+   0x4 PB: >> { %s5 = smov 5 }
+     %s6 = no bundle
+"""
+    assert count_bundles(listing) == [1, 1, 2]
 
 
 def test_a_function_that_was_not_compiled_is_named():
     c = config()
     own = players(c)
     with pytest.raises(BadInput, match="a step calls publish, which was not compiled"):
-        simulate(c, own, {"code": {}, "test": {}}, equal(response=5), CHIP)
+        simulate(c, own, {"code": {}, "test": {}}, equal(response=5), CHIP, no_kernels)
 
 
 def test_lengths_are_drawn_about_their_means_and_some_reach_the_limit():

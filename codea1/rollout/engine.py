@@ -109,6 +109,7 @@ class Engine:
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
+        self.guesses = guesses
         self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
         self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
         self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes, learns)
@@ -205,7 +206,7 @@ class Engine:
             while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
                 slots.keep(smaller)
                 size = smaller
-            guesses = self._decoding.guesses > 0 and size < self.sizes.slots[-1]
+            guesses = self.guesses > 0 and size < self.sizes.slots[-1]
             self._statistics.preempted += slots.grow(queue, self._decoding.columns(guesses))
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             decode = self._functions["decode" if params.top_p is None else "decode restricted", size]

@@ -62,21 +62,21 @@ class ResultCache:
     """A folder with results by fingerprint."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
+        self.folder = Path(folder)
 
     def get(self, fingerprint: str) -> CompilerResult | None:
         """Returns the result of a function; None where there is none yet."""
         try:
-            return CompilerResult.from_json(json.loads((self._folder / f"{fingerprint}.json").read_text()))
+            return CompilerResult.from_json(json.loads((self.folder / f"{fingerprint}.json").read_text()))
         except FileNotFoundError:
             return None
 
     def put(self, fingerprint: str, result: CompilerResult) -> None:
         """Writes the result of a function in one move, so that a reader sees the whole of it or nothing."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self._folder / f"{fingerprint}.{os.getpid()}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self.folder / f"{fingerprint}.{os.getpid()}"
         unfinished.write_text(json.dumps(asdict(result), indent=2) + "\n")
-        unfinished.replace(self._folder / f"{fingerprint}.json")
+        unfinished.replace(self.folder / f"{fingerprint}.json")
 
 
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:

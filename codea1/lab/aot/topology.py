@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a mistake in a config is reported before JAX is there
     from codea1.models.flops import Chip
 
 # Silence libtpu where there is no TPU, and let several processes of one machine load it.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
@@ -62,7 +62,7 @@ def topology(name: str) -> Topology:
         raise BadInput(f"--topology={name} is unknown; known are {', '.join(SLICES)}, and shapes such as v5e:4x4.")
     if not has_compiler():
         raise BadInput("the TPU compiler is not installed: pip install -e '.[tpu]'.")
-    for variable, value in _ENVIRONMENT.items():
+    for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     options = {"chips_per_host_bounds": (1, 1, 1)} if shape.endswith(":1x1") else {}
     try:

@@ -1,0 +1,231 @@
+"""What attention's kernels cost by their own schedules: the bundles into which the TPU compiler lays out their loops.
+
+The compiler estimates no cycles for a Pallas kernel, but it writes the kernel's bundles of instructions where it is
+asked to. A core begins one bundle in a cycle at most, so the bundles of a loop's body are about the least cycles of one
+turn: stalls come on top, and what is predicated off comes off.
+
+  python -m codea1.lab.aot.schedule    # the process in which `bundles` compiles; libtpu reads its flags but once
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from codea1.lab.aot.cost import REACHED
+from codea1.lab.aot.topology import ENVIRONMENT, topology
+from codea1.models.attention import RAGGED_BYTES, RAGGED_POSITIONS, Packing, splash_block
+from codea1.models.flops import Chip
+from codea1.models.kv_cache import page_bytes
+from codea1.players.functions import PlayerFunctions
+from codea1.sharding import data_parallel
+
+_BUNDLE = re.compile(r"\s+0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)")
+_ONE_CHIP = {"v5e": "v5e:1x1", "v6e": "v6e:1x1", "v5p": "v5p:2x2x1"}  # v5p has no smaller slice
+_PAGES, _FORWARD, _BACKWARD = "ragged_paged_attention", ("splash_mqa_fwd",), ("splash_mqa_dq", "splash_mqa_dkv")
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The shapes of one attention on one chip, as a kernel is compiled for them."""
+
+    chip: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    queries: int = 0  # of a row that decodes; 0: whole rows, by blocks of `block`
+    rows: int = 1
+    pages: int = 1
+    longest: int = 1  # pages of a row
+    block: int = 0
+    packed: bool = False  # whether rows hold several sequences
+
+
+class Bundles(NamedTuple):
+    """Bundles of the kernels of one attention. Of decoding by row and by block of positions, else by pair of blocks."""
+
+    row: int = 0  # around a row's blocks
+    block: int = 0
+    forward: int = 0  # of one head
+    backward: int = 0
+
+
+Table = Mapping[AttentionShape, Bundles]
+
+
+def bundles(wanted: Sequence[AttentionShape], cache: Path) -> Table:
+    """Returns the bundles of each attention; compiles those in a process of its own that `cache` does not know.
+
+    Raises RuntimeError with what the process printed where it fails.
+    """
+    file = cache / f"schedules-{_versions()}.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    missing = [each for each in dict.fromkeys(wanted) if repr(each) not in known]
+    if missing:
+        with tempfile.TemporaryDirectory() as folder:
+            flags = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
+            environment = os.environ | ENVIRONMENT | {"LIBTPU_INIT_ARGS": flags, "JAX_PLATFORMS": "cpu"}
+            command = [sys.executable, "-m", "codea1.lab.aot.schedule", folder]
+            asked = json.dumps([asdict(each) for each in missing])
+            done = subprocess.run(command, input=asked, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the schedules of attention were not compiled: {done.stderr[-2000:]}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        known |= {repr(each): found_of for each, found_of in zip(missing, found, strict=True)}
+        cache.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known, indent=2) + "\n")
+    return {each: Bundles(*known[repr(each)]) for each in wanted}
+
+
+def _versions() -> str:
+    kernel = (f"{RAGGED_POSITIONS}", f"{RAGGED_BYTES >> 20}")
+    return "-".join([*(metadata.version(package) for package in ("jax", "libtpu")), *kernel])
+
+
+class KernelTimes:
+    """Seconds that attention's kernels take on the busiest chip of a player; 0 where attention is no kernel."""
+
+    def __init__(self, own: PlayerFunctions, chip: Chip, bundles: Callable[[Sequence[AttentionShape]], Table]) -> None:
+        """Looks up the bundles of what the player's functions call; see `bundles`."""
+        self._own, self._chip = own, chip
+        tensor, model, sizes = own.mesh.shape["tensor"], own.model, own.engine.sizes
+        heads = model.num_heads // tensor, model.num_kv_heads // tensor, model.head_dim
+        self._any = AttentionShape(chip.name, *heads)
+        self._bundles: Table = {}
+        if model.platform == "tpu":
+            queries = [1, 1 + own.engine.guesses]
+            decode = [self._decode(size // sizes.shards, each) for size in sizes.slots for each in queries]
+            rows = [self._rows(length, packed=False) for length in sizes.prompt_lengths]
+            rows += [self._rows(shape.length, packed) for shape in own.row_shapes for packed in (False, True)]
+            self._bundles = bundles([*decode, *rows])
+
+    def _decode(self, rows: int, queries: int) -> AttentionShape:
+        sizes = self._own.engine.sizes
+        return replace(self._any, rows=rows, queries=queries, pages=sizes.pages, longest=sizes.longest)
+
+    def _rows(self, length: int, packed: bool) -> AttentionShape:
+        return replace(self._any, block=splash_block(length), packed=packed)
+
+    def decode(self, positions_WS: np.ndarray, queries: int) -> float:
+        """Returns the seconds of one decode step, of so many queries a row, that reads so many positions of each row.
+
+        Blocks of positions are read and computed side by side, so a block takes the longer of the two. A row without a
+        live sample reads one block, too.
+        """
+        if not self._bundles:
+            return 0.0
+        rows = positions_WS.shape[1]
+        found, layers = self._bundles[self._decode(rows, queries)], self._own.model.num_layers
+        page = page_bytes(self._own.model, self._own.mesh.shape["tensor"]) / layers  # of one layer on one chip
+        read = page / self._own.engine.sizes.page * RAGGED_POSITIONS / (REACHED * self._chip.hbm_bandwidth)
+        blocks = np.maximum(-(-positions_WS // RAGGED_POSITIONS), 1).sum(axis=1).max()
+        of_layer = blocks * max(found.block / self._chip.clock, read) + rows * found.row / self._chip.clock
+        return float(layers * of_layer)
+
+    def whole_rows(
+        self, shape: tuple[int, ...], packing: Packing | None = None, forward: int = 1, backward: int = 0
+    ) -> float:
+        """Returns the seconds of so many passes over rows [rows, length].
+
+        The forward kernel shares its heads out to the cores of a chip. The kernels of the backward pass run on one.
+        """
+        if not self._bundles:
+            return 0.0
+        own, (rows, length) = self._own, shape
+        found = self._bundles[self._rows(length, packing is not None)]
+        count = -(-length // splash_block(length))
+        pairs_B = np.full(rows, count * (count + 1) / 2)
+        if packing is not None:
+            pairs_B = np.asarray(packing.for_kernel().reads_BQJ).sum(axis=(1, 2), dtype=float)
+        pairs = pairs_B.reshape(data_parallel(own.mesh), -1).sum(axis=1).max()
+        heads = self._any.heads
+        turns = forward * found.forward * -(-heads // self._chip.cores) + backward * found.backward * heads
+        return float(own.model.num_layers * pairs * turns / self._chip.clock)
+
+
+def count_bundles(text: str) -> list[int]:
+    """Returns the bundles of a kernel's listing by the loops around them: outside of all, in one, in two, and so on."""
+    depths = Counter(len(found[1]) for found in map(_BUNDLE.match, text.splitlines()) if found)
+    return [depths[depth] for depth in range(max(depths, default=-1) + 1)]
+
+
+def _compile(each: AttentionShape, folder: Path) -> Bundles:
+    """Compiles one attention and reads what the compiler wrote of it into the folder, which is then empty again."""
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention.kernel import get_min_heads_per_blk
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    from codea1.models.attention import attend_ragged, splash_attend
+    from codea1.models.kv_cache import page_size
+    from codea1.sharding import MESH_AXES
+
+    devices = np.array(topology(_ONE_CHIP[each.chip]).devices[:1]).reshape(1, 1, 1)
+    mesh = Mesh(devices, MESH_AXES, axis_types=(AxisType.Auto,) * devices.ndim)
+
+    def array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, PartitionSpec()))
+
+    H, K, h = each.heads, each.kv_heads, each.head_dim
+    with jax.set_mesh(mesh):
+        if each.queries:
+            B, T, P = each.rows, each.queries, page_size("tpu")
+            padded = -(-h // 128) * 128
+            q, kv = array(jnp.bfloat16, B, T, H, h), array(jnp.bfloat16, 1, each.pages, P, 2 * K, padded)
+            tables = array(jnp.int32), array(jnp.int32, B, each.longest), array(jnp.int32, B, T)
+
+            def attend(*arrays: Any) -> Any:
+                return jax.shard_map(
+                    attend_ragged, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+                )(*arrays)
+
+            jax.jit(attend).lower(q, kv, *tables).compile()
+        else:
+            T = 4 * each.block
+
+            def loss(q: Any, k: Any, v: Any, *packing: Any) -> Any:
+                packed = Packing(*packing).for_kernel() if packing else None
+                return jnp.sum(splash_attend(q, k, v, packed), dtype=jnp.float32)
+
+            tokens = [array(jnp.int32, 1, T)] * (3 * each.packed)
+            qkv = [array(jnp.bfloat16, 1, T, heads, h) for heads in (H, K, K)]
+            jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*qkv, *tokens).compile()
+    counts: dict[str, list[int]] = {}
+    for path in folder.iterdir():
+        found = re.search(r"-(ragged_paged_attention|splash_mqa_[a-z]+)[\w.]*-\d+-final_bundles\.txt", path.name)
+        if found:
+            counts[found[1]] = count_bundles(path.read_text())
+        path.unlink()
+
+    def of(names: Sequence[str]) -> int:
+        kernels = [count for kernel, count in counts.items() if kernel.startswith(tuple(names))]
+        assert len(kernels) == len(names), f"{names} of {sorted(counts)}"
+        return sum(sum(count[1:]) for count in kernels)
+
+    if each.queries:
+        blocks = H // get_min_heads_per_blk(H, 2 * K, jnp.bfloat16, jnp.bfloat16)[0]
+        _, *around, block = counts[_PAGES]
+        return Bundles(row=blocks * sum(around), block=blocks * block)
+    return Bundles(forward=of(_FORWARD), backward=of(_BACKWARD))
+
+
+def main() -> None:
+    import jax
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    wanted = [AttentionShape(**each) for each in json.load(sys.stdin)]
+    print(json.dumps([_compile(each, Path(sys.argv[1])) for each in wanted]))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import qwix
 from flax import nnx
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codea1.learn.log_probs import make_score
 from codea1.models import qwen2
@@ -235,13 +237,32 @@ def test_samples_are_those_of_an_engine_without_pages_and_guesses(policy, pages:
     assert (engine.take_statistics()["preempted"] > 0) == (pages == 13)
 
 
-def test_guesses_are_what_followed_the_same_three_tokens_last():
+def test_guesses_are_what_followed_the_same_tokens_last_three_of_them_if_they_came_before():
     known = jnp.array([[5, 1, 2, 3, 7, 1, 2, 3, 8, 9, 1, 2, 3, 0, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
     found = guess_next(known, jnp.array([12, 5]), 3)
     assert found[0].tolist() == [8, 9, 1]
     assert found.shape == (2, 3)
     known = jnp.array([[7, 4, 5, 4, 5, 4, 5, 0, 0, 0]])
     assert guess_next(known, jnp.array([6]), 3).tolist() == [[4, 5, 4]]  # it goes round
+    two_and_one = jnp.array([[1, 2, 3, 9, 2, 7, 8, 1, 2, 0], [6, 4, 5, 3, 4, 8, 4, 0, 0, 0]])
+    assert guess_next(two_and_one, jnp.array([8, 6]), 2).tolist() == [[3, 9], [8, 4]]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=24), st.integers(1, 5))
+def test_guesses_are_those_of_a_search(tokens, count):
+    """One token after the other: the longest of the last three, two and one that came before, where it came last."""
+    last = len(tokens) - 1
+    ends = [
+        (length, end)
+        for length in (1, 2, 3)
+        for end in range(length - 1, last)
+        if tokens[end + 1 - length : end + 1] == tokens[len(tokens) - length :]
+    ]
+    if ends:
+        end = max(ends)[1]
+        known = jnp.array([[*tokens, *[9] * (25 - len(tokens))]])  # behind it is anything
+        found = guess_next(known, jnp.array([last]), count)
+        assert found.tolist() == [[tokens[end + 1 + nth % (last - end)] for nth in range(count)]]
 
 
 def test_a_repeated_answer_takes_few_steps(policy):

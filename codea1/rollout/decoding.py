@@ -18,7 +18,7 @@ from codea1.rollout.sampling import sample_keys, sample_tokens
 from codea1.sharding import Array
 
 GUESSED_CHUNKS = 4  # times as long is a chunk whose steps guess, or it would have few of them
-NGRAM = 3  # tokens by which the place is found whose next tokens are guessed
+NGRAM = 3  # tokens at most by which the place is found whose next tokens are guessed
 
 
 @dataclass(frozen=True)
@@ -179,14 +179,19 @@ def _put(
 def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:
     """Guesses the next tokens int32 [B, count] of sequences whose last known token is at `position_B`.
 
-    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023);
-    again from there on where that ends with what is known; anything where they never came.
+    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023), or
+    where those never came, the last ones of them that did; again from there on where that ends with what is known;
+    anything where none ever came.
     """
-    positions_S = jnp.arange(known_BS.shape[1])
-    matches_BS = (positions_S >= NGRAM - 1) & (positions_S < position_B[:, None])
+    size = known_BS.shape[1]
+    positions_S = jnp.arange(size)
+    matches_BS, length_BS = positions_S < position_B[:, None], jnp.zeros_like(known_BS)
     for back in range(NGRAM):
         matches_BS &= jnp.roll(known_BS, back, axis=1) == _at(known_BS, position_B - back)[:, None]
-    found_B = jnp.max(jnp.where(matches_BS, positions_S, 0), axis=1)
+        matches_BS &= (positions_S >= back) & (position_B >= back)[:, None]
+        length_BS += matches_BS
+    # The longest one first, of those the last.
+    found_B = jnp.max(jnp.where(length_BS > 0, length_BS * size + positions_S, 0), axis=1) % size
     period_B = jnp.maximum(position_B - found_B, 1)
     return jnp.stack([_at(known_BS, found_B + 1 + nth % period_B) for nth in range(count)], axis=1)
 

@@ -34,9 +34,9 @@ from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.runtime.shares import stable_hash
 
-# Tokens of a step that guesses, by role: 1.28 to 1.57 and 1.66 to 1.95 were seen when the rule was replayed on programs
-# and on suites.
-DRAWN_WITH_GUESSES = {"code": 1.4, "test": 1.8}
+# Tokens that a guessing step draws, by role: 1.26 to 1.29 and 1.89 to 2.01 on the answers of Qwen2.5-Coder-0.5B that
+# results/study_real holds, by bench/guesses.py.
+DRAWN_WITH_GUESSES = {"code": 1.27, "test": 1.9}
 
 Results = Mapping[str, CompilerResult]  # of a player's functions, by name
 

@@ -128,7 +128,7 @@ class Play:
                 assert pages[:shared] == shard.groups[prompt].pages[:shared]
                 used += pages[shared:]
                 reads |= {(slot - index * size, page, place) for place, page in enumerate(pages)}
-                text = [*prompt, *slots._tokens_BR[slot, : rows.drawn[slot]].tolist()]
+                text = [*prompt, *slots._tokens_RB[: rows.drawn[slot], slot].tolist()]
                 assert known_BS[slot, : len(text)].tolist() == text
                 last = rows.position[slot] + min(CHUNK, rows.limit[slot] - rows.drawn[slot]) - 1
                 assert last // PAGE < count

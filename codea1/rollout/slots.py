@@ -26,9 +26,10 @@ class Slots:
         self._num_shared_B = np.zeros(size, np.int32)  # pages at the start that are the prompt's
         self._num_pages_B = np.zeros(size, np.int32)
         self._pages_BM = np.zeros((size, sizes.longest), np.int32)
-        self._tokens_BR = np.zeros((size, max_response_length), np.int32)
+        # By place in the response: memory is only taken for places that a sample has come to.
+        self._tokens_RB = np.zeros((max_response_length, size), np.int32)
+        self._log_probs_RB = np.zeros((max_response_length, size), np.float32)
         self._known_BS: np.ndarray | None = None  # kept up once `known` is asked for
-        self._log_probs_BR = np.zeros((size, max_response_length), np.float32)
         self.rows = Rows(
             token=np.zeros(size, np.int32),
             position=np.zeros(size, np.int32),
@@ -132,16 +133,16 @@ class Slots:
         group, drawn = self._groups[slot], self.rows.drawn[slot]
         assert group is not None
         known_S[: len(group.tokens)] = group.tokens
-        known_S[len(group.tokens) : len(group.tokens) + drawn] = self._tokens_BR[slot, :drawn]
+        known_S[len(group.tokens) : len(group.tokens) + drawn] = self._tokens_RB[:drawn, slot]
 
     def take(self, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
         rows = self.rows
         num_new_B = chunk.drawn - rows.drawn
         slot, column = np.nonzero(np.arange(chunk.tokens.shape[1]) < num_new_B[:, None])
-        place = slot, rows.drawn[slot] + column
-        self._tokens_BR[place] = chunk.tokens[slot, column]
-        self._log_probs_BR[place] = chunk.log_probs[slot, column]
+        place = rows.drawn[slot] + column, slot
+        self._tokens_RB[place] = chunk.tokens[slot, column]
+        self._log_probs_RB[place] = chunk.log_probs[slot, column]
         if self._known_BS is not None:
             self._known_BS[slot, rows.position[slot] + 1 + column] = chunk.tokens[slot, column]
         drew = np.flatnonzero(num_new_B)
@@ -158,8 +159,8 @@ class Slots:
                     question_id=pending.request.question_id,
                     index=pending.index,
                     prompt_ids=pending.request.prompt_ids,
-                    token_ids=tuple(self._tokens_BR[slot, :length].tolist()),
-                    log_probs=self._log_probs_BR[slot, :length].copy(),
+                    token_ids=tuple(self._tokens_RB[:length, slot].tolist()),
+                    log_probs=self._log_probs_RB[:length, slot].copy(),
                     finish_reason="stop" if chunk.stopped[slot] else "length",
                 )
             )
@@ -175,8 +176,14 @@ class Slots:
         order = (order_WS + np.arange(shards)[:, None] * live_WS.shape[1]).ravel()
         self._samples = [self._samples[slot] for slot in order]
         self._groups = [self._groups[slot] for slot in order]
-        for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM", "_tokens_BR", "_log_probs_BR"):
+        for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM"):
             setattr(self, name, getattr(self, name)[order])
+        longest = self.rows.drawn.max()
+        for name in ("_tokens_RB", "_log_probs_RB"):
+            old_RB = getattr(self, name)
+            new_RB = np.zeros((len(old_RB), size), old_RB.dtype)
+            new_RB[:longest] = old_RB[:longest, order]
+            setattr(self, name, new_RB)
         self._known_BS = None
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
 

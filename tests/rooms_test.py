@@ -45,7 +45,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1301,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1574, "benchmarks": 2504, "commands": 1083, "data": 1260, "league": 302, "paper": 1329, "runs": 924},
+    **{"aot": 1577, "benchmarks": 2504, "commands": 1083, "data": 1260, "league": 302, "paper": 1329, "runs": 924},
     **{"sandbox": 787, "sft": 464, "study": 1194, "worlds": 720},
     "": 899,  # the files that lie in no room of the lab
 }

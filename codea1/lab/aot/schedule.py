@@ -7,6 +7,7 @@ turn: stalls come on top, and what is predicated off comes off.
   python -m codea1.lab.aot.schedule    # the process in which `bundles` compiles; libtpu reads its flags but once
 """
 
+import hashlib
 import json
 import os
 import re
@@ -24,7 +25,8 @@ import numpy as np
 
 from codea1.lab.aot.cost import REACHED
 from codea1.lab.aot.topology import ENVIRONMENT, topology
-from codea1.models.attention import RAGGED_BYTES, RAGGED_POSITIONS, Packing, splash_block
+from codea1.models import attention
+from codea1.models.attention import RAGGED_POSITIONS, Packing, splash_block
 from codea1.models.flops import Chip
 from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions
@@ -88,8 +90,9 @@ def bundles(wanted: Sequence[AttentionShape], cache: Path) -> Table:
 
 
 def _versions() -> str:
-    kernel = (f"{RAGGED_POSITIONS}", f"{RAGGED_BYTES >> 20}")
-    return "-".join([*(metadata.version(package) for package in ("jax", "libtpu")), *kernel])
+    """Names all that decides the bundles of a shape: the compiler, JAX's kernels, and how they are called."""
+    called = hashlib.sha256(Path(attention.__file__).read_bytes()).hexdigest()[:12]
+    return "-".join([*(metadata.version(package) for package in ("jax", "libtpu")), called])
 
 
 class KernelTimes:

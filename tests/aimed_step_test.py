@@ -24,8 +24,7 @@ from codea1.game.round import Round
 from codea1.models import huggingface, qwen2
 from codea1.players.player import Player
 from codea1.rollout.engine import Sample
-from codea1.runtime.hosts import Hosts
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import Hosts, stable_hash
 from codea1.sandbox.host.grading import Grading, GroundTruthAnswer
 from codea1.sharding import device_mesh
 from codea1.training.step import Step

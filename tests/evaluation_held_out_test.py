@@ -19,7 +19,7 @@ from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
-from tests.shares_test import on_hosts
+from tests.hosts_shares_test import on_hosts
 
 TRUTH = "def f(x):\n    return x + 1"
 CHECK = "def check(candidate):\n    assert [candidate(x) for x in range(5)] == [1, 2, 3, 4, 5]"

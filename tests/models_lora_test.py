@@ -25,7 +25,7 @@ from codea1.models.config import Qwen2Config
 from codea1.models.lora import initialise_adapters, join, split
 from codea1.models.peft import merged
 from codea1.rollout.engine import Engine, Request
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings, to_host
 from tests.tiny_policy import CONFIG as TINY
 

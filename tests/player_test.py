@@ -19,7 +19,7 @@ from codea1.learn.batch import TrainSample
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 from codea1.sharding import device_mesh, to_host
 from tests.model_folders import load
 

@@ -12,7 +12,7 @@ import pytest
 
 from codea1.rollout import sampling
 from codea1.rollout.sampling import restrict, stream_key
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 
 sample_keys, sample_tokens = jax.jit(sampling.sample_keys), jax.jit(sampling.sample_tokens)
 LOGITS = jnp.array([2.0, 0.5, -1.0, 0.0, 1.0])
@@ -41,7 +41,7 @@ def key_of(seed: int, stream: str, step: int, question: str, sample: int) -> tup
 
 
 def test_hash_is_the_same_in_every_process():
-    command = [sys.executable, "-c", "from codea1.runtime.shares import stable_hash; print(stable_hash('mbpp/é'))"]
+    command = [sys.executable, "-c", "from codea1.runtime.hosts import stable_hash; print(stable_hash('mbpp/é'))"]
     env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[1])}
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     assert int(result.stdout) == stable_hash("mbpp/é")

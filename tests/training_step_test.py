@@ -27,8 +27,8 @@ from codea1.training.step import Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
+from tests.hosts_shares_test import on_hosts
 from tests.mistake_books import joined, make
-from tests.shares_test import on_hosts
 
 NAMES = [f"q{number}" for number in range(9)]
 

@@ -26,8 +26,7 @@ from codea1.game.rewards import FAILED, INFRA, OfficialReward, StrictReward
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
 from codea1.runtime.futures import Awaiting, every, start
-from codea1.runtime.hosts import Hosts
-from codea1.runtime.shares import Shares
+from codea1.runtime.hosts import Hosts, Shares
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudged
 from codea1.values.verdict import Verdict

@@ -8,7 +8,7 @@ from itertools import chain
 
 from codea1.game.book_pages import BookEntry, Identity, Page, Pages
 from codea1.game.calls import CallTest
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 from codea1.values import encode_exact
 
 NUM_SHARDS = 64  # fixed: saved books are split by it, whatever the number of hosts

@@ -36,7 +36,7 @@ from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
 from codea1.models import qwen2
 from codea1.models.huggingface import Checkpoint
 from codea1.rollout.engine import Engine, Request, Sample
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings

@@ -35,7 +35,7 @@ from codea1.rollout.sampling import stream_key
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 from codea1.sharding import to_host
 
 Metrics = dict[str, float]

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 
 
 def stream_key(seed: int, stream: str, step: int) -> jax.Array:

@@ -41,9 +41,8 @@ from codea1.models.qwen2 import Params
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import start
-from codea1.runtime.hosts import Hosts
+from codea1.runtime.hosts import Hosts, Shares
 from codea1.runtime.phases import doing
-from codea1.runtime.shares import Shares
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
 from codea1.sharding import to_host
 from codea1.training.profile import Stopwatch

@@ -32,7 +32,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
-from codea1.runtime.shares import stable_hash
+from codea1.runtime.hosts import stable_hash
 
 # Tokens that a guessing step draws, by role: 1.26 to 1.29 and 1.89 to 2.01 on the answers of Qwen2.5-Coder-0.5B that
 # results/study_real holds, by bench/guesses.py.

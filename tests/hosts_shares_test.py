@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.runtime.hosts import Hosts
-from codea1.runtime.shares import Shares, deal
+from codea1.runtime.hosts import Hosts, Shares, deal
 
 IDS = st.lists(st.text(max_size=8), unique=True, max_size=60)
 

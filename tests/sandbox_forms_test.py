@@ -11,8 +11,7 @@ from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_canonical, encode_exact
-from codea1.values.checkers import same_answer
-from codea1.values.forms import agree, is_raised, raises_on_purpose
+from codea1.values.entry_points import agree, is_raised, raises_on_purpose, same_answer
 
 
 @pytest.fixture(scope="module")

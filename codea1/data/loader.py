@@ -16,8 +16,7 @@ from codea1.game.prompts import ROLES
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import is_remote
-from codea1.values.checkers import ACCEPTS, PROGRAMS
-from codea1.values.entry_points import STDOUT, class_and_method
+from codea1.values.entry_points import ACCEPTS, PROGRAMS, STDOUT, class_and_method
 
 _REQUIRED = ("prompt", "GT_code", "data_source", "extra_info")
 _DESCRIPTIONS = ("clean_description", "description")  # of the training file and of the validation file

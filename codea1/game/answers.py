@@ -24,8 +24,7 @@ from codea1.game.asserts import (
 )
 from codea1.game.calls import CallTest
 from codea1.game.forms import Reader
-from codea1.values.checkers import PROGRAMS
-from codea1.values.entry_points import class_and_method
+from codea1.values.entry_points import PROGRAMS, class_and_method
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third

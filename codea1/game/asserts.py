@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
+from codea1.game.calls import MAX_VALUE_BYTES, NOT_ENTRY_POINT, Call, CallTest, Rejected, read_answer, read_call
 from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader
-from codea1.game.operands import NOT_ENTRY_POINT, Rejected, read_answer, read_call
 from codea1.game.question import Question
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from codea1.game.calls import Call, CallTest
 from codea1.runtime.errors import BadInput
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 
 Identity = tuple[str, bytes]  # `CallTest.identity`
 

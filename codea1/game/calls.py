@@ -1,23 +1,31 @@
-"""A test as data: which call, with which arguments, must give which value."""
+"""A test as data: which call, with which arguments, must give which value. It is read from source and written as it."""
 
+import ast
 import keyword
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from codea1.values import decode_exact, encode_exact
-from codea1.values.forms import form_of, function_of
+from codea1.values import NotPlainData, TooLarge, decode_exact, encode_exact
+from codea1.values.entry_points import PROGRAMS, form_of, function_of, tidied
+from codea1.values.literals import NO_NAMES, Budget, Named, NotLiteral, call_arguments, literal_value
 
 # Most bytes of a test's encoded arguments, and of its answer: the Mistake Book and every checkpoint keep them. What is
 # written out in the source of a test fits; what is only described there, such as [0] * 100000, may not.
 MAX_VALUE_BYTES = 1 << 16
+
+NOT_ENTRY_POINT = "not the entry point"
+BAD_ARGUMENTS = "arguments are not plain data"
+LARGE_ARGUMENTS = "arguments are too large"
+BAD_ANSWER = "answer is not plain data"
+LARGE_ANSWER = "answer is too large"
 
 
 @dataclass(frozen=True)
 class Call:
     """A call of the function under test."""
 
-    entry_point: str  # with the form in which answers are compared before it: see `codea1.values.forms`
+    entry_point: str  # with the form in which answers are compared before it: see `codea1.values.entry_points`
     arguments: bytes  # encode_exact((positional arguments as a tuple, named arguments as a dict))
 
     @property
@@ -55,6 +63,49 @@ class CallTest:
     def text(self) -> str:
         """The test as Python source, e.g. `assert f([1, 2]) == 3`."""
         return write_test(self.call.text, source_of(decode_exact(self.expected)), self.call.form)
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A source that is not one test."""
+
+    reason: str
+
+
+def read_call(
+    node: ast.Call, entry_point: str, budget: Budget, names: Mapping[str, Named] = NO_NAMES
+) -> Call | Rejected:
+    """Reads a call of the entry point, whatever its function is called here."""
+    try:
+        positional, named = call_arguments(node, budget, names)
+        if entry_point in PROGRAMS:
+            positional = tuple(_ended(each) for each in positional)
+        # By name: the order in which keywords are written makes no other test.
+        return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
+    except TooLarge:
+        return Rejected(LARGE_ARGUMENTS)
+    except (NotLiteral, NotPlainData):
+        return Rejected(BAD_ARGUMENTS)
+
+
+def _ended(given: object) -> object:
+    """Returns a standard input with its last line ended, so that written with or without that it is one input."""
+    return f"{given}\n" if isinstance(given, str) and not given.endswith("\n") else given
+
+
+def read_answer(
+    node: ast.expr, entry_point: str, budget: Budget, names: Mapping[str, Named] = NO_NAMES
+) -> bytes | Rejected:
+    """Reads what a call must give."""
+    try:
+        answer = literal_value(node, budget, names)
+        if entry_point in PROGRAMS and isinstance(answer, str):
+            answer = tidied(answer)
+        return encode_exact(answer, MAX_VALUE_BYTES)
+    except TooLarge:
+        return Rejected(LARGE_ANSWER)
+    except (NotLiteral, NotPlainData):
+        return Rejected(BAD_ANSWER)
 
 
 def write_test(call: str, answer: str, form: str = "") -> str:

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from codea1.game.calls import Call
-from codea1.game.operands import NOT_ENTRY_POINT, Rejected, read_answer, read_call
-from codea1.values.forms import RAISES, WITHIN
+from codea1.game.calls import NOT_ENTRY_POINT, Call, Rejected, read_answer, read_call
+from codea1.values.entry_points import RAISES, WITHIN
 from codea1.values.literals import Budget, Named, NotLiteral, literal_value, named
 
 # Largest tolerance, of an answer's size and at least of 1: a wider one would be right without knowing the answer.

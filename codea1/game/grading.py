@@ -21,7 +21,7 @@ from codea1.game.signature import Signature
 from codea1.runtime.futures import Awaiting, every
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
 Answers = dict[Call, GroundTruthAnswer]

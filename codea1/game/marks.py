@@ -9,7 +9,7 @@ from codea1.game.asserts import ParsedAssert
 from codea1.game.calls import MAX_VALUE_BYTES, Call, CallTest
 from codea1.game.signature import Signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 
 
 class Mark(StrEnum):

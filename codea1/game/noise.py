@@ -8,7 +8,7 @@ import random
 
 from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 
 
 def noisy_answer(question: Question, given: bytes, answer: bytes, share: float, seed: int) -> bytes:

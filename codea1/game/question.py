@@ -5,8 +5,7 @@ import json
 from dataclasses import dataclass
 
 from codea1.game.signature import node_kinds
-from codea1.values.checkers import PROGRAMS, STDOUT_ANY_ORDER, STDOUT_TOKENS, TOLERANCE
-from codea1.values.entry_points import class_and_method
+from codea1.values.entry_points import PROGRAMS, STDOUT_ANY_ORDER, STDOUT_TOKENS, TOLERANCE, class_and_method
 
 _COMPARED = {  # how, where that is not as text
     STDOUT_TOKENS: (

@@ -10,8 +10,7 @@ from typing import TypeVar
 
 from codea1.game.calls import MAX_VALUE_BYTES, Call
 from codea1.values import NotPlainData, decode_exact, encode_exact, encode_input
-from codea1.values.checkers import PROGRAMS
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, TREE, class_and_method
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS, TREE, class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
 Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)

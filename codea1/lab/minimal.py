@@ -40,7 +40,7 @@ from codea1.runtime.hosts import stable_hash
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
 NUM_LOADED = 240  # questions: few, so that each comes back and meets its Mistake Book

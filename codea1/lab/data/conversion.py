@@ -40,7 +40,7 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
 from codea1.values import canonical_of, decode_exact, encode_canonical
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
 NO_ROW = "it is no row of this form"

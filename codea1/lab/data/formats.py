@@ -20,8 +20,7 @@ from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Rows, Solved,
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.child.entries import level_order, tree
 from codea1.storage.objects import is_remote
-from codea1.values.checkers import PROGRAMS, STDOUT_TOKENS, has_decimals
-from codea1.values.entry_points import STDOUT, class_and_method
+from codea1.values.entry_points import PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
 from codea1.values.literals import Budget, NotLiteral, literal_value
 
 NO_FUNCTION = "its solution does not define the function under test"

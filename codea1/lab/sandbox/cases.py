@@ -9,7 +9,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
-from codea1.values.checkers import same_answer
+from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
 

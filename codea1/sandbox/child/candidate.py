@@ -13,7 +13,7 @@ from typing import Any
 
 from codea1.sandbox import frames
 from codea1.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
-from codea1.values.forms import apply_form, form_of, function_of
+from codea1.values.entry_points import apply_form, form_of, function_of
 
 MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay closed
 

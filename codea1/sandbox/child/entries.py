@@ -17,8 +17,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from codea1.values.checkers import PROGRAMS
-from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, tidied
+from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS, tidied
 
 _FILE = "<solution>"
 _PIPE_BYTES = 1 << 16  # that a pipe holds

@@ -17,8 +17,8 @@ from typing import Any
 from codea1.sandbox import frames
 from codea1.sandbox.child.candidate import describe, new_module, seed_randomness
 from codea1.values import decode_exact, decode_fields, encode_exact
-from codea1.values.checkers import CHECKERS
 from codea1.values.encoding import MAX_BYTES
+from codea1.values.entry_points import CHECKERS
 from codea1.values.verdict import Verdict
 
 _ENDS_LOOPS = (StopIteration, StopAsyncIteration)

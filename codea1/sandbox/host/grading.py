@@ -22,8 +22,19 @@ from codea1.sandbox.host import AnyCall, AnyTest, Outcome, ScriptRun
 from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
-from codea1.values.checkers import ACCEPTS, same_answer, same_printed, text_of
-from codea1.values.forms import RAISES, agree, asked_of, form_of, is_raised, raised, raises_on_purpose
+from codea1.values.entry_points import (
+    ACCEPTS,
+    RAISES,
+    agree,
+    asked_of,
+    form_of,
+    is_raised,
+    raised,
+    raises_on_purpose,
+    same_answer,
+    same_printed,
+    text_of,
+)
 from codea1.values.verdict import Verdict
 
 GROUND_TRUTH_FACTOR = 10.0  # a candidate may take so many times the CPU time of the ground truth,
@@ -54,7 +65,7 @@ _TRUE = encode_exact(True)  # what a checker answers to a text that is right
 
 
 class _Asked(NamedTuple):
-    """What a process is told of a call: see `codea1.values.forms`."""
+    """What a process is told of a call: see `codea1.values.entry_points`."""
 
     entry_point: str
     arguments: bytes

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codea1.values import encode_exact
-from codea1.values.checkers import CHECKERS, has_decimals, same_answer, same_printed
+from codea1.values.entry_points import CHECKERS, has_decimals, same_answer, same_printed
 
 TOKENS, ANY_ORDER = "stdout_tokens", "stdout_any_order"
 

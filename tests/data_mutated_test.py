@@ -12,7 +12,7 @@ from codea1.lab.data.mutated import mutated_rows, with_wrong_truth, write_rows
 from codea1.lab.mutants import drawn_mutants
 from codea1.runtime.errors import BadInput
 from codea1.training import setup
-from tests.game_noise_test import GOLDEN, is_a_share
+from tests.game_grading_noise_test import GOLDEN, is_a_share
 
 MUTANTS = ("paid 0", "hidden 0", "paid 1", "hidden 1")
 QUESTIONS = [Question(f"q{n}", None, "", "", "truth", "f", "check", mutants=MUTANTS) for n in range(1000)]

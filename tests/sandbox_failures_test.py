@@ -17,8 +17,8 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import ProgramRun, dispatcher
 from codea1.sandbox.host import pool as pool_module
-from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.runs import CallRun
 from codea1.sandbox.isolation import limits
 from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 

@@ -4,6 +4,7 @@ What is graded together runs in one process, and depends on the samples alone an
 that keeps state between calls could tell the difference.
 """
 
+import random
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -11,10 +12,10 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from codea1.game.answers import ParsedSuite, parse_suite
+from codea1.game.asserts import golden_tests
 from codea1.game.calls import Call, CallTest
 from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
-from codea1.game.noise import noisy_answer
 from codea1.game.question import Question
 from codea1.game.rewards import Others
 from codea1.game.signature import Signature
@@ -113,6 +114,25 @@ def grade_suites(
     tests = [[test for item in items if (test := item.test)] for items in marked]
     verdicts = _by_suite(tests, (yield judge.grade(program, list(chain(*tests)))))
     return [GradedSuite(*suite) for suite in zip(suites, marked, verdicts, strict=True)]
+
+
+def noisy_answer(question: Question, given: bytes, answer: bytes, share: float, seed: int) -> bytes:
+    """Returns the ground truth's answer to a call, with probability `share` another one, that of a golden test.
+
+    So it can be measured what wrong answers do to training. Which are wrong depends on the seed and on the call alone:
+    they are the same in every step and on every host. Check scripts and golden tests stay true. An answer that all
+    golden tests of the question share stays as it is.
+
+    Args:
+      given: to the call, by the question's signature.
+      answer: exact encoding; so is what is returned.
+    """
+    draw = random.Random(f"wrong answer/{seed}/{question.id}/{given.hex()}")
+    if draw.random() >= share:
+        return answer
+    stated = {test.expected for test in golden_tests(question) if not test.call.form}
+    others = sorted(each for each in stated if not same_answer(question.entry_point, each, answer))
+    return draw.choice(others) if others else answer
 
 
 def grade_on_others(

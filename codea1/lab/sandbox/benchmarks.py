@@ -31,8 +31,8 @@ from codea1.sandbox import frames
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
 from codea1.sandbox.host.dispatcher import GradingTask, Waiting
-from codea1.sandbox.host.judged import ENDED, JudgedRun, known_verdict
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.host.runs import ENDED, JudgedRun, known_verdict
 from codea1.sandbox.host.zygote import Profile
 from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict

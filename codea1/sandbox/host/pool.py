@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Self
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import AnyCall, Limits, ProgramRun, ScriptRun
-from codea1.sandbox.host.calls import CallRun
 from codea1.sandbox.host.dispatcher import Dispatcher
-from codea1.sandbox.host.judged import CheckRun
+from codea1.sandbox.host.runs import CallRun, CheckRun
 from codea1.sandbox.host.zygote import Profile
 from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported

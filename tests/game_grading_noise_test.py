@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from codea1.game.noise import noisy_answer
+from codea1.game.grading import noisy_answer
 from codea1.game.question import Question
 from codea1.values import decode_exact, encode_exact
 

@@ -1,4 +1,4 @@
-"""What this process is doing, and a watchdog that ends it where it makes no progress.
+"""What this process is doing, how long that takes, and a watchdog that ends it where it makes no progress.
 
 The main thread alone says what is being done. What nests is listed from the outside in: "step 7", "rollout",
 "collective".
@@ -68,6 +68,25 @@ def now() -> tuple[Activity, ...]:
 def told() -> str:
     """Returns what is being done, for people."""
     return " > ".join(each.name for each in now())
+
+
+class Stopwatch:
+    """Seconds of wall time by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
+        import jax  # takes seconds, which wrong flags need not wait for
+
+        started = time.monotonic()
+        try:
+            with jax.profiler.TraceAnnotation(name):
+                yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 class Watchdog:

@@ -1,8 +1,7 @@
-"""What a step costs: seconds by phase, memory of the devices, and a profiler's trace of a few steps."""
+"""What a step costs: memory of the devices, and a profiler's trace of a few steps."""
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,23 +14,6 @@ from codea1.storage.objects import write_atomically
 
 STEP = "training step"  # what a step is called in the trace, where it has its number
 _KINDS = ("xplane.pb", "trace.json.gz")  # TensorBoard's, Perfetto's
-
-
-class Stopwatch:
-    """Seconds of wall time by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Adds the time spent inside to phase `name`, which a profiler's trace shows too."""
-        started = time.monotonic()
-        try:
-            with jax.profiler.TraceAnnotation(name):
-                yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
 def memory_metrics(hosts: Hosts) -> dict[str, float]:

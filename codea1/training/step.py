@@ -42,10 +42,9 @@ from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts, Shares
-from codea1.runtime.phases import doing
+from codea1.runtime.phases import Stopwatch, doing
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
 from codea1.sharding import to_host
-from codea1.training.profile import Stopwatch
 
 T = TypeVar("T")
 History = Mapping[str, Sequence[CallTest]]  # by question: its tests that are replayed

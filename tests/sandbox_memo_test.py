@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from codea1.game.calls import Call, CallTest
+from codea1.runtime.futures import Memo, digest
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 

@@ -26,9 +26,8 @@ from codea1.lab.benchmarks.benchmarks import (
 from codea1.lab.benchmarks.evalplus_oracle import SETS, Expected, Oracle, Recorder
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, Inputs
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Awaiting, start
+from codea1.runtime.futures import Awaiting, Memo, digest, start
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 

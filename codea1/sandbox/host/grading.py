@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from codea1.runtime.errors import BadInput
-from codea1.runtime.futures import Awaiting, every, start
+from codea1.runtime.futures import Awaiting, Memo, digest, every, start
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import AnyCall, AnyTest, Outcome, ScriptRun
-from codea1.sandbox.host.memo import Memo, digest
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
 from codea1.values.entry_points import (

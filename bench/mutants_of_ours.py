@@ -74,7 +74,6 @@ CLAIMS = {
     "game.prompts": ("game_prompts_test.py",),
     "game.question": ("game_prompts_test.py", "game_round_test.py"),
     "game.round": ("game_round_test.py",),
-    "game.round_views": ("game_round_test.py",),
     "game.signature": ("game_signature_test.py", "game_round_test.py"),
     "game.calls": ("game_calls_test.py", "game_answers_test.py"),
     "learn.batch": ("learn_batch_test.py", "learn_update_test.py"),

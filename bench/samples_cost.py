@@ -22,10 +22,9 @@ from codea1.game.answers import extract_program, parse_suite
 from codea1.game.marks import Mark, MarkedAssert
 from codea1.game.question import Question
 from codea1.game.round import QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.round_views import rows
 from codea1.lab.runs.story import most_improved, read_story
 from codea1.runs.folder import RunFolder
-from codea1.runs.samples import Samples
+from codea1.runs.samples import Samples, rows
 from codea1.storage import json_lines
 from codea1.storage.objects import write_atomically
 from codea1.values.verdict import Verdict

@@ -7,8 +7,8 @@ import pytest
 
 from codea1.config import default_config
 from codea1.game.opponents import Opponents, deal, games
-from codea1.game.round import Round
-from codea1.game.round_views import rows, statistics
+from codea1.game.round import Round, statistics
+from codea1.runs.samples import rows
 from codea1.training.step import train_samples
 from tests.game_round_test import STRICT, played
 from tests.training_advantages_test import compared

@@ -1,20 +1,24 @@
 """A Round: everything that happened to the questions of one step.
 
-Rewards are computed from it, the Mistake Book is updated from it, and what is written per sample is a view of it.
+Rewards are computed from it, the Mistake Book is updated from it, and its statistics are the metrics of the step.
 Records are made with all their verdicts; rewards, and then selection and advantages, are written into them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
-from codea1.game.marks import MarkedAssert
+from codea1.game.marks import Mark, MarkedAssert
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (
     FAILED,
+    MASK_REASONS,
     Kill,
     Reward,
     SolutionOutcome,
@@ -23,6 +27,7 @@ from codea1.game.rewards import (
     SuiteReward,
     golden_reward,
     killed,
+    mean,
 )
 from codea1.game.selection import SuiteGroup, select
 from codea1.game.signature import AS_WRITTEN, Signature
@@ -287,3 +292,98 @@ class Round:
 
 def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[CallTest]:
     return [run.test for run in graded if run.verdict in verdicts]
+
+
+def statistics(round_: Round) -> dict[str, float]:
+    """Returns the metrics of a Round whose rewards are in, by name.
+
+    A mean or share over nothing is left out; counts are always there. Shares and rates lie in [0, 1]. Masked rewards
+    count in no mean, and a past player's samples in none of its role.
+    """
+    solutions = [solution for group in round_.code_groups() for solution in group]
+    pairs = [(s, suite) for s in round_.solutions for suite in s.suites if suite.sample.checkpoint is None]
+    suites = [suite for _, suite in pairs]
+    num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
+    paid = [solution.reward for solution in solutions if solution.reward and not solution.masked]
+    metrics = {
+        "code/pass_rate_new": mean(reward.generated_pass_rate for reward in paid),
+        "code/pass_rate_history": mean(reward.history_pass_rate for reward in paid),
+        "code/pass_rate_golden": mean(reward.golden_pass_rate for reward in paid),
+        "code/program_valid": mean(solution.program_valid for solution in solutions),
+        "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
+        **_of_samples("code", solutions, [s.program.fenced for s in solutions]),
+    }
+    if suites or num_too_long:
+        metrics |= {**_of_suites(pairs), **_of_samples("test", suites, [s.parsed.fenced for s in suites])}
+        metrics["test/prompt_too_long"] = float(num_too_long)
+    selected = [[suite for suite in group if suite.selected] for group in round_.test_groups()]
+    verdicts = Counter(
+        run.verdict
+        for solution in round_.solutions
+        for run in [*solution.history, *solution.golden, *(run for suite in solution.suites for run in suite.graded)]
+    )
+    metrics |= {
+        "code/questions": float(len(round_.questions)),
+        "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions if q.is_current)),
+        "code/prompt_too_long": float(sum(not question.solutions for question in round_.questions)),
+        "code/group_zero_std_frac": _zero_std_share(round_.code_groups()),
+        "test/group_zero_std_frac": _zero_std_share(selected),
+        **{f"verdict/{verdict.value}": _share(verdicts[verdict], verdicts.total()) for verdict in Verdict},
+        "book/added": float(round_.book_change.added),
+        "book/removed": float(round_.book_change.removed),
+        "book/evicted": float(round_.book_change.evicted),
+        "book/size": float(round_.book_size),
+    }
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def _of_suites(pairs: Sequence[tuple[SolutionRecord, SuiteRecord]]) -> dict[str, float | None]:
+    """Returns the metrics of suites alone, each with its solution."""
+    suites = [suite for _, suite in pairs]
+    paid = [suite.reward for suite in suites if suite.reward and not suite.masked]
+    marks = Counter(item.mark for suite in suites for item in suite.marked)
+    # On a program that cannot be loaded every test fails, which says nothing about the tests.
+    judged = [suite for solution, suite in pairs if solution.program_valid]
+    of_wrong = [suite for solution, suite in pairs if solution.program_valid and solution.passes_check is False]
+    kills_of_right_tests = [killed(ran) for suite in suites for ran in zip(*suite.on_hidden, strict=True)]
+    runs = Counter(verdict for suite in judged for verdict in suite.verdicts)
+    written = marks.total() - marks[Mark.DROPPED] - marks[Mark.SURPLUS]
+    num_killed = sum(runs[verdict] for verdict in FAILED)
+    return {
+        "test/validity": mean(reward.validity for reward in paid),
+        "test/adversarial": mean(reward.adversarial for reward in paid),
+        "test/hidden_kill_rate": mean(mean(suite.hidden_kills) for suite in suites),
+        "test/own_kill_rate": mean(None if Verdict.INFRA in suite.verdicts else suite.exposes for suite in of_wrong),
+        "test/trivial_rate": mean(None if kills is None else not kills for kills in kills_of_right_tests),
+        "test/kill_rate": _share(num_killed, num_killed + runs[Verdict.PASS]),
+        "test/answer_mismatch_rate": _share(marks[Mark.WRONG_ANSWER], marks[Mark.WRONG_ANSWER] + marks[Mark.RIGHT]),
+        "test/duplicate_rate": _share(marks[Mark.DUPLICATE], written),
+        "test/rejected_rate": _share(marks[Mark.REJECTED], written),
+        "test/suite_tests": mean(len(suite.parsed.asserts) for suite in suites),
+    }
+
+
+def _of_samples(
+    player: str, records: Sequence[SolutionRecord] | Sequence[SuiteRecord], fenced: Sequence[bool]
+) -> dict[str, float | None]:
+    """Returns the metrics that both players' samples have."""
+    totals = [record.total for record in records if record.total is not None]
+    reasons = Counter(record.reward.masked for record in records if record.masked and record.reward)
+    return {
+        f"{player}/reward": mean(totals),
+        f"{player}/reward_std": float(np.std(totals)) if totals else None,
+        f"{player}/response_tokens": mean(len(record.sample.token_ids) for record in records),
+        f"{player}/truncated_frac": mean(record.sample.finish_reason == "length" for record in records),
+        f"{player}/no_code_block_frac": mean(not found for found in fenced),
+        **{f"{player}/masked_{reason.replace(' ', '_')}": float(reasons[reason]) for reason in MASK_REASONS},
+    }
+
+
+def _zero_std_share(groups: Iterable[Sequence[SolutionRecord] | Sequence[SuiteRecord]]) -> float | None:
+    """Returns the share of groups that teach nothing, because all of their rewards are equal."""
+    totals = [[record.total for record in group if record.total is not None] for group in groups]
+    return mean(min(group) == max(group) for group in totals if group)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

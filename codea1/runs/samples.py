@@ -9,17 +9,27 @@ Runs of versions up to commit d8ac66f have step_000001.jsonl, with numbers in li
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from codea1.game.calls import Call, source_of, write_test
+from codea1.game.marks import MarkedAssert
+from codea1.game.round import GradedTest, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.runs.folder import RunFolder
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, checksum_of
 from codea1.storage.objects import exists, names, remove, write_atomically
+from codea1.values import decode_exact
+from codea1.values.verdict import Verdict
+
+MAX_SHOWN_BYTES = 10_000  # of an encoded value; larger ones are shown by their size
+
+Row = dict[str, Any]
 
 _TOKENS = {"prompt_ids": "<i4", "token_ids": "<i4", "log_probs": "<f4"}  # columns with an entry per token
 _SHARE = (float, None)
@@ -28,7 +38,7 @@ _ASSERT = {
     **{"source": str, "mark": str, "form": (str, ...)},
     **dict.fromkeys(("detail", "call", "truth", "verdict"), (str, None)),
 }
-_ROW = {  # of `codea1.game.round_views`, as far as people read it
+_ROW = {  # of `rows`, as far as people read it
     **{"question_id": str, "solution": int, "checkpoint": (int, None, ...), "selected": bool, "masked": str},
     **{"prompt": (str, ...), "text": (str, ...), "reward": _SHARE, "shaped_reward": (*_SHARE, ...), "advantage": float},
 }
@@ -39,6 +49,99 @@ _FORMS = (
     | {"golden": _GRADED, "reward_parts": {"suites": ([_SHARE], ...), **_CODE_PARTS}},
     _ROW | {"player": "test", "suite": int, "asserts": ([_ASSERT], ...), "reward_parts": {str: _SHARE}},
 )
+
+
+def rows(round_: Round) -> Iterator[Row]:
+    """Yields JSON-serialisable rows, each solution followed by its suites.
+
+    Common fields: step, player ("code" or "test"), question_id, solution (m), prompt, prompt_ids, text, token_ids,
+    log_probs, finish_reason, checkpoint (the step of the past player that sampled it; None for the current one), reward
+    (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected. Code rows add program, fenced,
+    program_valid, test_prompt_fits, history and golden; test rows add suite (n), fenced and asserts.
+    """
+    for question in round_.questions:
+        for solution in question.solutions:
+            head = {
+                "step": round_.step,
+                "player": "code",
+                "question_id": question.question.id,
+                "solution": solution.index,
+            }
+            yield {
+                **head,
+                **_sample(solution.sample),
+                "program": solution.program.source,
+                "fenced": solution.program.fenced,
+                "program_valid": solution.program_valid,
+                "test_prompt_fits": solution.test_prompt_fits,
+                "history": [_graded_test(graded) for graded in solution.history],
+                "golden": [_graded_test(graded) for graded in solution.golden],
+                **_reward(solution),
+            }
+            for suite in solution.suites:
+                verdicts = iter(suite.verdicts)
+                yield {
+                    **head,
+                    "player": "test",
+                    "suite": suite.index,
+                    **_sample(suite.sample),
+                    "fenced": suite.parsed.fenced,
+                    "asserts": [_assert(item, next(verdicts) if item.runs else None) for item in suite.marked],
+                    **_reward(suite),
+                }
+
+
+def _sample(sample: SampleRecord) -> Row:
+    return {
+        "prompt": sample.prompt,
+        "prompt_ids": [int(token) for token in sample.prompt_ids],
+        "text": sample.text,
+        "token_ids": [int(token) for token in sample.token_ids],
+        "log_probs": [float(value) for value in sample.log_probs],
+        "finish_reason": sample.finish_reason,
+        "checkpoint": sample.checkpoint,
+    }
+
+
+def _reward(record: SolutionRecord | SuiteRecord) -> Row:
+    parts = asdict(record.reward) if record.reward else {"total": None, "masked": ""}
+    parts.pop("terms", None)
+    return {
+        "reward": parts.pop("total"),
+        "masked": parts.pop("masked"),
+        "reward_parts": parts,
+        "shaped_reward": record.shaped_reward,
+        "advantage": record.advantage,
+        "selected": record.selected,
+    }
+
+
+def _assert(item: MarkedAssert, verdict: Verdict | None) -> Row:
+    return {
+        "source": item.parsed.source,
+        "call": None if item.parsed.call is None else _shown_call(item.parsed.call),
+        "form": "" if item.parsed.call is None else item.parsed.call.form,
+        "mark": item.mark.value,
+        "detail": item.detail,
+        "truth": None if item.truth is None else _shown(item.truth),
+        "verdict": None if verdict is None else verdict.value,
+    }
+
+
+def _graded_test(graded: GradedTest) -> Row:
+    call = graded.test.call
+    source = write_test(_shown_call(call), _shown(graded.test.expected), call.form)
+    return {"test": source, "verdict": graded.verdict.value}
+
+
+def _shown_call(call: Call) -> str:
+    if len(call.arguments) > MAX_SHOWN_BYTES:
+        return f"{call.function}(<{len(call.arguments)} bytes>)"
+    return call.text
+
+
+def _shown(value: bytes) -> str:
+    return source_of(decode_exact(value)) if len(value) <= MAX_SHOWN_BYTES else f"<{len(value)} bytes>"
 
 
 class Samples:

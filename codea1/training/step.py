@@ -34,8 +34,7 @@ from codea1.game.opponents import deal
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA
-from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
-from codea1.game.round_views import statistics
+from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
 from codea1.learn.batch import TrainSample
 from codea1.models.qwen2 import Params
 from codea1.players.player import Player

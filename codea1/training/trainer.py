@@ -15,13 +15,13 @@ from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
-from codea1.game.round_views import rows
 from codea1.learn.update import SKIPPED_STEPS, float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.recorded import recorded
+from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import AgreedBadInput, Hosts

@@ -130,7 +130,7 @@ class SavedStep:
 def _train_samples(rows: Iterable[Mapping[str, Any]], player: Player) -> list[TrainSample]:
     """Returns what `codea1.training.step.train_samples` returned of the round whose rows these are, in the same order.
 
-    Raises BadInput: a row is not one of `codea1.game.round_views`.
+    Raises BadInput: a row is not one of `codea1.runs.samples`.
     """
     samples = []
     for number, row in enumerate(rows, start=1):

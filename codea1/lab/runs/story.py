@@ -32,7 +32,7 @@ from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import location, write_atomically
 
-Row = Mapping[str, Any]  # of `codea1.game.round_views`
+Row = Mapping[str, Any]  # of `codea1.runs.samples`
 _ENTRY_POINT = re.compile(  # of a test as `write_test` writes it
     r"(?:assert (?:(?:abs|list|tuple|set|sorted|round)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
     r"(\w+(?:\(\)\.\w+)?)\("

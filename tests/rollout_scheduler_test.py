@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.rollout.decoding import Chunk
-from codea1.rollout.functions import Sizes
-from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard
+from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard, Sizes
 from codea1.rollout.slots import Slots
 
 PAD, PAGE, CHUNK, RESPONSE = 0, 4, 3, 12

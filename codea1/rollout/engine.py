@@ -23,8 +23,8 @@ from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.rollout import sampling
 from codea1.rollout.decoding import Chunk, DecodingConfig
-from codea1.rollout.functions import Sizes, decoding_weights, generation_functions, smallest
-from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard
+from codea1.rollout.functions import decoding_weights, generation_functions
+from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
 from codea1.rollout.slots import Slots
 from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
@@ -175,10 +175,10 @@ class Engine:
         key_data = np.asarray(jax.random.key_data(sampling.stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
-        weights, layers = self.publish(params), range(self._decoding.model.num_layers)
-        transpose = self._functions.get(("transpose",))
-        transposed = [transpose(weights, np.int32(layer)) for layer in layers] if transpose else []
-        decoded = decoding_weights(weights, transposed)
+        decoded = weights = self.publish(params)
+        if transpose := self._functions.get(("transpose",)):
+            layers = range(self._decoding.model.num_layers)
+            decoded = decoding_weights(weights, [transpose(weights, np.int32(layer)) for layer in layers])
         return self._run(_CallArguments(weights, decoded, key_data, np.float32(temperature), limit), queue)
 
     def _check(self, request: Request) -> None:

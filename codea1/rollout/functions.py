@@ -1,12 +1,10 @@
-"""The compiled functions of generation: the static sizes that there are, and one list of functions for all of them."""
+"""The compiled functions of generation: one list of them, for all static sizes of an engine."""
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,113 +25,24 @@ from codea1.models.kv_cache import (
     RaggedKVCache,
     form_of,
     num_reads,
-    page_bytes,
-    page_size,
 )
 from codea1.models.lora import join, split
 from codea1.models.qwen2 import Params
 from codea1.models.weights import Axes, Transposed, in_int8, scale_axes
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
+from codea1.rollout.scheduler import Sizes
 from codea1.runtime.compilations import Function
-from codea1.runtime.errors import BadInput
 from codea1.sharding import (
     ACTIVATION_RULES,
     TRAIN_RULES,
-    data_parallel,
     laid_out,
     param_axes,
     param_shardings,
     partition_spec,
-    require_multiple,
 )
 
-MOST_PROMPTS = 4  # of a shard in a prefill, whose tokens fill an accelerator's arithmetic by then
-FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 MOST_CACHED = 64 << 20  # bytes of kernels that may stay in a processor's cache from one decode step to the next
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The static sizes of an engine; what is plural is ascending."""
-
-    shards: int  # W, parts into which the mesh cuts the batch axis, of slots, pages and prompts
-    slots: tuple[int, ...]  # sequences that decode at once; the largest, and smaller ones for the last stragglers
-    prompts: tuple[int, ...]  # prompts of one prefill
-    inserted: int  # slots of each shard that are filled at once
-    prompt_lengths: tuple[int, ...]  # tokens
-    page: int  # P, positions of a page of the cache
-    pages: int  # N / W, of each shard
-    longest: int  # M, pages of the longest sequence
-    platform: str
-
-    @classmethod
-    def of(
-        cls,
-        mesh: Mesh,
-        model: Qwen2Config,
-        *,
-        slots: int,
-        prompt_lengths: Sequence[int],
-        max_prompt_length: int,
-        max_response_length: int,
-        cache_gib: float,
-    ) -> Self:
-        """Returns the sizes of an engine whose pages take `cache_gib` of each chip, or all that they ever could if 0.
-
-        Raises BadInput when the mesh does not cut the slots evenly, or the pages do not hold the longest sequence.
-        """
-        require_multiple("rollout.slots", slots, mesh)
-        shards = data_parallel(mesh)
-        parts = (1, 2, 4, 8) if model.platform == "cpu" else (1, 4, 16)
-        even = {slots // part for part in parts if slots % (part * shards) == 0}
-        most_prompts = max(slots // shards // 8, 1)
-        if model.platform != "cpu":
-            most_prompts = min(most_prompts, MOST_PROMPTS)
-        prompts = tuple(sorted({max(most_prompts // part, 1) * shards for part in (1, 4)}))
-        page = page_size(model.platform)
-        # The last token of a response is never attended to.
-        longest, of_prompt = (
-            -(-length // page) for length in (max_prompt_length + max_response_length - 1, max_prompt_length)
-        )
-        # A prompt that ends within a page has that twice: for its samples to copy, and in each sample.
-        most = slots // shards * (longest + 1) + 2 * prompts[-1] // shards * of_prompt
-        pages = most
-        if cache_gib:
-            bytes_of_page = page_bytes(model, mesh.shape["tensor"])
-            pages = min(most, int(cache_gib * 2**30 / bytes_of_page))
-            if pages < longest + 1:
-                needed = math.ceil((longest + 1) * bytes_of_page / 2**30 * 1000) / 1000
-                raise BadInput(f"config.rollout.cache_gib is {cache_gib:g}, the longest sequence needs {needed:g}.")
-        return cls(
-            shards=shards,
-            slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
-            prompts=prompts,
-            inserted=max(slots // shards // 8, 1),
-            prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
-            page=page,
-            pages=pages,
-            longest=longest,
-            platform=model.platform,
-        )
-
-    @property
-    def prompts_per_shard(self) -> int:
-        """Prompts of a shard that one prefill can hold."""
-        return self.prompts[-1] // self.shards
-
-    def pages_of(self, positions: int) -> int:
-        """Returns how many pages so many positions take."""
-        return -(-positions // self.page)
-
-    def fewer_slots(self, slots: int) -> int:
-        """Returns the next smaller number of slots; 0 below the smallest."""
-        return max((fewer for fewer in self.slots if fewer < slots), default=0)
-
-
-def smallest(sizes: Sequence[int], count: int) -> int:
-    """Returns the smallest of ascending `sizes` that holds `count`, or else the largest."""
-    return next((size for size in sizes if size >= count), sizes[-1])
 
 
 # What a function does, and its static sizes:
@@ -245,9 +154,9 @@ def _publishing(config: DecodingConfig, mesh: Mesh, learns: bool) -> tuple[Calla
 
 
 def decoding_weights(weights: Params, layers: Sequence[Params]) -> Params:
-    """Returns weights as decode steps take them: published, but for the kernels, if those of all layers are given."""
+    """Returns weights as decode steps take them where their kernels are transposed: published, but for those."""
     adapters, base = split(weights)
-    return join(base or adapters, jax.tree.map(lambda *each: Transposed(each), *layers)) if layers else weights
+    return join(base or adapters, jax.tree.map(lambda *each: Transposed(each), *layers))
 
 
 def _transposes(config: DecodingConfig, mesh: Mesh) -> bool:

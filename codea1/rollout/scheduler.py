@@ -1,7 +1,7 @@
 """Which samples wait where, and who has which pages: bookkeeping on the host, the same on every process.
 
-Requests wait in a Queue until their prompts are prefilled; samples of prefilled prompts wait for a slot in Prefilled;
-`slots.Slots` holds those that decode.
+How many of each there may be is static: see Sizes. Requests wait in a Queue until their prompts are prefilled; samples
+of prefilled prompts wait for a slot in Prefilled; `slots.Slots` holds those that decode.
 
 The batch axis is cut over chips, of slots and of pages alike. A sample's slot, its own pages and those of its prompt
 are in one shard, so that no cache ever moves between chips: a sample waits in the shard that holds its prompt. All
@@ -14,18 +14,108 @@ back and are prefilled again later; then the sample that came last gives way, an
 one that came first never does, and a shard has pages for the longest sequence: so all samples end.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
+from jax.sharding import Mesh
 
-from codea1.rollout.functions import Sizes, smallest
+from codea1.models.config import Qwen2Config
+from codea1.models.kv_cache import page_bytes, page_size
+from codea1.runtime.errors import BadInput
+from codea1.sharding import data_parallel, require_multiple
 
 Prompt = tuple[int, ...]
 
+MOST_PROMPTS = 4  # of a shard in a prefill, whose tokens fill an accelerator's arithmetic by then
+FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
 IDLE = 1 / 16  # of the slots, from which on a prefill is worth its time
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The static sizes of an engine; what is plural is ascending."""
+
+    shards: int  # W, parts into which the mesh cuts the batch axis, of slots, pages and prompts
+    slots: tuple[int, ...]  # sequences that decode at once; the largest, and smaller ones for the last stragglers
+    prompts: tuple[int, ...]  # prompts of one prefill
+    inserted: int  # slots of each shard that are filled at once
+    prompt_lengths: tuple[int, ...]  # tokens
+    page: int  # P, positions of a page of the cache
+    pages: int  # N / W, of each shard
+    longest: int  # M, pages of the longest sequence
+    platform: str
+
+    @classmethod
+    def of(
+        cls,
+        mesh: Mesh,
+        model: Qwen2Config,
+        *,
+        slots: int,
+        prompt_lengths: Sequence[int],
+        max_prompt_length: int,
+        max_response_length: int,
+        cache_gib: float,
+    ) -> Self:
+        """Returns the sizes of an engine whose pages take `cache_gib` of each chip, or all that they ever could if 0.
+
+        Raises BadInput when the mesh does not cut the slots evenly, or the pages do not hold the longest sequence.
+        """
+        require_multiple("rollout.slots", slots, mesh)
+        shards = data_parallel(mesh)
+        parts = (1, 2, 4, 8) if model.platform == "cpu" else (1, 4, 16)
+        even = {slots // part for part in parts if slots % (part * shards) == 0}
+        most_prompts = max(slots // shards // 8, 1)
+        if model.platform != "cpu":
+            most_prompts = min(most_prompts, MOST_PROMPTS)
+        prompts = tuple(sorted({max(most_prompts // part, 1) * shards for part in (1, 4)}))
+        page = page_size(model.platform)
+        # The last token of a response is never attended to.
+        longest, of_prompt = (
+            -(-length // page) for length in (max_prompt_length + max_response_length - 1, max_prompt_length)
+        )
+        # A prompt that ends within a page has that twice: for its samples to copy, and in each sample.
+        most = slots // shards * (longest + 1) + 2 * prompts[-1] // shards * of_prompt
+        pages = most
+        if cache_gib:
+            bytes_of_page = page_bytes(model, mesh.shape["tensor"])
+            pages = min(most, int(cache_gib * 2**30 / bytes_of_page))
+            if pages < longest + 1:
+                needed = math.ceil((longest + 1) * bytes_of_page / 2**30 * 1000) / 1000
+                raise BadInput(f"config.rollout.cache_gib is {cache_gib:g}, the longest sequence needs {needed:g}.")
+        return cls(
+            shards=shards,
+            slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
+            prompts=prompts,
+            inserted=max(slots // shards // 8, 1),
+            prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
+            page=page,
+            pages=pages,
+            longest=longest,
+            platform=model.platform,
+        )
+
+    @property
+    def prompts_per_shard(self) -> int:
+        """Prompts of a shard that one prefill can hold."""
+        return self.prompts[-1] // self.shards
+
+    def pages_of(self, positions: int) -> int:
+        """Returns how many pages so many positions take."""
+        return -(-positions // self.page)
+
+    def fewer_slots(self, slots: int) -> int:
+        """Returns the next smaller number of slots; 0 below the smallest."""
+        return max((fewer for fewer in self.slots if fewer < slots), default=0)
+
+
+def smallest(sizes: Sequence[int], count: int) -> int:
+    """Returns the smallest of ascending `sizes` that holds `count`, or else the largest."""
+    return next((size for size in sizes if size >= count), sizes[-1])
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import numpy as np
 
 from codea1.models.kv_cache import PageTable, num_reads
 from codea1.rollout.decoding import Chunk, Rows
-from codea1.rollout.functions import Sizes
-from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard
+from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
 
 

@@ -15,7 +15,7 @@ from codea1.game.methods import METHODS
 from codea1.models import flops
 from codea1.models.flops import Chip, Cut, Work
 from codea1.players.functions import PlayerFunctions, has_reference
-from codea1.rollout.functions import smallest
+from codea1.rollout.scheduler import smallest
 
 
 @dataclass(frozen=True)

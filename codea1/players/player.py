@@ -30,8 +30,8 @@ from codea1.models.qwen2 import Params
 from codea1.players.base import Start
 from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.rollout.decoding import stream_key
 from codea1.rollout.engine import Request, Sample
-from codea1.rollout.sampling import stream_key
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput

@@ -21,8 +21,7 @@ from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import Cache
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
-from codea1.rollout import sampling
-from codea1.rollout.decoding import Chunk, DecodingConfig
+from codea1.rollout.decoding import Chunk, DecodingConfig, stream_key
 from codea1.rollout.functions import decoding_weights, generation_functions
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
 from codea1.rollout.slots import Slots
@@ -158,7 +157,7 @@ class Engine:
         """Yields the samples of all requests as they finish; greedy when temperature is 0.
 
         Draws are functions of (seed, stream, step, question_id, sample index, position in the response) alone.
-        `top_p` is for evaluation: see `sampling.sample_tokens`. An iterator of requests is asked for the next ones
+        `top_p` is for evaluation: see `decoding.sample_tokens`. An iterator of requests is asked for the next ones
         while the earlier ones decode. Every process of a multi-process run must make the same call and exhaust the
         iterator that it returns.
 
@@ -172,7 +171,7 @@ class Engine:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p is {top_p}, it must lie above 0 and not exceed 1")
-        key_data = np.asarray(jax.random.key_data(sampling.stream_key(seed, stream, step)))
+        key_data = np.asarray(jax.random.key_data(stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
         decoded = weights = self.publish(params)

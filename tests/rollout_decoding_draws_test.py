@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.rollout import sampling
-from codea1.rollout.sampling import restrict, stream_key
+from codea1.rollout import decoding
+from codea1.rollout.decoding import restrict, stream_key
 from codea1.runtime.hosts import stable_hash
 
-sample_keys, sample_tokens = jax.jit(sampling.sample_keys), jax.jit(sampling.sample_tokens)
+sample_keys, sample_tokens = jax.jit(decoding.sample_keys), jax.jit(decoding.sample_tokens)
 LOGITS = jnp.array([2.0, 0.5, -1.0, 0.0, 1.0])
 
 

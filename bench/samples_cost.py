@@ -19,7 +19,7 @@ import numpy as np
 
 import codea1.game.round
 from codea1.game.answers import extract_program, parse_suite
-from codea1.game.marks import Mark, MarkedAssert
+from codea1.game.asserts import Mark, MarkedAssert
 from codea1.game.question import Question
 from codea1.game.round import QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.lab.runs.story import most_improved, read_story

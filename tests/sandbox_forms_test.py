@@ -3,8 +3,7 @@
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.marks import Mark, mark_official, mark_strict
+from codea1.game.asserts import Mark, Rejected, mark_official, mark_strict, parse_assert
 from codea1.game.question import Question
 from codea1.game.signature import read_signature
 from codea1.sandbox.host import Limits
@@ -106,7 +105,7 @@ def test_an_input_counts_once_whatever_is_compared(grader):
     program = "def f(n): return [n]"
     calls = [item.call for item in parsed.asserts]
     answers = dict(zip(calls, grader.ground_truth(program, calls).result(60), strict=True))
-    marked = mark_strict(parsed, answers, read_signature(program, "f"), 8)
+    marked = mark_strict(parsed.asserts, answers, read_signature(program, "f"), 8)
     assert [item.mark for item in marked] == [Mark.RIGHT, Mark.DUPLICATE, Mark.DUPLICATE, Mark.RIGHT]
 
 
@@ -115,7 +114,7 @@ def test_the_ground_truths_answer_is_the_middle_of_a_tolerance(grader):
     parsed = parse_suite("assert abs(f(1) - 2.009) < 0.01", "f", all_forms=True)
     (call,) = [item.call for item in parsed.asserts]
     answers = {call: grader.ground_truth("def f(n): return 2.0", [call]).result(60)[0]}
-    (marked,) = mark_official(parsed, answers, read_signature("def f(n): return 2.0", "f"))
+    (marked,) = mark_official(parsed.asserts, answers, read_signature("def f(n): return 2.0", "f"))
     assert (marked.mark, marked.test.text) == (Mark.RIGHT, "assert abs(f(1) - 2.0) < 0.01")
     for returned, verdict in (("1.995", "pass"), ("2.015", "fail")):
         assert grader.grade(f"def f(n): return {returned}", [marked.test]).result(60).verdicts == [verdict]

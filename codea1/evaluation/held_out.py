@@ -16,9 +16,9 @@ from ml_collections import ConfigDict
 from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
+from codea1.game.asserts import MarkedAssert
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
-from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question

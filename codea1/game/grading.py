@@ -12,9 +12,8 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from codea1.game.answers import ParsedSuite, parse_suite
-from codea1.game.asserts import golden_tests
+from codea1.game.asserts import MarkedAssert, golden_tests
 from codea1.game.calls import Call, CallTest
-from codea1.game.marks import MarkedAssert
 from codea1.game.methods import Rules
 from codea1.game.question import Question
 from codea1.game.rewards import Others

@@ -11,8 +11,8 @@ from enum import Enum
 from typing import ClassVar, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
+from codea1.game.asserts import Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.calls import Call
-from codea1.game.marks import Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.question import Question
 from codea1.game.signature import AS_WRITTEN, Signature, read_signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
@@ -246,7 +246,7 @@ class OfficialReward(Reward):
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_official(parsed, answers, signature)
+        return mark_official(parsed.asserts, answers, signature)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = [valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
@@ -296,7 +296,7 @@ class StrictReward(Reward):
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_strict(parsed, answers, signature, self.num_tests)
+        return mark_strict(parsed.asserts, answers, signature, self.num_tests)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
@@ -387,7 +387,7 @@ class UTRLReward(StrictReward):
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_strict(parsed, answers, signature, len(parsed.asserts))
+        return mark_strict(parsed.asserts, answers, signature, len(parsed.asserts))
 
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
         return [item for item in marked if item.is_right]

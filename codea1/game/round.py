@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
+from codea1.game.asserts import Mark, MarkedAssert
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
-from codea1.game.marks import Mark, MarkedAssert
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
 from codea1.game.question import Question
 from codea1.game.rewards import (

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from codea1.game.asserts import MarkedAssert
 from codea1.game.calls import Call, source_of, write_test
-from codea1.game.marks import MarkedAssert
 from codea1.game.round import GradedTest, Round, SampleRecord, SolutionRecord, SuiteRecord
 from codea1.runs.folder import RunFolder
 from codea1.runs.forms import fits

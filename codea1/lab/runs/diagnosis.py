@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from codea1.game.marks import Mark
+from codea1.game.asserts import Mark
 from codea1.game.rewards import FAILED
 from codea1.values.verdict import Verdict
 

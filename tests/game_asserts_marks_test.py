@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.marks import Mark
+from codea1.game.asserts import Mark
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
 from codea1.values import answers_equal, decode_exact, encode_exact

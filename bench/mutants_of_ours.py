@@ -53,7 +53,7 @@ LISTED = Path(__file__).with_suffix(".json")
 CLAIMS = {
     "game.rewards": (
         "game_rewards_test.py",
-        "game_selection_test.py",
+        "game_round_selection_test.py",
         "game_asserts_marks_test.py",
         "game_round_test.py",
     ),
@@ -79,7 +79,7 @@ CLAIMS = {
     "game.methods": ("game_methods_test.py",),
     "game.prompts": ("game_prompts_test.py",),
     "game.question": ("game_prompts_test.py", "game_round_test.py"),
-    "game.round": ("game_round_test.py",),
+    "game.round": ("game_round_test.py", "game_round_selection_test.py"),
     "game.signature": ("game_signature_test.py", "game_round_test.py"),
     "game.calls": ("game_calls_test.py", "game_answers_test.py"),
     "learn.batch": ("learn_batch_test.py", "learn_update_test.py"),

@@ -20,7 +20,7 @@ from codea1.game.methods import METHODS, CodeRewardSource
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.rewards import REWARDS, Others
-from codea1.game.selection import SELECTIONS
+from codea1.game.round import SELECTIONS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves, nearest
@@ -198,7 +198,7 @@ def _game() -> ConfigDict:
     c.book_total_cap = not_negative(0, HAS_BOOK)  # tests kept of all questions together; 0: all
     c.book_policy = one_of("frequency", EVICTION_RULES, HAS_BOOK)  # of codea1.game.mistake_book: which
     c.trained_solutions = positive(1, HAS_TEST_LLM)  # solutions per question whose suites train the Test LLM
-    c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.selection: which; TOPVAR
+    c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.round: which; TOPVAR
     c.max_rounds = positive(1)  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
     return c

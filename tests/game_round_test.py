@@ -11,8 +11,16 @@ from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, OfficialReward
-from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
-from codea1.game.selection import variance
+from codea1.game.round import (
+    GradedTest,
+    QuestionRecord,
+    Round,
+    SampleRecord,
+    SolutionRecord,
+    SuiteRecord,
+    statistics,
+    variance,
+)
 from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.runs.samples import MAX_SHOWN_BYTES, rows
 from codea1.values import decode_exact, encode_exact

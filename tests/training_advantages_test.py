@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from codea1.config import default_config
-from codea1.game.round import QuestionRecord, Round
-from codea1.game.selection import variance
+from codea1.game.round import QuestionRecord, Round, variance
 from codea1.players.player import Player
 from codea1.runtime.hosts import Hosts
 from codea1.training.step import Step, train_samples

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.prompts import TEMPLATES, PromptTemplates
 from codea1.game.rewards import REWARDS, Reward
-from codea1.game.selection import SELECTIONS, SuiteGroup
+from codea1.game.round import SELECTIONS, SuiteGroup
 from codea1.runtime.errors import BadInput
 
 

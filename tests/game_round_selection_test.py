@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.game.selection import SELECTIONS, SuiteGroup, select, variance
+from codea1.game.round import SELECTIONS, SuiteGroup, select, variance
 
 
 def top_variance(rewards: Sequence[Sequence[float | None]], count: int) -> list[int]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
+from codea1.game.question import AS_WRITTEN
 from codea1.game.rewards import (
     REWARDS,
     OfficialReward,
@@ -19,7 +20,6 @@ from codea1.game.rewards import (
     SuiteReward,
     golden_reward,
 )
-from codea1.game.signature import AS_WRITTEN
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 

@@ -9,7 +9,7 @@ import pytest
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
-from codea1.game.question import Question
+from codea1.game.question import AS_WRITTEN, Question, read_signature
 from codea1.game.rewards import REWARDS, OfficialReward
 from codea1.game.round import (
     GradedTest,
@@ -21,7 +21,6 @@ from codea1.game.round import (
     statistics,
     variance,
 )
-from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.runs.samples import MAX_SHOWN_BYTES, rows
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict

@@ -4,8 +4,7 @@ import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import Mark, Rejected, mark_official, mark_strict, parse_assert
-from codea1.game.question import Question
-from codea1.game.signature import read_signature
+from codea1.game.question import Question, read_signature
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool

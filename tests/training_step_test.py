@@ -14,10 +14,9 @@ from codea1.game.grading import Judge, grade_on_others, grade_solution, grade_su
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
-from codea1.game.question import Question
+from codea1.game.question import AS_WRITTEN, Question, read_signature
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
-from codea1.game.signature import AS_WRITTEN, read_signature
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts

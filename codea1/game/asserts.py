@@ -12,8 +12,7 @@ from enum import StrEnum
 
 from codea1.game.calls import MAX_VALUE_BYTES, NOT_ENTRY_POINT, Call, CallTest, Rejected, read_answer, read_call
 from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader
-from codea1.game.question import Question
-from codea1.game.signature import Signature
+from codea1.game.question import Question, Signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
 from codea1.values.entry_points import same_answer
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source

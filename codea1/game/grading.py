@@ -15,9 +15,8 @@ from codea1.game.answers import ParsedSuite, parse_suite
 from codea1.game.asserts import MarkedAssert, golden_tests
 from codea1.game.calls import Call, CallTest
 from codea1.game.methods import Rules
-from codea1.game.question import Question
+from codea1.game.question import Question, Signature
 from codea1.game.rewards import Others
-from codea1.game.signature import Signature
 from codea1.runtime.futures import Awaiting, every
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer

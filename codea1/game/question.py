@@ -1,12 +1,36 @@
-"""A programming question with its ground truth, which both players are asked about."""
+"""A programming question with its ground truth, and the signature that says which calls of it are one input.
 
+Two calls are one input where the parameters are bound to the same, however the calls are spelled.
+"""
+
+import ast
+import contextlib
+import copy
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
-from codea1.game.signature import node_kinds
-from codea1.values.entry_points import PROGRAMS, STDOUT_ANY_ORDER, STDOUT_TOKENS, TOLERANCE, class_and_method
+from codea1.game.calls import MAX_VALUE_BYTES, Call
+from codea1.values import NotPlainData, decode_exact, encode_exact, encode_input
+from codea1.values.entry_points import (
+    LINKED,
+    MANY_LINKED,
+    MANY_TREES,
+    PROGRAMS,
+    STDOUT_ANY_ORDER,
+    STDOUT_TOKENS,
+    TOLERANCE,
+    TREE,
+    class_and_method,
+)
+from codea1.values.literals import Budget, NotLiteral, literal_value, parse_source
 
+Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)
+
+_SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
 _COMPARED = {  # how, where that is not as text
     STDOUT_TOKENS: (
         "White space and the case of letters make no difference, nor does one of "
@@ -84,3 +108,171 @@ class Question:
             return program
         arguments = ", ".join(map(repr, (self.preamble, program, *more)))
         return f"from codea1.sandbox.child.entries import {define}\n{define}(globals(), {arguments})\n"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of the function under test."""
+
+    bind: Callable[..., dict] | None  # see `_binder`; None: which argument belongs to which is not known
+    as_written: bool = False  # two calls are one input where their arguments are written alike, and only there
+
+    def key(self, call: Call, answer: bytes) -> tuple[bytes, bytes]:
+        """Returns what two calls share exactly when they test one input: what is given, and what is answered.
+
+        They give the same when they give all parameters values that `encode_input` does not tell apart, of standard
+        inputs the same words. The ground truth must not tell them apart either: `answer` is the exact encoding of what
+        it returns. So `f([2, 1])` and `f((2.0, True))` are not paid twice unless the function is about types. Answers
+        in a form, such as `sorted(f(x))`, say nothing of that and are left empty. A call that Python would refuse to
+        bind is known by its arguments.
+        """
+        if self.as_written:
+            return call.arguments, b""
+        encode = _encode_words if call.function in PROGRAMS else encode_input
+        positional, named = decode_exact(call.arguments)
+        given: object
+        given = values, options = [*map(encode, positional)], {name: encode(value) for name, value in named.items()}
+        if self.bind is not None:
+            with contextlib.suppress(TypeError):
+                given = self.bind(*values, **options)
+        return encode_exact(given), b"" if call.form else encode_input(decode_exact(answer))
+
+
+def _encode_words(text: object) -> bytes:
+    return encode_input(text.split() if isinstance(text, str) else text)
+
+
+AS_WRITTEN = Signature(None, as_written=True)
+UNKNOWN = Signature(None)
+OF_A_PROGRAM = Signature(lambda text: {"text": text})
+
+
+@lru_cache(maxsize=4096)
+def read_signature(program: str, entry_point: str) -> Signature:
+    """Reads the signature of a program's entry point from its source; nothing is executed.
+
+    The last definition at top level counts, of a method in the last definition of its class. Returns UNKNOWN where
+    that is not a plain `def`: a name that is assigned, imported, a class, or bound in a branch, a decorator that may
+    change the signature, a source that cannot be parsed.
+    """
+    if entry_point in PROGRAMS:
+        return OF_A_PROGRAM
+    try:
+        definition = _definition(program, entry_point)
+        return UNKNOWN if definition is None else Signature(_binder(definition))
+    except (NotLiteral, SyntaxError, RecursionError):  # SyntaxError: a parameter's name is repeated
+        return UNKNOWN
+
+
+@lru_cache(maxsize=4096)
+def node_kinds(program: str, entry_point: str) -> tuple[dict[str, str], str]:
+    """Returns which parameters of a method are linked lists and trees, and its answer: see `sandbox.child.entries`.
+
+    Its annotations tell, such as `Optional[ListNode]` and `List[TreeNode]`. Without any, all kinds are empty.
+    """
+    try:
+        definition = _definition(program, entry_point)
+        if definition is None:
+            return {}, ""
+        return {each.arg: _node_kind(each.annotation) for each in _named(definition)}, _node_kind(definition.returns)
+    except (NotLiteral, RecursionError):
+        return {}, ""
+
+
+def _node_kind(annotation: ast.expr | None) -> str:
+    text = "" if annotation is None else ast.unparse(annotation)
+    is_many = text.lower().startswith("list[")
+    if "ListNode" in text:
+        return MANY_LINKED if is_many else LINKED
+    if "TreeNode" in text:
+        return MANY_TREES if is_many else TREE
+    return ""
+
+
+def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
+    """Returns the plain definition of what is under test, a method's without `self`. Raises NotLiteral: no Python."""
+    body, name = parse_source(program).body, entry_point
+    method = class_and_method(entry_point)
+    if method:
+        owner, name = method
+        owners = _last(body, owner, ast.ClassDef)
+        if owners is None or owners.decorator_list:
+            return None
+        body = owners.body
+    definition = _last(body, name, ast.FunctionDef)
+    if definition is None or not all(map(_keeps_signature, definition.decorator_list)):
+        return None
+    if method:
+        definition = copy.deepcopy(definition)
+        first = definition.args.posonlyargs or definition.args.args
+        del first[:1]
+    return definition
+
+
+def _last(body: list[ast.stmt], name: str, kind: type[Statement]) -> Statement | None:
+    """Returns the statement of this kind that gives a name its last value; None where another statement may."""
+    found = None
+    for statement in body:
+        if isinstance(statement, kind) and statement.name == name:
+            found = statement
+        elif _binds(statement, name):
+            found = None
+    return found
+
+
+def _binds(statement: ast.stmt, name: str) -> bool:
+    """Returns whether a statement at top level may give the name another value than it had."""
+    nodes = list(ast.walk(statement))
+    if any(isinstance(node, ast.Global) and name in node.names for node in nodes):
+        return True
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return statement.name == name  # what is in it has a scope of its own
+    return any(_bound_name(node) in (name, "*") for node in nodes)
+
+
+def _bound_name(node: ast.AST) -> str | None:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.MatchMapping(rest=name):
+            return name
+        case ast.alias(name=name, asname=renamed):
+            return renamed or name.partition(".")[0]
+    return getattr(node, "name", None)  # a definition, a handler, a pattern
+
+
+def _keeps_signature(decorator: ast.expr) -> bool:
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function) in _SAME_SIGNATURE
+
+
+def _named(definition: ast.FunctionDef) -> list[ast.arg]:
+    """Returns the parameters of a function, in order, those that take what is left over included."""
+    every = definition.args
+    parameters = [*every.posonlyargs, *every.args, every.vararg, *every.kwonlyargs, every.kwarg]
+    return [parameter for parameter in parameters if parameter is not None]
+
+
+def _binder(definition: ast.FunctionDef) -> Callable[..., dict]:
+    """Makes a function of these parameters that returns what they are bound to: Python itself binds.
+
+    It has the names of the parameters and the encodings of their defaults, and nothing else of the program.
+    """
+    names = [argument.arg for argument in _named(definition)]
+    bare = copy.deepcopy(definition.args)
+    for node in ast.walk(bare):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    bare.defaults = [ast.Constant(_encoded(node)) for node in definition.args.defaults]
+    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in definition.args.kw_defaults]
+    bound = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(bare, bound)))
+    return eval(compile(function, "<signature>", "eval"), {})
+
+
+def _encoded(node: ast.expr) -> bytes | None:
+    """Returns the encoding of a default; None where it is no literal, or one that no test could state."""
+    try:
+        value = literal_value(node, Budget())
+        encode_exact(value, MAX_VALUE_BYTES)
+        return encode_input(value)
+    except (NotLiteral, NotPlainData):
+        return None

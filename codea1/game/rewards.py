@@ -13,8 +13,7 @@ from typing import ClassVar, TypeVar
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.asserts import Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.calls import Call
-from codea1.game.question import Question
-from codea1.game.signature import AS_WRITTEN, Signature, read_signature
+from codea1.game.question import AS_WRITTEN, Question, Signature, read_signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
 from codea1.values.verdict import Verdict
 

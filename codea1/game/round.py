@@ -16,7 +16,7 @@ from codea1.game.asserts import Mark, MarkedAssert
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
-from codea1.game.question import Question
+from codea1.game.question import AS_WRITTEN, Question, Signature
 from codea1.game.rewards import (
     FAILED,
     MASK_REASONS,
@@ -30,7 +30,6 @@ from codea1.game.rewards import (
     killed,
     mean,
 )
-from codea1.game.signature import AS_WRITTEN, Signature
 from codea1.values.verdict import Verdict
 
 

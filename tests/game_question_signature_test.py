@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from codea1.game.asserts import parse_assert
 from codea1.game.calls import Call, source_of
-from codea1.game.question import Question
+from codea1.game.question import AS_WRITTEN, UNKNOWN, Question, node_kinds, read_signature
 from codea1.game.rewards import REWARDS, OfficialReward
-from codea1.game.signature import AS_WRITTEN, UNKNOWN, node_kinds, read_signature
 from codea1.values import encode_exact, encode_input
 from codea1.values.entry_points import STDOUT
 

@@ -20,8 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.rollout.decoding import Chunk
-from codea1.rollout.functions import Sizes
-from codea1.rollout.scheduler import PendingSample, Queue, Request, Shard
+from codea1.rollout.scheduler import PendingSample, Queue, Request, Shard, Sizes
 from codea1.rollout.slots import Slots
 
 PER_SHARD, GROUP, PROMPT, LIMIT, PAGE, COLUMNS = 256, 8, 900, 4096, 128, 16
@@ -49,6 +48,7 @@ def full_slots(size: int) -> tuple[Slots, Queue, float]:
         page=PAGE,
         pages=size // shards * (longest + 1),
         longest=longest,
+        reads={},  # tables for a TPU name none
         platform="tpu",
     )
     parts = [Shard(sizes) for _ in range(shards)]

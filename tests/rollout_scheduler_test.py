@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codea1.models.kv_cache import num_reads
 from codea1.rollout.decoding import Chunk
 from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard, Sizes
 from codea1.rollout.slots import Slots
@@ -23,6 +24,7 @@ def sizes(
     longest_prompt: int = 4,
     pages: int = PLENTY,
 ) -> Sizes:
+    longest = -(-(longest_prompt + RESPONSE - 1) // PAGE)
     return Sizes(
         shards=shards,
         slots=(shards * slots_per_shard,),
@@ -31,7 +33,8 @@ def sizes(
         prompt_lengths=(2, longest_prompt),
         page=PAGE,
         pages=pages,
-        longest=-(-(longest_prompt + RESPONSE - 1) // PAGE),
+        longest=longest,
+        reads={shards * count: num_reads(count, longest, "cpu") for count in range(1, slots_per_shard + 1)},
         platform="cpu",
     )
 

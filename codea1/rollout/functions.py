@@ -24,7 +24,6 @@ from codea1.models.kv_cache import (
     PageTable,
     RaggedKVCache,
     form_of,
-    num_reads,
 )
 from codea1.models.lora import join, split
 from codea1.models.qwen2 import Params
@@ -102,8 +101,8 @@ def _table(sizes: Sizes, slots: int) -> PageTable:
     pages = _array(np.int32, slots, sizes.longest)
     if sizes.platform == "tpu":
         return PageTable(pages)
-    reads = num_reads(slots // sizes.shards, sizes.longest, sizes.platform)
-    return PageTable(pages, _array(np.int32, sizes.shards, reads, 3), _array(np.int32, sizes.shards))
+    reads = _array(np.int32, sizes.shards, sizes.reads[slots], 3)
+    return PageTable(pages, reads, _array(np.int32, sizes.shards))
 
 
 def _rows(slots: int) -> Rows:

@@ -16,7 +16,7 @@ one that came first never does, and a shard has pages for the longest sequence: 
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -24,7 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from codea1.models.config import Qwen2Config
-from codea1.models.kv_cache import page_bytes, page_size
+from codea1.models.kv_cache import num_reads, page_bytes, page_size
 from codea1.runtime.errors import BadInput
 from codea1.sharding import data_parallel, require_multiple
 
@@ -47,6 +47,7 @@ class Sizes:
     page: int  # P, positions of a page of the cache
     pages: int  # N / W, of each shard
     longest: int  # M, pages of the longest sequence
+    reads: Mapping[int, int]  # I, pages that the samples of a shard read at most, in whole blocks; by `slots`
     platform: str
 
     @classmethod
@@ -87,15 +88,17 @@ class Sizes:
             if pages < longest + 1:
                 needed = math.ceil((longest + 1) * bytes_of_page / 2**30 * 1000) / 1000
                 raise BadInput(f"config.rollout.cache_gib is {cache_gib:g}, the longest sequence needs {needed:g}.")
+        sizes = tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots))
         return cls(
             shards=shards,
-            slots=tuple(sorted(size for size in even if size >= FEWEST_SLOTS or size == slots)),
+            slots=sizes,
             prompts=prompts,
             inserted=max(slots // shards // 8, 1),
             prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
             page=page,
             pages=pages,
             longest=longest,
+            reads={size: num_reads(size // shards, longest, model.platform) for size in sizes},
             platform=model.platform,
         )
 

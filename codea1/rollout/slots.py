@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codea1.models.kv_cache import PageTable, num_reads
+from codea1.models.kv_cache import PageTable
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
@@ -101,7 +101,7 @@ class Slots:
             return PageTable(self._pages_BM)
         shards, live = len(self._shards), self.rows.live
         size = len(live) // shards
-        reads_WI3 = np.zeros((shards, num_reads(size, self._sizes.longest, self._sizes.platform), 3), np.int32)
+        reads_WI3 = np.zeros((shards, self._sizes.reads[len(live)], 3), np.int32)
         reads_WI3[..., 0] = size  # padding: the row of no slot
         num_reads_W = np.zeros(shards, np.int32)
         for index in range(shards):

@@ -41,16 +41,17 @@ def main() -> None:
     def sample(text: str) -> SampleRecord:
         numbers = rng.standard_normal(350).astype(np.float32)
         prompt_ids, token_ids = (tuple(rng.integers(0, 150_000, size).tolist()) for size in (900, 350))
-        return SampleRecord("x = 1\n" * 600, prompt_ids, text, token_ids, tuple(map(float, numbers)), "stop")
+        return SampleRecord(prompt_ids, text, token_ids, tuple(map(float, numbers)), "stop")
 
     parsed = parse_suite(text, "merge")
     marked = [MarkedAssert(each, Mark.RIGHT, runs=True, truth=each.answer) for each in parsed.asserts]
     solution = SolutionRecord(0, sample(text), extract_program(text), True)
     solution.suites = [SuiteRecord(n, sample(text), parsed, marked, [Verdict.PASS] * 8) for n in range(63)]
     round_ = Round(1, [QuestionRecord(Question("q", None, "", "", "", "merge"), [solution])])
-    made = list(rows(round_))
+    texts = dict.fromkeys(("code", "test"), lambda _: "x = 1\n" * 600)
+    made = list(rows(round_, texts))
     times = {
-        "row": milliseconds(lambda: list(rows(round_)), len(made)),
+        "row": milliseconds(lambda: list(rows(round_, texts)), len(made)),
         "line": milliseconds(lambda: list(map(json_lines.encode, made)), len(made)),
         "line by json": milliseconds(lambda: [json.dumps(json_lines.plain(row)) for row in made], len(made)),
         "parse_suite": milliseconds(lambda: parse_suite(text, "merge"), 1),

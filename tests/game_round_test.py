@@ -41,8 +41,11 @@ def make(n: int, expected: object) -> CallTest:
     return CallTest(Call("f", encode_exact(((n,), {}))), encode_exact(expected))
 
 
+TRANSCRIPTS = {player: f"{player} {{}}".format for player in ("code", "test")}
+
+
 def sample(text: str, finish_reason: str = "stop") -> SampleRecord:
-    return SampleRecord("prompt", (1, 2), text, (3, 4, 5), (-0.5, -0.25, 0.0), finish_reason)
+    return SampleRecord((1, 2), text, (3, 4, 5), (-0.5, -0.25, 0.0), finish_reason)
 
 
 def suite(index: int, verdicts: list[Verdict], *lines: str) -> SuiteRecord:
@@ -198,9 +201,10 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
 def test_rows_are_json_and_tell_the_whole_story():
     round_ = played()
     round_.select(1, variance, 0)
-    lines = [json.loads(json.dumps(row, allow_nan=False)) for row in rows(round_)]
+    lines = [json.loads(json.dumps(row, allow_nan=False)) for row in rows(round_, TRANSCRIPTS)]
     assert "".join(row["player"][0] for row in lines) == "cttcttctctc"
     code, test = lines[0], lines[2]
+    assert (code["prompt"], test["prompt"]) == ("code (1, 2)", "test (1, 2)")
     assert code["history"] == [
         {"test": "assert f(0) == 1", "verdict": "pass"},
         {"test": "assert f(1) == 2", "verdict": "fail"},
@@ -235,7 +239,7 @@ def test_rows_are_json_and_tell_the_whole_story():
 def test_rows_show_large_values_by_their_size():
     record = solution(0, [], [])
     record.history = [GradedTest(make(1, "x" * MAX_SHOWN_BYTES), PASS)]
-    (row,) = rows(Round(0, [QuestionRecord(QUESTION, [record])]))
+    (row,) = rows(Round(0, [QuestionRecord(QUESTION, [record])]), TRANSCRIPTS)
     assert row["history"][0]["test"] == f"assert f(1) == <{MAX_SHOWN_BYTES + 5} bytes>"
 
 

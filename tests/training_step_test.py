@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bench.micro_run import content
@@ -110,7 +111,7 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
     player = SimpleNamespace(
         prompt_ids=lambda messages: (1,),
         fits=lambda ids: True,
-        generate=lambda requests, **_: [Sample("q0", 0, (1,), (2,), (0.0,), "stop")],
+        generate=lambda requests, **_: [Sample("q0", 0, (1,), (2,), np.zeros(1), "stop")],
         tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
     )
     rules = SimpleNamespace(
@@ -207,7 +208,7 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
             for request in requests:
                 seen.append(len(made))
                 for index in range(request.first_sample, request.first_sample + num):
-                    yield Sample(request.question_id, index, request.prompt_ids, (index,), (0.0,), "stop")
+                    yield Sample(request.question_id, index, request.prompt_ids, (index,), np.zeros(1), "stop")
 
         seen: list[int] = []  # prompts that were made when a request was taken
         tokenizer = SimpleNamespace(transcript=str, decode=lambda ids: f"```python\n{texts[ids[0]]}\n```")

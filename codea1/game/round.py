@@ -37,7 +37,6 @@ from codea1.values.verdict import Verdict
 class SampleRecord:
     """What one player was shown and what it sampled."""
 
-    prompt: str
     prompt_ids: tuple[int, ...]
     text: str
     token_ids: tuple[int, ...]

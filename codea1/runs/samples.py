@@ -8,7 +8,7 @@ Runs of versions up to commit d8ac66f have step_000001.jsonl, with numbers in li
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -51,14 +51,23 @@ _FORMS = (
 )
 
 
-def rows(round_: Round) -> Iterator[Row]:
-    """Yields JSON-serialisable rows, each solution followed by its suites.
+def rows(round_: Round, transcripts: Mapping[str, Callable[[Sequence[int]], str]]) -> Iterator[Row]:
+    """Returns JSON-serialisable rows, each solution followed by its suites.
 
     Common fields: step, player ("code" or "test"), question_id, solution (m), prompt, prompt_ids, text, token_ids,
     log_probs, finish_reason, checkpoint (the step of the past player that sampled it; None for the current one), reward
     (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected. Code rows add program, fenced,
     program_valid, test_prompt_fits, history and golden; test rows add suite (n), fenced and asserts.
+
+    The prompts' texts are made by `transcripts`, of each player, before this returns: no other thread than the caller's
+    may use a tokenizer. The rows are made as they are read.
     """
+    prompts = {("code", solution.sample.prompt_ids) for solution in round_.solutions}
+    prompts |= {("test", suite.sample.prompt_ids) for suite in round_.suites}
+    return _rows(round_, {(player, ids): transcripts[player](ids) for player, ids in prompts})
+
+
+def _rows(round_: Round, prompts: Mapping[tuple[str, tuple[int, ...]], str]) -> Iterator[Row]:
     for question in round_.questions:
         for solution in question.solutions:
             head = {
@@ -69,7 +78,7 @@ def rows(round_: Round) -> Iterator[Row]:
             }
             yield {
                 **head,
-                **_sample(solution.sample),
+                **_sample(solution.sample, prompts["code", solution.sample.prompt_ids]),
                 "program": solution.program.source,
                 "fenced": solution.program.fenced,
                 "program_valid": solution.program_valid,
@@ -84,16 +93,16 @@ def rows(round_: Round) -> Iterator[Row]:
                     **head,
                     "player": "test",
                     "suite": suite.index,
-                    **_sample(suite.sample),
+                    **_sample(suite.sample, prompts["test", suite.sample.prompt_ids]),
                     "fenced": suite.parsed.fenced,
                     "asserts": [_assert(item, next(verdicts) if item.runs else None) for item in suite.marked],
                     **_reward(suite),
                 }
 
 
-def _sample(sample: SampleRecord) -> Row:
+def _sample(sample: SampleRecord, prompt: str) -> Row:
     return {
-        "prompt": sample.prompt,
+        "prompt": prompt,
         "prompt_ids": [int(token) for token in sample.prompt_ids],
         "text": sample.text,
         "token_ids": [int(token) for token in sample.token_ids],

@@ -408,11 +408,10 @@ def _trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
 
 def _sample_record(player: Player, sample: Sample, checkpoint: int | None) -> SampleRecord:
     return SampleRecord(
-        prompt=player.tokenizer.transcript(sample.prompt_ids),
         prompt_ids=sample.prompt_ids,
         text=player.tokenizer.decode(sample.token_ids),
         token_ids=sample.token_ids,
-        log_probs=tuple(float(value) for value in sample.log_probs),
+        log_probs=tuple(sample.log_probs.tolist()),
         finish_reason=sample.finish_reason,
         checkpoint=checkpoint,
     )

@@ -198,8 +198,10 @@ class Trainer:
                     step.past = self._past_players(step)
                     yield step
                     step.metrics |= self._opponents.update(step.round)
-                    with doing("storage"):
-                        self._record.write_samples(number, rows(step.round))
+                    if self._hosts.is_main:
+                        transcripts = {role: player.tokenizer.transcript for role, player in parts.players.items()}
+                        with doing("storage"):
+                            self._record.write_samples(number, rows(step.round, transcripts))
                 was, bound = self._position, self._config.max_sampler_kl
                 gaps = {each.name: step.metrics.get(f"{each.name}/sampler_kl") for each in self.learners}
                 is_astray = {who: 0 < bound < gap for who, gap in gaps.items() if gap is not None}

@@ -22,9 +22,9 @@ import pyarrow.parquet
 from etils import epath
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from codea1.data.loader import load_questions, parsed
+from codea1.evaluation.tables import TextTable
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
@@ -429,18 +429,18 @@ def _in_words(outcome: RowOutcome) -> str:
 
 
 def _show(result: Converted) -> None:
-    table, left = Table("", "questions", "left", box=None), len(result.outcomes)
-    table.add_row("rows read", "", f"{left:,}")
+    left = len(result.outcomes)
+    rows = [("rows read", "", f"{left:,}")]
     for reason, count in Counter(each.reason for each in result.left_out).most_common():
         left -= count
-        table.add_row(f"left out: {reason}", f"{count:,}", f"{left:,}")
+        rows.append((f"left out: {reason}", f"{count:,}", f"{left:,}"))
     tests = sum(len(question.golden_tests) for question in result.kept)
     scripts = sum(bool(question.check_script) for question in result.kept)
     mutants = sum(len(question.mutants) for question in result.kept)
     what = f"kept, with {tests:,} golden tests, {scripts:,} check scripts and {mutants:,} mutants"
-    table.add_row(what, f"{len(result.kept):,}", f"{left:,}")
+    rows.append((what, f"{len(result.kept):,}", f"{left:,}"))
     for reason, count in Counter(each.lost_script for each in result.outcomes if each.lost_script).most_common():
-        table.add_row(f"check scripts left out: {reason}", f"{count:,}", "")
+        rows.append((f"check scripts left out: {reason}", f"{count:,}", ""))
     slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
     for what, count in {
         "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
@@ -448,8 +448,8 @@ def _show(result: Converted) -> None:
         slow: sum(each.is_slow for each in result.outcomes),
     }.items():
         if count:
-            table.add_row(what, f"{count:,}", "")
-    Console().print(table)
+            rows.append((what, f"{count:,}", ""))
+    Console().print(TextTable(("", "questions", "left"), rows).terminal())
 
 
 def write_training_set(path: epath.Path, format: Format, questions: Sequence[Question]) -> None:

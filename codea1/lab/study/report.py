@@ -12,7 +12,7 @@ from scipy import stats
 from codea1.evaluation import figures
 from codea1.evaluation.audit import audits, tenths
 from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
-from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
+from codea1.evaluation.tables import TextTable, label, percents, with_bounds
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.results import METRICS, Results
 from codea1.lab.study.worlds import world_facts
@@ -64,7 +64,9 @@ def worlds_table() -> str:
         shares = (facts.one, facts.four, facts.golden, facts.aimed, facts.all_aimed, facts.right_programs)
         rows.append([name, str(facts.compositions), *percents(shares)])
     heads = ("world", "compositions", "one bland input", "four", "golden tests", "four aimed", "all aimed", "right")
-    return "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + markdown_table(heads, rows)
+    return (
+        "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + TextTable(heads, rows).markdown()
+    )
 
 
 def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:
@@ -76,7 +78,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     if first:
         rows.insert(0, ["before training", str(len(first)), *_cells(first, results, "before"), "", "", ""])
     if rows:
-        yield markdown_table(heads, rows)
+        yield TextTable(heads, rows).markdown()
     if left and not stage.rungs:
         yield f"{left} of these runs are not done."
     for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
@@ -89,16 +91,17 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     if any(planned):
         yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
         heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
-        yield markdown_table(heads, filter(None, planned))
+        yield TextTable(heads, [*filter(None, planned)]).markdown()
     watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs, results))]
     if watched:
         yield "In training, first tenth of the steps → last, in %, and for how many seeds the audit warns of a player:"
-        yield markdown_table(("arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)), watched)
+        heads = ["arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)]
+        yield TextTable(heads, watched).markdown()
     grown = [_growth_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
     if grown:
         yield "After less before training, in points, and Mul over the start's:"
-        heads = ("arm", *map(label, GROWN), "Mul, times the start's", "Mul less 1.5 times the start's")
-        yield markdown_table(heads, grown)
+        heads = ["arm", *map(label, GROWN), "Mul, times the start's", "Mul less 1.5 times the start's"]
+        yield TextTable(heads, grown).markdown()
 
 
 def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Trial]:
@@ -143,7 +146,7 @@ def _comparison_table(study: Study, found: dict[Pair, Difference], complete: boo
         names = " less ".join(study.arms[arm].title for arm in pair)
         cells = [f"{p:.2g}" if tested else "-" for p in (each.p_value, adjusted)]
         rows.append([names, with_bounds(each[:3], "+"), *cells])
-    return markdown_table(("comparison", "points", "p", "p, Holm"), rows)
+    return TextTable(("comparison", "points", "p", "p, Holm"), rows).markdown()
 
 
 def _power_row(

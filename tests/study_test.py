@@ -84,7 +84,7 @@ def measured(folder: Path, passes: float, mul: float, steps: int = 2, questions:
             metric: {"mean": 0.0, "low": 0.0, "high": 0.0, "per_question": each} for metric, each in found.items()
         }
         ids = [f"list/{i}".translate(LETTERS) for i in range(questions)]  # of different compositions
-        about = {"step": 0, "split": "test", "questions": questions, "question_ids": ids}
+        about = {"step": 0 if name == "before" else steps, "split": "test", "questions": questions, "question_ids": ids}
         write_evaluation(run, name, {**about, "metrics": metrics})
     rows = [
         {"step": step, "code/reward": 0.25 * step, "perf/tokens": 100.0, "perf/cpu_seconds": 1.5} for step in (0, 1, 2)

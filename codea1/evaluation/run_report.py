@@ -143,13 +143,8 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     if unhealthy := [*health.warnings(rows).values()]:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
     if audits := audit.audits(rows):
-        warnings = [f"**Warning.** {warning}" for warning in audit.warnings(audits)]
-        parts += [
-            "## Paid and hidden",
-            audit.EXPLANATION,
-            audit.table_of(audits).markdown(),
-            *(warnings or [audit.NO_WARNING]),
-        ]
+        parts += ["## Paid and hidden", audit.EXPLANATION, audit.table_of(audits).markdown()]
+        parts += [f"**Warning.** {warning}" for warning in audit.warnings(audits)] or [audit.NO_WARNING]
     if rows:
         parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
         if missing := figures.missing_series(rows):

@@ -32,12 +32,8 @@ def main(run: str) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     for each in audits:
         sides = (each.paid, each.hidden, each.gap)
-        rows = [
-            (f"{steps[0]} to {steps[-1]}", *(f"{mean:.3f}" for mean in means))
-            for steps, *means in zip(
-                np.array_split(each.steps, audit.TENTHS), *(side.tenths for side in sides), strict=True
-            )
-        ]
+        tenths = zip(np.array_split(each.steps, audit.TENTHS), *(side.tenths for side in sides), strict=True)
+        rows = [(f"{steps[0]} to {steps[-1]}", *(f"{mean:.3f}" for mean in means)) for steps, *means in tenths]
         table = TextTable(["steps", *(side.label for side in sides)], rows)
         console.print(table.terminal(f"{each.player}, by tenth of the run"))
     console.print(audit.table_of(audits).terminal(audit.EXPLANATION))

@@ -7,7 +7,6 @@ reason, and listed row by row.
 
 import ast
 import hashlib
-import io
 import json
 import re
 from collections import Counter, deque
@@ -17,9 +16,6 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-from etils import epath
 from rich.console import Console
 from rich.progress import Progress
 
@@ -31,6 +27,7 @@ from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import Parts, RowOutcome, head_of
+from codea1.lab.data.mutated import write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, start
@@ -401,7 +398,7 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
     ]
     listed = path.with_suffix(".left_out.jsonl")
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
-    write_training_set(path, format, result.kept)
+    write_rows(path, [_row(question, format) for question in result.kept])
     parts.remove()
     print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
 
@@ -452,15 +449,8 @@ def _show(result: Converted) -> None:
     Console().print(TextTable(("", "questions", "left"), rows).terminal())
 
 
-def write_training_set(path: epath.Path, format: Format, questions: Sequence[Question]) -> None:
-    """Writes the official columns as one Parquet file, whole or not at all."""
-    file = io.BytesIO()
-    rows = [_row(question, format) for question in questions]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
-    write_atomically(path, file.getvalue())
-
-
 def _row(question: Question, format: Format) -> dict[str, Any]:
+    """Returns the official columns."""
     tree = parsed(question.ground_truth)
     imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)) if tree else ()
     return {

@@ -40,13 +40,13 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 866, "evaluation": 1567, "game": 3663, "learn": 1571, "models": 2540, "players": 939, "rollout": 1398},
-    **{"runs": 1410, "runtime": 1267, "sandbox": 4066, "storage": 714, "training": 1879, "values": 1130},
+    **{"data": 866, "evaluation": 1568, "game": 3663, "learn": 1571, "models": 2540, "players": 939, "rollout": 1398},
+    **{"runs": 1410, "runtime": 1267, "sandbox": 4066, "storage": 714, "training": 1874, "values": 1130},
     "": 1301,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1325, "benchmarks": 2504, "commands": 1064, "data": 1207, "league": 294, "paper": 1045, "runs": 924},
-    **{"sandbox": 787, "sft": 464, "study": 1272, "worlds": 720},
+    **{"aot": 1325, "benchmarks": 2504, "commands": 1064, "data": 1207, "league": 294, "paper": 1038, "runs": 926},
+    **{"sandbox": 787, "sft": 464, "study": 1265, "worlds": 720},
     "": 899,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

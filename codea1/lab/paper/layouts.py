@@ -17,11 +17,6 @@ class Column:
     title: str
     measures: tuple[Measure, ...]
 
-    @property
-    def is_curve(self) -> bool:
-        """Whether it is read off a training curve: then there are no questions to compare by."""
-        return not self.measures[0].split
-
 
 @dataclass(frozen=True)
 class Line:

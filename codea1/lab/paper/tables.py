@@ -179,7 +179,7 @@ class _Filling:
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
         """Returns one cell's comparison with that of another row; None where they share no seed or no question."""
-        if column.is_curve:
+        if not column.measures[0].split:  # of the end of a curve there are no questions to compare by
             return None
         before, after = (self._scores(each, column) for each in (against, line))
         seeds = tuple(seed for seed in after if seed in before)
@@ -292,11 +292,9 @@ def samples_of(measured: Iterable[Measured], what: str) -> str:
 def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:
     """Returns the rows with p-values that are adjusted for all comparisons in them."""
     found = [each for row in rows for cell in row.cells for each in cell.comparisons]
-    known = [each for each in found if not math.isnan(each.difference.p_value)]
-    p_holm = dict(zip(map(id, known), holm([each.difference.p_value for each in known]), strict=True))
+    p_holm = iter(holm([each.difference.p_value for each in found]))
 
     def adjusted(cell: Cell) -> Cell:
-        own = (replace(each, p_holm=p_holm.get(id(each), math.nan)) for each in cell.comparisons)
-        return replace(cell, comparisons=tuple(own))
+        return replace(cell, comparisons=tuple(replace(each, p_holm=next(p_holm)) for each in cell.comparisons))
 
     return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)

@@ -239,6 +239,18 @@ def by_composition(scores: Scores, question_ids: Sequence[str], world: str) -> S
         return np.stack([np.nanmean(scores[:, questions], axis=1) for questions in members], axis=1)
 
 
+def scores(seeds: Sequence[Result], metric: str, moment: str = "after") -> Scores:
+    """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
+
+    Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
+    their configs differ.
+    """
+    require_seeds_of_one_arm(seeds)
+    found = [next(each.measured(Measure(metric), moment)) for each in seeds]
+    (values,) = stacked([[each] for each in found], f"{seeds[0].name}, {metric},")
+    return by_composition(values, found[0].question_ids, seeds[0].run.world)
+
+
 class Results:
     """What was measured of runs: of those that are given, and of those in a study's file, to which rows are added."""
 
@@ -278,19 +290,7 @@ class Results:
     def score(self, run: Trial) -> float:
         """Returns what recipes are chosen by: pass@1 of the Code LLM plus Mul of the Test LLM, after training."""
         measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].metrics("after")]
-        return float(sum(np.nanmean(self.scores([run], name), axis=1).prod() for name in measured))
-
-    def scores(self, runs: Sequence[Trial], metric: str, moment: str = "after") -> Scores:
-        """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
-
-        Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
-        their configs differ.
-        """
-        rows = [self._rows[run] for run in runs]
-        require_seeds_of_one_arm(rows)
-        found = [next(row.measured(Measure(metric), moment)) for row in rows]
-        (values,) = stacked([[each] for each in found], f"{runs[0].name}, {metric},")
-        return by_composition(values, found[0].question_ids, runs[0].world)
+        return float(sum(np.nanmean(scores([self._rows[run]], name), axis=1).prod() for name in measured))
 
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.

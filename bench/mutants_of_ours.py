@@ -44,6 +44,7 @@ import hypothesis
 import jax
 import pytest
 
+from codea1.evaluation.tables import TextTable
 from codea1.lab.mutants import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -398,15 +399,16 @@ def report(outcomes: dict[Task, Outcome], everything: dict[str, list[Task]], lis
     unlisted = [task for task in survivors if _named(task) not in equal]
     killed_though = [task for task, outcome in outcomes.items() if outcome.killed_by and _named(task) in equal]
     gone = sorted(equal - {_named(task) for tasks in everything.values() for task in tasks})
-    print("| module | mutants | killed by tests | by the time limit | equal programs | survivors |")
-    print("|:--|--:|--:|--:|--:|--:|")
+    rows = []
     for module in everything:
         by = Counter(outcome.killed_by for task, outcome in outcomes.items() if task.module == module)
         if by:
             left = sum(task.module == module for task in unlisted)
             timed, passed = by[TIME_LIMIT], by[""]
             tests = by.total() - timed - passed
-            print(f"| {module} | {by.total()} | {tests} | {timed} | {passed - left} | {left} |")
+            rows.append([module, *map(str, (by.total(), tests, timed, passed - left, left))])
+    heads = ("module", "mutants", "killed by tests", "by the time limit", "equal programs", "survivors")
+    print(TextTable(heads, rows).markdown())
     for title, tasks in {"survives": unlisted, "is listed as equal, but killed": killed_though}.items():
         for task in sorted(tasks, key=lambda task: (task.module, task.line)):
             print(f"\n{task.place} {title} ({task.operator})\n  - {task.before}\n  + {task.after}")

@@ -194,13 +194,20 @@ def test_with_all_functions_the_report_has_the_time_of_a_step(config, tmp_path, 
     monkeypatch.setattr(Function, "lower", lambda self: self.name)
     monkeypatch.setattr(reports, "fingerprint", lambda lowered, topology: lowered)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: one)
+    monkeypatch.setattr(reports, "bundles", lambda wanted, cache: dict.fromkeys(wanted, schedule.Bundles(1, 1, 1, 1)))
     config.code.advantage = "gae"
     found = reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "all", lengths="lognormal:0,0,0")
-    seconds = {each["name"]: each["estimated"] for each in found.time["phases"]}
-    assert set(seconds) == {f"code: {phase}" for phase in ("publish", "prefill", "decode", "log-probs", "update")}
-    assert found.time["seconds"] == pytest.approx(
-        sum(each["estimated"] + each["kernels"] for each in found.time["phases"])
-    )
+    phases = {
+        each["name"]: {kind: each[kind] for kind in each.keys() - {"name", "calls"}} for each in found.time["phases"]
+    }
+    assert set(phases) == {f"code: {each}" for each in ("publish", "prefill", "decode", "host", "log-probs", "update")}
+    calls = sum(each["calls"] for each in found.time["phases"])
+    assert sum(each.get("estimated", 0.0) for each in phases.values()) >= 0.999e-3 * calls
+    assert phases["code: decode"]["kernels"] > 1e-3  # the bytes of its functions, and attention's
+    assert found.time["seconds"] == pytest.approx(sum(sum(each.values()) for each in phases.values()))
+    host = phases["code: host"]["host"]
+    low, high = ((found.time["seconds"] - host) * (1 + sign * 0.2) + host * 2**sign for sign in (-1, 1))
+    assert found.time["range"] == pytest.approx([low, high])
     table = reports.markdown([found]).split("Time of a step by compiled cycles")[1]
     assert "| code: decode |" in table
     reports.show(found, Console(file=io.StringIO()))

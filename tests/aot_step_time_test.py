@@ -12,7 +12,7 @@ from codea1.config import default_config
 from codea1.lab.aot.compilation import CompilerResult
 from codea1.lab.aot.cost import REACHED, Cost
 from codea1.lab.aot.schedule import Bundles, KernelTimes, count_bundles
-from codea1.lab.aot.step_time import SampledLengths, Spread, lognormal, of_run, simulate
+from codea1.lab.aot.step_time import SampledLengths, lognormal, of_run, simulate
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
 from codea1.models.flops import CHIPS
@@ -186,7 +186,7 @@ def test_a_function_that_was_not_compiled_is_named():
 def test_lengths_are_drawn_about_their_means_and_some_reach_the_limit():
     c = config()
     c.questions_per_step = 2000
-    drawn = lognormal("test", c, (16, 20), Spread(0.4, 0.4, 0.01))
+    drawn = lognormal("test", c, (16, 20), 0.4, 0.4, 0.01)
     assert drawn.prompts.shape == (4000,)
     assert drawn.responses.shape == (4000, 4)
     assert drawn.prompts.mean() == pytest.approx(16, rel=0.05)

@@ -1,5 +1,6 @@
 """Paid and hidden sides of a player: the interval holds its level, hacking is told of, honest runs are not."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from codea1.evaluation import figures
-from codea1.evaluation.audit import MIN_STEPS, TENTHS, audits, change, warnings
+from codea1.evaluation.audit import MIN_STEPS, TENTHS, audits, change, table_of, warnings
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from tests.conftest import ROOT
@@ -142,7 +143,12 @@ def test_only_steps_with_both_sides_count():
 
 def test_golden_tests_pay_where_none_are_generated():
     (audit,) = audits(rows(code__pass_rate_golden=[0.5] * 40, code__hidden_pass_rate=[0.25] * 40))
-    assert audit.cells()[0] == ("Code LLM", "pass rate on fixed tests", "0.500 → 0.500", "+0.000 [+0.000, +0.000]")
+    assert table_of([audit]).rows[0] == (
+        "Code LLM",
+        "pass rate on fixed tests",
+        "0.500 → 0.500",
+        "+0.000 [+0.000, +0.000]",
+    )
 
 
 def test_each_metric_of_an_audit_is_in_the_picture():
@@ -179,7 +185,7 @@ def test_the_tool_shows_the_gap_by_tenth_and_warns(tmp_path: Path):
     paid, hidden = np.repeat(np.linspace(0.80, 0.89, 10), 6), np.full(60, 0.18)
     done = tool(make_metrics(tmp_path / "run", rows(code__pass_rate_new=paid, code__hidden_pass_rate=hidden)))
     assert (done.returncode, done.stderr) == (0, "")
-    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines()]
+    lines = [re.split(" {2,}", line.strip()) for line in done.stdout.splitlines()]
     assert ["1 to 6", "0.800", "0.180", "0.620"] in lines
     assert ["55 to 60", "0.890", "0.180", "0.710"] in lines
     assert ["Code LLM", "gap", "0.620 → 0.710", "+0.090 [+0.090, +0.090]"] in lines

@@ -11,9 +11,9 @@ import pytest
 
 from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import report as paper_report
+from codea1.lab.paper.experiments import read_run
 from codea1.lab.paper.figures import figures
 from codea1.lab.paper.report import filled, markdown
-from codea1.lab.paper.results import PaperRun
 from codea1.lab.study import report
 from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results
@@ -36,8 +36,8 @@ def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
         archive.extractall("runs/tables", filter="data")
     committed = (RESULTS / "tables_tiny" / "report.md").read_text().splitlines()
     _, *names = next(line for line in committed if line.startswith("| metric | ")).strip("| ").split(" | ")
-    runs = [PaperRun.read(f"runs/tables/{name}") for name in names]
-    assert {run.folder.path.name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}
+    runs = [read_run(f"runs/tables/{name}") for name in names]
+    assert {Path(run.name).name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}
     results, tables = filled(runs)
     # Ten thousand resamples of each metric of 34 runs take most of a minute: three runs stand for all.
     monkeypatch.setattr(paper_report, "runs_table", lambda _: "EACH RUN")

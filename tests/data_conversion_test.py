@@ -15,8 +15,7 @@ from etils import epath
 from codea1.data.loader import load_questions
 from codea1.lab.data.conversion import Converted, converted, make_training_set
 from codea1.lab.data.conversion_parts import Parts, head_of
-from codea1.lab.data.formats import FORMATS
-from codea1.lab.data.kodcode import kodcode
+from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader

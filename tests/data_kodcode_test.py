@@ -11,8 +11,9 @@ import pyarrow.parquet
 import pytest
 
 from codea1.data.loader import load_questions
+from codea1.lab.data import formats
 from codea1.lab.data.conversion import make_training_set
-from codea1.lab.data.kodcode import COLUMNS, HARD, Dropped, asserts_of, kodcode, read_row
+from codea1.lab.data.formats import HARD, KODCODE, asserts_of, kodcode, read_kodcode
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -58,28 +59,28 @@ def write(path: Path, rows: list[dict]) -> str:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"test_info": None}, Dropped.NOT_ONE_FUNCTION),  # as of rows that ask for a class
-        ({"solution": None}, Dropped.INCOMPLETE),
-        ({"test_info": row()["test_info"] * 2}, Dropped.NOT_ONE_FUNCTION),
-        ({"test_info": []}, Dropped.NOT_ONE_FUNCTION),
-        ({"gpt_pass_percentage": float("nan")}, Dropped.NO_SHARE),
-        ({"gpt_pass_percentage": 10**400}, Dropped.NOT_HARD),
-        ({"gpt_pass_percentage": 1 / 3}, Dropped.NOT_HARD),
-        ({"gpt_pass_percentage": 0.333}, Dropped.NOT_HARD),  # a third as the files round it, which they label medium
-        ({"solution": "def triple(n): return 3 * n"}, Dropped.NO_FUNCTION),
-        ({"solution": "class C:\n    def double(self): ..."}, Dropped.NO_FUNCTION),
-        ({"solution": "def double(n): return ("}, Dropped.UNPARSED),
-        ({"test": "def test_it():\n    assert sorted([2, 1]) == [1, 2]"}, Dropped.NO_ASSERT),
-        ({"test": "def test_it(:"}, Dropped.UNPARSED_TESTS),
+        ({"test_info": None}, formats.NOT_ONE_FUNCTION),  # as of rows that ask for a class
+        ({"solution": None}, formats.INCOMPLETE),
+        ({"test_info": row()["test_info"] * 2}, formats.NOT_ONE_FUNCTION),
+        ({"test_info": []}, formats.NOT_ONE_FUNCTION),
+        ({"gpt_pass_percentage": float("nan")}, formats.NO_SHARE),
+        ({"gpt_pass_percentage": 10**400}, formats.NOT_HARD),
+        ({"gpt_pass_percentage": 1 / 3}, formats.NOT_HARD),
+        ({"gpt_pass_percentage": 0.333}, formats.NOT_HARD),  # a third as the files round it, which they label medium
+        ({"solution": "def triple(n): return 3 * n"}, formats.NO_FUNCTION),
+        ({"solution": "class C:\n    def double(self): ..."}, formats.NO_FUNCTION),
+        ({"solution": "def double(n): return ("}, formats.UNPARSED),
+        ({"test": "def test_it():\n    assert sorted([2, 1]) == [1, 2]"}, formats.NO_ASSERT),
+        ({"test": "def test_it(:"}, formats.UNPARSED_TESTS),
     ],
 )
 def test_rows_are_dropped_for_a_reason(changes, reason):
-    assert read_row(row(**changes), "here", max_pass_rate=1 / 3) is reason
+    assert read_kodcode(row(**changes), "here", max_pass_rate=1 / 3) is reason
 
 
 def test_of_several_functions_the_one_that_is_tested_is_asked_for():
     helper = {**row()["test_info"][0], "function_name": "helper", "function_declaration": "def helper(n):"}
-    question = read_row(row(test_info=[helper, row()["test_info"][0]]), "here", max_pass_rate=1 / 3)
+    question = read_kodcode(row(test_info=[helper, row()["test_info"][0]]), "here", max_pass_rate=1 / 3)
     assert question.entry_point == "double"
     assert question.problem.endswith("declared as `def double(n):`.")
 
@@ -108,7 +109,7 @@ def test_of_several_functions_the_one_that_is_tested_is_asked_for():
     ],
 )
 def test_asserts_on_plain_data_are_read(source, texts):
-    assert [test.text for test in asserts_of(source, "double")] == texts
+    assert asserts_of(source, "double") == tuple(texts)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
@@ -158,11 +159,11 @@ def test_a_training_set_comes_out(tmp_path, kind):
     assert "kept, with 2 golden tests, 0 check scripts and 0 mutants 1 1" in printed
 
 
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", KODCODE)
 def test_a_file_without_a_column_is_refused(tmp_path, name):
     rows = [{key: value for key, value in row().items() if key != name}]
-    with pytest.raises(BadInput, match=f"the column '{name}' is missing"):
-        read_row(rows[0], "here", 1 / 3)
+    with pytest.raises(BadInput, match=f"the field '{name}' is missing"):
+        read_kodcode(rows[0], "here", 1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_a_file_without_a_column_is_refused(tmp_path, name):
         (lambda folder: [str(folder / "no.parquet")], "no.parquet does not exist"),
         (lambda folder: [write(folder / "a.parquet", [{"question": "?"}])], "has no column 'question_id'"),
         (lambda folder: [write(folder / "a.jsonl", [row(test_info=["f"])])], "test_info is not a list of records"),
-        (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage="0")])], "is not a number"),
+        (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage="0")])], "gpt_pass_percentage is str"),
         (lambda folder: [write(folder / "a.jsonl", [row(gpt_pass_percentage=1.0)])], "no question is left"),
     ],
 )
@@ -186,7 +187,7 @@ def test_rows_of_the_pipeline_call_their_tests_otherwise(tmp_path):
     each = row()
     each["test_code"] = each.pop("test")
     ((where, found),) = kodcode(HARD).rows(write(tmp_path / "a.jsonl", [each]))
-    assert read_row(found, where, HARD).golden_tests == read_row(row(), where, HARD).golden_tests
+    assert read_kodcode(found, where, HARD).golden_tests == read_kodcode(row(), where, HARD).golden_tests
 
 
 def test_an_output_that_is_there_is_kept(tmp_path):

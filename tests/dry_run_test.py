@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def rehearse(config: ConfigDict):
 
 
 def cells(printed: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("│┃ ").split("│")] for line in printed.splitlines()]
+    return [re.split(" {2,}", line.strip()) for line in printed.splitlines()]
 
 
 def values(printed: str, name: str) -> list[str]:

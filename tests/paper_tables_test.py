@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from codea1.evaluation.result_files import write_evaluation
-from codea1.lab.paper import rendering, results
+from codea1.lab.paper import rendering
 from codea1.lab.paper import report as paper_report
+from codea1.lab.paper.experiments import read_run
 from codea1.lab.paper.layouts import LAYOUTS
-from codea1.lab.paper.results import PaperRun
 from codea1.lab.paper.tables import Table
+from codea1.lab.study import results
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput, StorageFailed
@@ -26,7 +27,7 @@ LOW, HIGH = [0.0, 0.25, 0.25, 0.5], [0.5, 0.75, 0.75, 1.0]
 
 
 def filled(*folders: Path) -> dict[str, Table]:
-    _, tables = paper_report.filled([PaperRun.read(str(folder)) for folder in folders])
+    _, tables = paper_report.filled([read_run(str(folder)) for folder in folders])
     return {table.name: table for table in tables}
 
 
@@ -276,7 +277,7 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
 
 
 def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
-    with MetricsWriter(PaperRun.read(str(runs / "code_a1_0")).folder) as writer:
+    with MetricsWriter(RunFolder.existing(str(runs / "code_a1_0"))) as writer:
         for step in range(1, 9):
             writer.write(step, {"code/reward": step / 8, "book/size": step})
     for name, fields in (("alpha_0", {"game__alpha": 0.0}), ("no_book_0", {"game__mistake_book": False})):
@@ -423,7 +424,7 @@ def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_pat
         made = config(0, "code_a1", shape, frozen="test", steps=1)
         made["test"]["model"] = "elsewhere/sft_test_model_0/model"
         sft = make_run(tmp_path / f"sft_test_0{shape}", made)
-        assert PaperRun.read(str(sft.path)).experiment == "sft_test"
+        assert read_run(str(sft.path)).run.arm == "sft_test"
     name = "sft_test_0qwen2.5-coder-3b"
     (command,) = cell(filled(tmp_path / name)["code_generation_3b"], "base", "mbppplus").commands
     assert "--model=MODEL " in command
@@ -443,7 +444,7 @@ def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
     given = "size=3b,topology=v5p-64,models=gs://bucket/models,data=gs://bucket/kodcode"
     made = runpy.run_path(str(ROOT / "configs/code_a1.py"))["get_config"](f"{given},method=golden")
     make_run(tmp_path / "golden_0", made.to_dict())
-    runs = [PaperRun.read(str(tmp_path / "golden_0"))]
+    runs = [read_run(str(tmp_path / "golden_0"))]
     (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
     command = cell(table, "self_play", "humanevalplus").commands[0]
     assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
@@ -458,4 +459,4 @@ def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
     found = cell(filled(folder.path)["code_generation_7b"], "base", "mbppplus")
     assert (found.ours.mean, found.published) == (0.75, 71.95)
     exported = RunFolder.open(str(tmp_path / "own"), {"evaluated": {"model": "exported/code", "completions": ""}})
-    assert PaperRun.read(str(exported.path)).experiment == ""
+    assert read_run(str(exported.path)).run.arm == ""

@@ -10,8 +10,7 @@ from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.lab.data.conversion import make_training_set
-from codea1.lab.data.formats import FORMATS
-from codea1.lab.data.kodcode import kodcode
+from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from tests.conftest import SHARED

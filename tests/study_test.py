@@ -18,7 +18,7 @@ from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import worlds
 from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.report import detectable, write
-from codea1.lab.study.results import Results
+from codea1.lab.study.results import Results, scores
 from codea1.runs.folder import RunFolder
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
@@ -84,7 +84,7 @@ def measured(folder: Path, passes: float, mul: float, steps: int = 2, questions:
             metric: {"mean": 0.0, "low": 0.0, "high": 0.0, "per_question": each} for metric, each in found.items()
         }
         ids = [f"list/{i}".translate(LETTERS) for i in range(questions)]  # of different compositions
-        about = {"step": 0, "split": "test", "questions": questions, "question_ids": ids}
+        about = {"step": 0 if name == "before" else steps, "split": "test", "questions": questions, "question_ids": ids}
         write_evaluation(run, name, {**about, "metrics": metrics})
     rows = [
         {"step": step, "code/reward": 0.25 * step, "perf/tokens": 100.0, "perf/cpu_seconds": 1.5} for step in (0, 1, 2)
@@ -212,16 +212,16 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     assert kept.score(run) == pytest.approx(np.mean(passed) + 0.8 * 0.4)
     measured(tmp_path / "other", 0.5, mul=0.4, seed=1)
     kept.keep(other, {}, str(tmp_path / "other"))
-    assert Results(path).scores([run, other], "test_mul").shape == (2, 40, 2)
-    assert Results(path).scores([run, other], "code_pass_at_1")[0, :, 0].tolist() == passed
+    assert scores([Results(path)[each] for each in (run, other)], "test_mul").shape == (2, 40, 2)
+    assert scores([Results(path)[each] for each in (run, other)], "code_pass_at_1")[0, :, 0].tolist() == passed
     measured(tmp_path / "third", 0.5, mul=0.4, questions=39)
     kept.keep(replace(run, seed=2), {}, str(tmp_path / "third"))
     with pytest.raises(BadInput, match="not measured on the same questions"):
-        Results(path).scores([run, replace(run, seed=2)], "code_pass_at_1")
+        scores([Results(path)[each] for each in (run, replace(run, seed=2))], "code_pass_at_1")
     measured(tmp_path / "fourth", 0.5, mul=0.4, steps=3)
     kept.keep(replace(run, seed=3), {}, str(tmp_path / "fourth"))
     with pytest.raises(BadInput, match="their configs differ in steps"):
-        Results(path).scores([run, replace(run, seed=3)], "code_pass_at_1")
+        scores([Results(path)[each] for each in (run, replace(run, seed=3))], "code_pass_at_1")
 
 
 def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study):
@@ -235,7 +235,7 @@ def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study
         write_evaluation(folder, name, found)
     results = Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
-    np.testing.assert_equal(results.scores([run], "code_pass_at_1")[0, :, 0], [0.75, 0.25, np.nan, 0.0])
+    np.testing.assert_equal(scores([results[run]], "code_pass_at_1")[0, :, 0], [0.75, 0.25, np.nan, 0.0])
 
 
 def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, study: Study):
@@ -248,9 +248,9 @@ def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, 
     rows[0]["config"] = hashlib.sha256(b'{"steps": 2}').hexdigest()[:16]
     (tmp_path / "results.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     old = Results(str(tmp_path / "results.gz"))
-    assert old.scores([run, replace(run, seed=1)], "test_mul").shape == (2, 40, 2)
+    assert scores([old[run], old[replace(run, seed=1)]], "test_mul").shape == (2, 40, 2)
     with pytest.raises(BadInput, match="their configs differ"):
-        old.scores([run, replace(run, seed=2)], "test_mul")
+        scores([old[run], old[replace(run, seed=2)]], "test_mul")
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

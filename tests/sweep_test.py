@@ -9,7 +9,7 @@ import pytest
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study.declaration import Trial
 from codea1.lab.study.report import write
-from codea1.lab.study.results import Results
+from codea1.lab.study.results import Results, scores
 from codea1.lab.study.sweep import sweep_study
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -118,4 +118,4 @@ def test_questions_of_other_data_are_values_of_their_own(tmp_path: Path):
     write_evaluation(folder, "after", found)
     run, results = Trial("validation", "", "a", 0), Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
-    assert results.scores([run], "code_pass_at_1").shape == (1, 3, 1)
+    assert scores([results[run]], "code_pass_at_1").shape == (1, 3, 1)

@@ -22,10 +22,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from codea1.evaluation.statistics import CONFIDENCE, Interval
+from codea1.evaluation.tables import TextTable
 
 TENTHS = 10
 MIN_STEPS = 30  # tests/audit_test.py: with fewer, means of tenths are too correlated for the interval
-HEADS = ("player", "", "first → last tenth", "change")
 EXPLANATION = (
     "What pays each player, its hidden reward, which no player is paid, and the gap between them: means of the first "
     "and the last tenth of the steps, and the change along the line through the means of all tenths, with its 95 % "
@@ -82,11 +82,6 @@ class Audit:
             f"{self.suspicion}"
         )
 
-    def cells(self) -> list[tuple[str, str, str, str]]:
-        """Returns the texts for `HEADS`, a row for each side and one for the gap."""
-        sides = (self.paid, self.hidden, self.gap)
-        return [(self.player, side.label, side.ends, side.change_with_bounds) for side in sides]
-
 
 @dataclasses.dataclass(frozen=True)
 class _Player:
@@ -129,6 +124,13 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
             sides = Side.of(label, pays), Side.of(hidden_label, measures), Side.of("gap", pays - measures)
             found.append(Audit(player.name, steps, *sides, player.suspicion))
     return found
+
+
+def table_of(of_players: Sequence[Audit]) -> TextTable:
+    """Returns how each side and the gap of each player changed."""
+    sides = [(each.player, side) for each in of_players for side in (each.paid, each.hidden, each.gap)]
+    rows = [(player, side.label, side.ends, side.change_with_bounds) for player, side in sides]
+    return TextTable(("player", "", "first → last tenth", "change"), rows, left=2)
 
 
 def warnings(of_players: Sequence[Audit]) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +15,7 @@ from codea1.evaluation import audit, figures, health
 from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.run_page import page
 from codea1.evaluation.statistics import Interval, paired_difference
-from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
+from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
@@ -66,31 +65,13 @@ def compare(folder: RunFolder) -> list[BeforeAfter]:
     return comparisons
 
 
-def terminal_table(comparisons: list[BeforeAfter], title: str) -> Table:
-    """Returns the table for a terminal; a difference that is clear of 0 is bold."""
-    table = Table(
-        caption=title,
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-    )  # fits in 80 columns
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == COLUMNS[0] else "right")
-    for comparison in comparisons:
-        *cells, difference = comparison.cells()
-        table.add_row(*(Text(cell) for cell in cells), Text(difference, "bold" if comparison.is_clear else ""))
-    return table
-
-
-def comparison_table(comparisons: list[BeforeAfter]) -> str:
-    """Returns the same table in GitHub's Markdown."""
+def comparison_table(comparisons: list[BeforeAfter]) -> TextTable:
+    """Returns the final table; a difference that is clear of 0 is bold."""
     rows = []
     for comparison in comparisons:
         *cells, difference = comparison.cells()
-        rows.append([*cells, _bold(difference, comparison.is_clear)])
-    return markdown_table(COLUMNS, rows)
+        rows.append([*cells, bold(difference, comparison.is_clear)])
+    return TextTable(COLUMNS, rows)
 
 
 def runs_table(folders: Iterable[RunFolder]) -> str:
@@ -105,7 +86,7 @@ def runs_table(folders: Iterable[RunFolder]) -> str:
     metrics = dict.fromkeys(metric for rows in by_path.values() for metric in rows)
     heads = ["metric", *(short_name(path, by_path) for path in by_path)]
     rows = [[label(name), *(_change(row.get(name)) for row in by_path.values())] for name in metrics]
-    return markdown_table(heads, rows)
+    return TextTable(heads, rows).markdown()
 
 
 def short_name(path: epath.Path, paths: Collection[epath.Path]) -> str:
@@ -119,11 +100,7 @@ def _change(row: BeforeAfter | None) -> str:
     if row is None or row.before is None or row.after is None or row.difference is None:
         return "-"
     before, after = percents([row.before.mean, row.after.mean])
-    return f"{before} → {after}, {_bold(with_bounds(row.difference, '+'), row.is_clear)}"
-
-
-def _bold(text: str, is_bold: bool) -> str:
-    return f"**{text}**" if is_bold else text
+    return f"{before} → {after}, {bold(with_bounds(row.difference, '+'), row.is_clear)}"
 
 
 def report_run(path: str) -> None:
@@ -145,7 +122,7 @@ def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None
       BadInput: as `write_report` does.
     """
     comparisons, title = write_report(folder), table_title(folder)
-    show(terminal_table(comparisons, title) if comparisons else Text(title))
+    show(comparison_table(comparisons).terminal(caption=title) if comparisons else Text(title))
     rows = read_metrics(folder.metrics)
     for warning in [*health.warnings(rows).values(), *audit.warnings(audit.audits(rows))]:
         show(Text(f"\nwarning: {warning}"))
@@ -162,13 +139,12 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     name = visible(folder.path.name)
     plain = name.replace("$", r"\$")  # which would begin Matplotlib's formulas
     parts = [f"# Run {html.escape(name)}", _summary(folder, rows), "## Before and after", table_title(folder)]
-    parts.append(comparison_table(comparisons) if comparisons else "")
+    parts.append(comparison_table(comparisons).markdown() if comparisons else "")
     if unhealthy := [*health.warnings(rows).values()]:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
     if audits := audit.audits(rows):
-        warnings = [f"**Warning.** {warning}" for warning in audit.warnings(audits)]
-        table = markdown_table(audit.HEADS, [row for each in audits for row in each.cells()], left=2)
-        parts += ["## Paid and hidden", audit.EXPLANATION, table, *(warnings or [audit.NO_WARNING])]
+        parts += ["## Paid and hidden", audit.EXPLANATION, audit.table_of(audits).markdown()]
+        parts += [f"**Warning.** {warning}" for warning in audit.warnings(audits)] or [audit.NO_WARNING]
     if rows:
         parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
         if missing := figures.missing_series(rows):

@@ -75,14 +75,15 @@ def difference(before: Sequence[Scores], after: Sequence[Scores]) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p-values that are adjusted for being several (Holm 1979), in the order given.
+    """Returns p-values that are adjusted for being several (Holm 1979), in the order given; NaN is none of them.
 
     Rejecting what is below 0.05 then errs at all, in any of them, with a chance below 0.05.
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values, kind="stable")
     adjusted = np.empty_like(p_values)
-    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, p_values[order] * np.arange(len(p_values), 0, -1)))
+    count = np.isfinite(p_values).sum() - np.arange(len(p_values))  # that are as large or larger
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, p_values[order] * count))
     return adjusted.tolist()
 
 

@@ -1,11 +1,14 @@
-"""Tables of what was measured, in percent: for a terminal and in Markdown."""
+"""Tables of texts, for a terminal and in Markdown, and what shares are called and look like in them."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 LABELS = {
     "code_pass_at_1_greedy": "Code pass@1, greedy",
@@ -15,6 +18,47 @@ LABELS = {
     "test_strict_kill": "Test strict kill",
     "test_mul": "Test Mul",
 }
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Rows of texts under heads. A cell that is **bold** is so in both forms."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1  # columns that are aligned to the left; the others are to the right
+
+    def markdown(self) -> str:
+        """Returns the table in GitHub's Markdown; the cells are Markdown already."""
+        rule = [":--" if index < self.left else "--:" for index in range(len(self.heads))]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (self.heads, rule, *self.rows))
+
+    def terminal(self, title: str = "", caption: str = "") -> Table:
+        """Returns the table for a terminal, under a title and over a caption; no text is taken for rich's markup."""
+        table = Table(
+            title=Text(title) if title else None,
+            caption=Text(caption) if caption else None,
+            title_justify="left",
+            caption_justify="left",
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
+        )  # one of four columns fits in 80
+        for index, head in enumerate(self.heads):
+            table.add_column(head, justify="left" if index < self.left else "right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*(Text(cell.removeprefix("**").removesuffix("**"), _style(cell)) for cell in row))
+        return table
+
+
+def _style(cell: str) -> str:
+    return "bold" if cell.startswith("**") else ""
+
+
+def bold(text: str, is_bold: bool) -> str:
+    """Returns a cell's text, which is bold if it says so."""
+    return f"**{text}**" if is_bold else text
 
 
 def label(metric: str) -> str:
@@ -38,17 +82,8 @@ def with_bounds(interval: Sequence[float] | None, sign: str = "") -> str:
 
 def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Table:
     """Returns the metrics of one evaluation, see `codea1.evaluation.result_files`, for a terminal."""
-    table = Table("metric", "%", "95 % interval", title=title, title_justify="left")
+    rows = []
     for name, metric in evaluation["metrics"].items():
         mean, _, bounds = with_bounds([metric[key] for key in ("mean", "low", "high")]).partition(" ")
-        table.add_row(label(name), mean, bounds)
-    return table
-
-
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """Returns a table in GitHub's Markdown; the first `left` columns are aligned to the left, the others to the right.
-
-    The cells are Markdown already.
-    """
-    rule = [":--" if index < left else "--:" for index in range(len(heads))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))
+        rows.append([label(name), mean, bounds])
+    return TextTable(("metric", "%", "95 % interval"), rows).terminal(title)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from codea1.config import trained_sequences
+from codea1.evaluation.tables import TextTable
 from codea1.game.methods import METHODS, game_rules
 from codea1.game.question import Question
 from codea1.game.rewards import Others
@@ -125,27 +126,24 @@ class DryRun:
 
     def _compile(self) -> None:
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
-        table = Table("function", "seconds", title="Compiled functions", title_justify="left", caption=shared)
-        total = 0.0
+        rows, total = [], 0.0
         for name, player in self._policies.items():
             for what, warm_up in {"generation": player.warm_up, "learning": player.warm_up_learning}.items():
                 self._console.print(f"compiling the {what} of the {name} player")
                 with doing("compile"):
                     compiled = warm_up()
                 total += sum(each.seconds for each in compiled)
-                for each in compiled:
-                    table.add_row(f"{name}: {each.name}", f"{each.seconds:.1f}")
-        table.add_section()
-        table.add_row("all", f"{total:.1f}")
-        self._console.print(table)
+                rows += [(f"{name}: {each.name}", f"{each.seconds:.1f}") for each in compiled]
+        table = TextTable(("function", "seconds"), [*rows, ("all", f"{total:.1f}")])
+        self._console.print(table.terminal("Compiled functions", shared))
 
     def _metrics_table(self, metrics: Metrics) -> Table:
-        table = Table("metric", *self._players, title="One step", title_justify="left")
+        rows = []
         for key in _SHOWN:
             values = [metrics.get(f"{name}/{key}") for name in self._players]
             if any(value is not None for value in values):
-                table.add_row(key, *("" if value is None else f"{value:.4g}" for value in values))
-        return table
+                rows.append([key, *("" if value is None else f"{value:.4g}" for value in values)])
+        return TextTable(["metric", *self._players], rows).terminal("One step")
 
 
 def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Table:
@@ -157,17 +155,14 @@ def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Seq
       questions: how many there are to train on.
       row_shapes: of the micro-batches of each player, shortest first.
     """
-    table = Table("in one step", *row_shapes, title="Batches", title_justify="left")
     columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
-    for what in columns[0]:
-        table.add_row(what, *(column[what] for column in columns))
-    steps = config.steps
-    table.add_section()
+    rows, steps = [[what, *(column[what] for column in columns)] for what in columns[0]], config.steps
     epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
     optimizer_steps = [config[name].mini_batches * (trained_sequences(config, name) > 0) for name in row_shapes]
-    table.add_row(f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps))
-    table.add_row(f"over {steps:,} steps: samples", *(f"{steps * _num_samples(config, name):,}" for name in row_shapes))
-    return table
+    rows.append([f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps)])
+    samples = (f"{steps * _num_samples(config, name):,}" for name in row_shapes)
+    rows.append([f"over {steps:,} steps: samples", *samples])
+    return TextTable(["in one step", *row_shapes], rows).terminal("Batches")
 
 
 def _batches(config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:

@@ -12,9 +12,8 @@ from typing import Any, Self
 
 from ml_collections import ConfigDict
 from rich.console import Console
-from rich.table import Table
 
-from codea1.evaluation.tables import markdown_table
+from codea1.evaluation.tables import TextTable
 from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
 from codea1.lab.aot.jobs import Compilation, Plan, largest, models, plan
@@ -267,24 +266,14 @@ def _advice(report: Report, worst: Row) -> list[str]:
 
 def show(report: Report, console: Console) -> None:
     """Prints one report."""
-    table = Table(title=_title(report), caption="GiB per chip")
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in ("function", "collectives") else "right")
-    for row in report.rows:
-        table.add_row(*_cells(report, row))
     fit = fit_of(report)
-    console.print(table)
+    console.print(_functions(report).terminal(_title(report), "GiB per chip"))
     console.print(f"in memory: {_residents(report)}", highlight=False)
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
     console.print(_least_time(report), highlight=False)
     if report.time:
-        phases = Table(title=_time_of_step(report.time))
-        for column in _PHASES:
-            phases.add_column(column, justify="left" if column == "phase" else "right")
-        for cells in _phase_cells(report.estimate, report.time):
-            phases.add_row(*cells)
-        console.print(phases)
+        console.print(_phases(report.estimate, report.time).terminal(_time_of_step(report.time)))
     console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
     for sentence in filter(None, [fit.worst.result.refusal, *fit.advice]):
         console.print(f"  {sentence}", highlight=False)
@@ -292,15 +281,14 @@ def show(report: Report, console: Console) -> None:
 
 def markdown(reports: Sequence[Report]) -> str:
     """Returns a summary of all reports and the table of each."""
-    parts = [_INTRODUCTION, markdown_table(_SUMMARY, [_summary(report) for report in reports], left=2)]
+    parts = [_INTRODUCTION, TextTable(_SUMMARY, [*map(_summary, reports)], left=2).markdown()]
     for report in reports:
         fit = fit_of(report)
         parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
         parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
         if report.time:
-            cells = _phase_cells(report.estimate, report.time)
-            parts += [f"{_time_of_step(report.time)}\n", markdown_table(_PHASES, cells), ""]
-        parts.append(markdown_table(_COLUMNS, [_cells(report, row) for row in report.rows]))
+            parts += [f"{_time_of_step(report.time)}\n", _phases(report.estimate, report.time).markdown(), ""]
+        parts.append(_functions(report).markdown())
     return "\n".join(parts)
 
 
@@ -324,6 +312,10 @@ def _summary(report: Report) -> list[str]:
         f"{report.time['seconds']:.0f} s" if report.time else "-",
         f"{(report.time or report.estimate)['tokens_per_second_per_chip']:.0f}",
     ]
+
+
+def _functions(report: Report) -> TextTable:
+    return TextTable(_COLUMNS, [_cells(report, row) for row in report.rows])
 
 
 def _cells(report: Report, row: Row) -> list[str]:
@@ -361,14 +353,14 @@ def _time_of_step(time: Mapping[str, Any]) -> str:
     )
 
 
-def _phase_cells(estimate: Mapping[str, Any], time: Mapping[str, Any]) -> list[list[str]]:
+def _phases(estimate: Mapping[str, Any], time: Mapping[str, Any]) -> TextTable:
     least = {each["name"]: each["seconds"] for each in estimate["phases"]}
     cells = []
     for phase in time["phases"]:
         kinds = [phase.get(kind, 0.0) for kind in ("estimated", "kernels", "collectives", "host")]
         numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:3])]
         cells.append([phase["name"], *numbers, str(phase["calls"])])
-    return cells
+    return TextTable(_PHASES, cells)
 
 
 def _gib(size: float) -> str:

@@ -61,24 +61,25 @@ def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: C
             done |= _learning(config, name, role, own, cut, lengths[role])
         chips = cut.chips
         phases += [_phase(f"{role}: {what}", each, chips, chip) for what, each in done.items()]
-        response_tokens += _samples(config, role) * lengths[role].response
+        response_tokens += math.prod(counts(role, config)) * lengths[role].response
     seconds = sum(phase.seconds for phase in phases)
     return Roofline(seconds, response_tokens / seconds / chips, lengths, phases)
 
 
-def _samples(config: ConfigDict, role: str) -> int:
-    """Returns the responses of one step."""
-    solutions = config.questions_per_step * config.game.num_solutions
-    return solutions if role == "code" else solutions * config.game.num_suites
+def counts(role: str, config: ConfigDict) -> tuple[int, int]:
+    """Returns how many prompts a role has in a step, and how many samples of each."""
+    if role == "code":
+        return config.questions_per_step, config.game.num_solutions
+    return config.questions_per_step * config.game.num_solutions, config.game.num_suites
 
 
 def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
     sizes = own.engine.sizes
-    prompts = config.questions_per_step * (1 if role == "code" else config.game.num_solutions)
+    prompts, samples = counts(role, config)
     prompt_length = smallest(sizes.prompt_lengths, lengths.prompt)
     batches = math.ceil(prompts / sizes.prompts[-1])
     slots = sizes.slots[-1]
-    steps = _samples(config, role) * lengths.response / slots
+    steps = prompts * samples * lengths.response / slots
     positions, kernel_bytes = lengths.prompt + lengths.response // 2, 1 if config.rollout.int8_weights else flops.BF16
     return {
         "publish": flops.publish(own.model, cut, kernel_bytes),
@@ -98,7 +99,7 @@ def _learning(
     sequences = config.questions_per_step * trained_per_question(config)[role]
     samples, in_row, visible = 1, 1.0, 1.0
     if section.share_prompts:
-        samples = config.game.num_solutions if role == "code" else config.game.num_suites
+        _, samples = counts(role, config)
     group = lengths.prompt + samples * lengths.response
     shape = next((s for s in own.row_shapes if s.length >= group), own.row_shapes[-1])
     if section.share_prompts:

@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult
-from codea1.lab.aot.roofline import ASSUMED
+from codea1.lab.aot.roofline import ASSUMED, counts
 from codea1.lab.aot.schedule import AttentionShape, KernelTimes, Table
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
 from codea1.models.flops import Chip
@@ -49,15 +49,6 @@ class SampledLengths:
     responses: np.ndarray
 
 
-@dataclass(frozen=True)
-class Spread:
-    """How lengths vary: deviations of their logarithms, and the share of responses that reach the limit."""
-
-    prompts: float = 0.4
-    responses: float = 0.6
-    truncated: float = 0.002
-
-
 @dataclass
 class Clock:
     """Seconds that passed, by phase and by what they were priced from: see `Cost.seconds`."""
@@ -82,18 +73,28 @@ class Clock:
         return sum(sum(kinds.values()) for name, kinds in self.phases.items() if phase in ("", name))
 
 
-def lognormal(role: str, config: ConfigDict, means: tuple[float, float], spread: Spread) -> SampledLengths:
-    """Draws the lengths of a step about the means of prompts and of responses."""
+def lognormal(
+    role: str,
+    config: ConfigDict,
+    means: tuple[float, float],
+    of_prompts: float = 0.4,
+    of_responses: float = 0.6,
+    truncated: float = 0.002,
+) -> SampledLengths:
+    """Draws the lengths of a step about the means of prompts and of responses.
+
+    Their logarithms have these deviations; a share of responses is `truncated`, and reaches the limit.
+    """
     rng = np.random.default_rng(0)
-    player, (groups, samples) = config[METHODS[config.method].roles[role]], _counts(role, config)
+    player, (groups, samples) = config[METHODS[config.method].roles[role]], counts(role, config)
 
     def draw(mean: float, deviation: float, limit: int, *shape: int) -> np.ndarray:
         drawn = rng.lognormal(np.log(mean) - deviation**2 / 2, deviation, shape)
         return np.clip(np.round(drawn), 1, limit).astype(int)
 
-    prompts = draw(means[0], spread.prompts, player.max_prompt_length, groups)
-    responses = draw(means[1], spread.responses, player.max_response_length, groups, samples)
-    responses[rng.random(responses.shape) < spread.truncated] = player.max_response_length
+    prompts = draw(means[0], of_prompts, player.max_prompt_length, groups)
+    responses = draw(means[1], of_responses, player.max_response_length, groups, samples)
+    responses[rng.random(responses.shape) < truncated] = player.max_response_length
     return SampledLengths(prompts, responses)
 
 
@@ -101,7 +102,7 @@ def drawn_lengths(source: str, role: str, config: ConfigDict) -> SampledLengths:
     """Draws the lengths of a step of a role.
 
     Args:
-      source: "lognormal" about the means of the roofline, with `Spread`'s numbers in its order or without,
+      source: "lognormal" about the means of the roofline, with the other numbers of `lognormal` or without,
         "lognormal:0.4,0.6,0.002"; or the folder of a run.
       role: "code" or "test".
       config: whose counts and limits there are.
@@ -111,12 +112,11 @@ def drawn_lengths(source: str, role: str, config: ConfigDict) -> SampledLengths:
     kind, _, numbers = source.partition(":")
     if kind != "lognormal":
         return of_run(role, config, RunFolder.existing(source))
+    means = ASSUMED[role]
     try:
-        spread = Spread(*map(float, filter(None, numbers.split(","))))
+        return lognormal(role, config, (means.prompt, means.response), *map(float, filter(None, numbers.split(","))))
     except (ValueError, TypeError):
         raise BadInput(f"--lengths={source} is not lognormal:PROMPTS,RESPONSES,TRUNCATED or a run's folder.") from None
-    means = ASSUMED[role]
-    return lognormal(role, config, (means.prompt, means.response), spread)
 
 
 def of_run(role: str, config: ConfigDict, run: RunFolder) -> SampledLengths:
@@ -133,20 +133,13 @@ def of_run(role: str, config: ConfigDict, run: RunFolder) -> SampledLengths:
     if not groups:
         raise BadInput(f"{run.path} holds no samples of the {role} player.")
     rng = np.random.default_rng(0)
-    player, (count, of_each) = config[METHODS[config.method].roles[role]], _counts(role, config)
+    player, (count, of_each) = config[METHODS[config.method].roles[role]], counts(role, config)
     chosen = [list(groups.values())[index] for index in rng.integers(0, len(groups), count)]
     prompts = np.array([prompt for prompt, _ in chosen])
     responses = np.array([rng.choice(lengths, of_each) for _, lengths in chosen])
     return SampledLengths(
         np.clip(prompts, 1, player.max_prompt_length), np.clip(responses, 1, player.max_response_length)
     )
-
-
-def _counts(role: str, config: ConfigDict) -> tuple[int, int]:
-    """Returns how many prompts a role has in a step, and how many samples of each."""
-    if role == "code":
-        return config.questions_per_step, config.game.num_solutions
-    return config.questions_per_step * config.game.num_solutions, config.game.num_suites
 
 
 def simulate_generation(

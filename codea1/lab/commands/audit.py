@@ -7,20 +7,16 @@ metrics of a finished or a live run that was trained with --config.game.hidden_r
 """
 
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from codea1.evaluation.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
-
-if TYPE_CHECKING:  # it imports SciPy; a wrong flag is reported before
-    from codea1.evaluation.audit import Audit
 
 
 def main(run: str) -> None:
@@ -34,26 +30,16 @@ def main(run: str) -> None:
     if not audits:
         raise BadInput(f"{folder.path} has too few steps with a hidden reward: fewer than {audit.MIN_STEPS}.")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    changes = Table(*audit.HEADS, title=audit.EXPLANATION, title_justify="left")
     for each in audits:
-        console.print(_by_tenth(each))
-        for cells in each.cells():
-            changes.add_row(*map(Text, cells))
-    console.print(changes)
+        sides = (each.paid, each.hidden, each.gap)
+        tenths = zip(np.array_split(each.steps, audit.TENTHS), *(side.tenths for side in sides), strict=True)
+        rows = [(f"{steps[0]} to {steps[-1]}", *(f"{mean:.3f}" for mean in means)) for steps, *means in tenths]
+        table = TextTable(["steps", *(side.label for side in sides)], rows)
+        console.print(table.terminal(f"{each.player}, by tenth of the run"))
+    console.print(audit.table_of(audits).terminal(audit.EXPLANATION))
     warnings = [f"warning: {warning}" for warning in audit.warnings(audits)]
     for line in warnings or [audit.NO_WARNING]:
         console.print(Text(line))
-
-
-def _by_tenth(audit: "Audit") -> Table:
-    sides = (audit.paid, audit.hidden, audit.gap)
-    table = Table("steps", title=f"{audit.player}, by tenth of the run", title_justify="left")
-    for side in sides:
-        table.add_column(side.label, justify="right")
-    steps_by_tenth = np.array_split(audit.steps, len(audit.gap.tenths))
-    for steps, *means in zip(steps_by_tenth, *(side.tenths for side in sides), strict=True):
-        table.add_row(f"{steps[0]} to {steps[-1]}", *(f"{mean:.3f}" for mean in means))
-    return table
 
 
 if __name__ == "__main__":

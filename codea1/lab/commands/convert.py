@@ -14,8 +14,7 @@ docs/data.md says where each file comes from.
 from absl import flags
 
 from codea1.lab.data.conversion import Format, make_training_set
-from codea1.lab.data.formats import FORMATS
-from codea1.lab.data.kodcode import HARD, kodcode
+from codea1.lab.data.formats import FORMATS, HARD, kodcode
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 

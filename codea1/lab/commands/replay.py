@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 from rich.console import Console
-from rich.table import Table
 
 from codea1.config import config_of
+from codea1.evaluation.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -41,19 +41,15 @@ def main(run: str) -> None:
         console.print(f"{folder.path}: step {saved.step} again, from {saved.start}")
         pairs = saved.replay()
     tolerance = ROUNDING[config.model.dtype]
-    console.print(_table(pairs, tolerance))
-    console.print(_verdict(pairs, tolerance))
-    if not all(pair.is_close(tolerance) for pair in pairs):
-        sys.exit(1)
-
-
-def _table(pairs: "Sequence[MetricPair]", tolerance: "Tolerance") -> Table:
-    table = Table("metric", "run", "replay", "difference", "")
+    rows = []
     for pair in pairs:
         said = "equal" if pair.is_equal else "rounding" if pair.is_close(tolerance) else "DIFFERS"
         difference = "" if pair.is_equal else f"{pair.again - pair.recorded:+.1e}"
-        table.add_row(pair.name, f"{pair.recorded:.9g}", f"{pair.again:.9g}", difference, said)
-    return table
+        rows.append((pair.name, f"{pair.recorded:.9g}", f"{pair.again:.9g}", difference, said))
+    console.print(TextTable(("metric", "run", "replay", "difference", ""), rows).terminal())
+    console.print(_verdict(pairs, tolerance))
+    if not all(pair.is_close(tolerance) for pair in pairs):
+        sys.exit(1)
 
 
 def _verdict(pairs: "Sequence[MetricPair]", tolerance: "Tolerance") -> str:

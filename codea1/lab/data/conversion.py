@@ -7,7 +7,6 @@ reason, and listed row by row.
 
 import ast
 import hashlib
-import io
 import json
 import re
 from collections import Counter, deque
@@ -17,20 +16,18 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
-from etils import epath
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from codea1.data.loader import load_questions, parsed
+from codea1.evaluation.tables import TextTable
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import Parts, RowOutcome, head_of
+from codea1.lab.data.mutated import write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, start
@@ -401,7 +398,7 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
     ]
     listed = path.with_suffix(".left_out.jsonl")
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
-    write_training_set(path, format, result.kept)
+    write_rows(path, [_row(question, format) for question in result.kept])
     parts.remove()
     print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
 
@@ -429,18 +426,18 @@ def _in_words(outcome: RowOutcome) -> str:
 
 
 def _show(result: Converted) -> None:
-    table, left = Table("", "questions", "left", box=None), len(result.outcomes)
-    table.add_row("rows read", "", f"{left:,}")
+    left = len(result.outcomes)
+    rows = [("rows read", "", f"{left:,}")]
     for reason, count in Counter(each.reason for each in result.left_out).most_common():
         left -= count
-        table.add_row(f"left out: {reason}", f"{count:,}", f"{left:,}")
+        rows.append((f"left out: {reason}", f"{count:,}", f"{left:,}"))
     tests = sum(len(question.golden_tests) for question in result.kept)
     scripts = sum(bool(question.check_script) for question in result.kept)
     mutants = sum(len(question.mutants) for question in result.kept)
     what = f"kept, with {tests:,} golden tests, {scripts:,} check scripts and {mutants:,} mutants"
-    table.add_row(what, f"{len(result.kept):,}", f"{left:,}")
+    rows.append((what, f"{len(result.kept):,}", f"{left:,}"))
     for reason, count in Counter(each.lost_script for each in result.outcomes if each.lost_script).most_common():
-        table.add_row(f"check scripts left out: {reason}", f"{count:,}", "")
+        rows.append((f"check scripts left out: {reason}", f"{count:,}", ""))
     slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
     for what, count in {
         "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
@@ -448,19 +445,12 @@ def _show(result: Converted) -> None:
         slow: sum(each.is_slow for each in result.outcomes),
     }.items():
         if count:
-            table.add_row(what, f"{count:,}", "")
-    Console().print(table)
-
-
-def write_training_set(path: epath.Path, format: Format, questions: Sequence[Question]) -> None:
-    """Writes the official columns as one Parquet file, whole or not at all."""
-    file = io.BytesIO()
-    rows = [_row(question, format) for question in questions]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), file)
-    write_atomically(path, file.getvalue())
+            rows.append((what, f"{count:,}", ""))
+    Console().print(TextTable(("", "questions", "left"), rows).terminal())
 
 
 def _row(question: Question, format: Format) -> dict[str, Any]:
+    """Returns the official columns."""
     tree = parsed(question.ground_truth)
     imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)) if tree else ()
     return {

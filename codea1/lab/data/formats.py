@@ -3,8 +3,10 @@
 import ast
 import copy
 import json
+import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from textwrap import indent
@@ -31,9 +33,23 @@ NO_TESTS = "it has no tests"
 NO_PAIR = "one of its tests is no pair of arguments and answer"
 UNPAIRED = "it has more inputs than outputs, or fewer"
 NOT_TEXTS = "its {} is not a list of texts"
+NOT_ONE_FUNCTION = "its tests are not of one function"
+NOT_HARD = "not hard: too many trials passed"
+NO_SHARE = "its share of trials that passed is NaN"
+INCOMPLETE = "a field is empty"
+NO_ASSERT = "no plain assert on a call with plain data"
 TOO_LARGE = "each of its tests has an input or output of more than 64 KiB"
 CALLS_A_FUNCTION = "its tests call a function, not a program"
 NO_PROGRAM = f"its function_name is none of {', '.join(PROGRAMS)}"
+
+HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
+_ROUNDING = 0.0005  # of the shares in its files, in which a third, 0.333 there, is labelled medium
+KODCODE: dict[str, type | tuple[type, ...]] = {  # its columns
+    "question_id": object,
+    **dict.fromkeys(("question", "solution", "test"), (str, type(None))),
+    "gpt_pass_percentage": (int, float, type(None)),
+    "test_info": (list, type(None)),
+}
 
 
 def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
@@ -248,6 +264,78 @@ def _unpacked(value: str | list | dict, where: str) -> object:
 def _as_text(value: str | list[str]) -> str:
     """Returns an input or output that may be a list of lines."""
     return value if isinstance(value, str) else "\n".join(value)
+
+
+def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question | str:
+    """Returns a row of KodCode-V1 (Xu et al., 2025): a question, a solution, a pytest file, and how GPT-4o fared.
+
+    The paper trains on the hard ones, less than a third, that ask for a single function; which further filter it used
+    is not known.
+
+    Args:
+      max_pass_rate: share of GPT-4o's trials that passed their own tests below which a question is hard.
+    """
+    _require(row, where, **KODCODE)
+    infos, share = row["test_info"], row["gpt_pass_percentage"]
+    if not all(isinstance(each, dict) for each in infos or ()):
+        raise BadInput(f"{where} ({row['question_id']}): test_info is not a list of records.")
+    if any(row[name] is None for name in KODCODE if name != "test_info"):
+        return INCOMPLETE
+    if not infos:  # of a class, it is None
+        return NOT_ONE_FUNCTION
+    if isinstance(share, float) and math.isnan(share):
+        return NO_SHARE
+    if share >= max_pass_rate - _ROUNDING:
+        return NOT_HARD
+    if parsed(row["solution"]) is None:
+        return UNPARSED
+    if parsed(row["test"]) is None:
+        return UNPARSED_TESTS
+    tested = [(info, asserts_of(row["test"], str(info.get("function_name")))) for info in infos]
+    if len(tested) > 1:  # the function asked for and others, which the tests may leave out
+        tested = [(info, tests) for info, tests in tested if tests]
+        if len(tested) != 1:
+            return NOT_ONE_FUNCTION
+    ((info, tests),) = tested
+    name, asked, solution = str(info.get("function_name")), row["question"], row["solution"]
+    try:
+        entry_point(solution, None, None, name)
+    except (ValueError, RecursionError):
+        return NO_FUNCTION
+    if not tests:
+        return NO_ASSERT
+    problem = declared(asked, str(info.get("function_declaration") or f"def {name}(...):"))
+    id = str(row["question_id"])
+    return Question(id, None, problem, asked, solution, name, golden_tests=tests, data_source="kodcode_light")
+
+
+def asserts_of(pytest_file: str, function_name: str) -> tuple[str, ...]:
+    """Returns what the test functions of a file assert about calls of a function with plain data, each call once.
+
+    What needs more running than `read_fixed_tests` does, such as loops, fixtures and parametrised tests, is left out.
+    """
+    module = parsed(pytest_file)
+    nodes = [node for node in module.body if isinstance(node, ast.FunctionDef)] if module else []
+    bodies = (node.body for node in nodes if node.name.startswith("test") and not node.args.args)
+    tests: dict[tuple[str, bytes], str] = {}
+    for test in chain.from_iterable(read_fixed_tests(body, function_name) for body in bodies):
+        if not isinstance(test, Rejected):
+            tests.setdefault(test.identity, test.text)
+    return tuple(tests.values())
+
+
+def kodcode(max_pass_rate: float) -> Format:
+    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept."""
+    read = partial(read_kodcode, max_pass_rate=max_pass_rate)
+    return Format(_kodcode_rows, read, "CC-BY-NC-4.0", "KodCode/KodCode-V1", settings=f"max_pass_rate={max_pass_rate}")
+
+
+def _kodcode_rows(path: str) -> Rows:
+    """Yields the rows of a file; those of KodCode's own pipeline call the tests `test_code`."""
+    for where, row in rows_or_errors(path, columns=[*KODCODE] if path.endswith(".parquet") else None):
+        if not isinstance(row, BadInput) and "test_code" in row:
+            row = {"test": row["test_code"], **row}
+        yield where, row
 
 
 def quixbugs_rows(folder: str) -> Rows:

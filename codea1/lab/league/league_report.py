@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich import box
 from rich.table import Table
 
 from codea1.evaluation.figures import CODE, INK, TEST, picture, style
 from codea1.evaluation.statistics import Interval
-from codea1.evaluation.tables import markdown_table
+from codea1.evaluation.tables import TextTable
 from codea1.lab.league.league import Standings, standings
 
 
@@ -60,20 +59,12 @@ class League:
 
     def markdown(self) -> str:
         """Returns the table and what follows from it, with the picture league.png."""
-        heads, *rows = self._rows()
-        parts = ["# League", self._title, markdown_table(heads, rows), self._remarks, "![League](league.png)"]
+        parts = ["# League", self._title, self._table().markdown(), self._remarks, "![League](league.png)"]
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def table(self) -> Table:
         """Returns the same for a terminal."""
-        heads, *rows = self._rows()
-        table = Table(title=self._title, caption=self._remarks or None, box=box.SIMPLE_HEAD, pad_edge=False)
-        table.title_justify = table.caption_justify = "left"
-        for place, head in enumerate(heads):
-            table.add_column(head, justify="right" if place else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*row)
-        return table
+        return self._table().terminal(self._title, self._remarks)
 
     def picture(self) -> bytes:
         """Returns a PNG: the payoffs as a heat map, and the ratings with their intervals."""
@@ -125,16 +116,17 @@ class League:
             )
         return " ".join(remarks)
 
-    def _rows(self) -> list[list[str]]:
-        """Returns the table's heads and rows: the payoffs, with what each player does by itself beside them."""
-        rows = [["Code LLM", "fails its check", *self.tests, "rating"]]
+    def _table(self) -> TextTable:
+        """Returns the payoffs, with what each player does by itself beside them."""
+        rows = []
         for name, failing, kills, rating in zip(
             self.codes, _means(self.failing), _means(self.kills), self.standings.codes, strict=True
         ):
             rows.append([name, *(_number(share) for share in (failing, *kills)), _rating(rating)])
         of_tests = _means(self.validity.swapaxes(0, 1).reshape(len(self.tests), -1))
         rows.append(["validity", "", *map(_number, of_tests), ""])
-        return [*rows, ["rating", "", *map(_rating, self.standings.tests), ""]]
+        rows.append(["rating", "", *map(_rating, self.standings.tests), ""])
+        return TextTable(["Code LLM", "fails its check", *self.tests, "rating"], rows)
 
 
 def _means(values: np.ndarray) -> np.ndarray:

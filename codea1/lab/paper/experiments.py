@@ -1,15 +1,23 @@
-"""The paper's experiments, the arms of studies/paper.toml: how a run of one is recognised, and the commands for it."""
+"""The paper's experiments, the arms of studies/paper.toml: the folders of one, what they measured, and its commands."""
 
+import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
-from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, published_size, read_study
+from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, Trial, published_size, read_study
+from codea1.lab.study.results import CHOICE, Result, Results, evaluations_of
 from codea1.lab.study.schedule import Job
+from codea1.runs.folder import RunFolder
+from codea1.runs.metrics import read_metrics
+from codea1.runtime.errors import BadInput
+from codea1.runtime.fields import leaves
+from codea1.storage.objects import read
 
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
 CODE_A1 = "code_a1"
@@ -38,7 +46,7 @@ def size_of(config: Mapping[str, Any]) -> str:
     player = config.get("code", {})
     if size := published_size(player):
         return size
-    if world := world_of(value(config, "data.test.source", "")):
+    if world := world_of(dict(leaves(config)).get("data.test.source", "")):
         return TINY if world == CLASSIC else f"{TINY} {world}"
     return PurePath(player.get("model", "")).name or "unknown"
 
@@ -46,8 +54,9 @@ def size_of(config: Mapping[str, Any]) -> str:
 def experiment_of(config: Mapping[str, Any]) -> Arm | None:
     """Returns the arm that a run with this config is; None where it is none of the paper's."""
     defaults = {"method": CODE_A1, "frozen": "", "game.mistake_book": True, SUITES: ""}
-    own = {name: value(config, name, defaults.get(name)) for name in FIELDS}
-    start = PurePath(value(config, _START, "")).parent.name
+    given = dict(leaves(config))
+    own = {name: given.get(name, defaults.get(name)) for name in FIELDS}
+    start = PurePath(given.get(_START, "")).parent.name
     own[_START] = SFT_TEST if start.startswith(SFT_TEST) else ""
     own[SUITES] = PurePath(own[SUITES]).name
     code_a1 = {
@@ -59,9 +68,9 @@ def experiment_of(config: Mapping[str, Any]) -> Arm | None:
         **code_a1_settings(size_of(config)),
     }
     for each in ARMS.values():
-        given = {"method": each.method, **each.fields, _START: SFT_TEST if each.taught else ""}
-        given[SUITES] = f"suites_{each.suites_of}.jsonl" if each.suites_of else ""
-        if _what_matters({**code_a1, **given}) == _what_matters(own):
+        changed = {"method": each.method, **each.fields, _START: SFT_TEST if each.taught else ""}
+        changed[SUITES] = f"suites_{each.suites_of}.jsonl" if each.suites_of else ""
+        if _what_matters({**code_a1, **changed}) == _what_matters(own):
             return each
     return None
 
@@ -99,13 +108,66 @@ def exported_from(model: str) -> str:
     return next((part for part in parts if part in ARMS), "")
 
 
-def value(config: Mapping[str, Any], dotted: str, default: Any = None) -> Any:
-    """Returns a field of a config in JSON's form, or `default` where it has none."""
-    for name in dotted.split("."):
-        if not isinstance(config, Mapping) or name not in config:
-            return default
-        config = config[name]
-    return config
+def read_run(path: str) -> Result:
+    """Reads a folder, of a training run or of `codea1.benchmark --output`: what was measured there, and what it is of.
+
+    The world of its run is the size of the models, and the arm an experiment or BASE; empty: it is in no table.
+
+    Raises:
+      BadInput: it is neither, or a file in it is damaged.
+      StorageFailed: a file cannot be read.
+    """
+    folder = RunFolder.existing(path)
+    run, trains = _run_of(folder)
+    evaluations = evaluations_of(folder, partial(_chooser, folder, run))
+    return Result(run, folder.config, evaluations, read_metrics(folder.metrics), folder=folder, trains=trains)
+
+
+def _run_of(folder: RunFolder) -> tuple[Trial, bool]:
+    """Returns what a folder is of, and whether it is the folder of that training run."""
+    if "method" in folder.config:
+        arm = experiment_of(folder.config)
+        return Trial("", size_of(folder.config), arm.name if arm else "", folder.config.get("seed", 0)), True
+    evaluated = folder.config.get("evaluated")
+    if not isinstance(evaluated, dict):
+        raise BadInput(f"{folder.path} is neither a training run nor an evaluation, by its config.json.")
+    if evaluated.get("run"):
+        return _run_of(RunFolder.existing(evaluated["run"]))[0], False
+    size = size_of_published(evaluated.get("model") or "")
+    return Trial("", size, BASE if size else "", seed=0), False
+
+
+def _chooser(folder: RunFolder, run: Trial, evaluation: Mapping[str, Any]) -> str:
+    """Returns whose Test LLM chose, by the folders of both evaluations; empty for no choice, "?" where unknown."""
+    benchmark, choice, _ = evaluation["split"].partition(CHOICE)
+    if not choice:
+        return ""
+
+    def setting(split: str, name: str) -> str:
+        """Returns a setting of `codea1.benchmark`, by the folder in which it keeps its samples and verdicts."""
+        kept = folder.evaluations / f"{split}_step_{evaluation['step']:06d}"
+        return json.loads(read(kept / "config.json"))[name]
+
+    try:
+        model, tester = setting(benchmark, "model"), setting(evaluation["split"], "test_model")
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return "?"
+    if model == tester:
+        return run.arm
+    if size := size_of_published(tester):
+        return BASE if size == run.world else "?"
+    return exported_from(tester) or "?"
+
+
+def collected(runs: Sequence[Result]) -> Results:
+    """Returns those that are in a table. Raises BadInput: two are the same experiment with the same seed."""
+    known: dict[Trial, Result] = {}
+    for each in (each for each in runs if each.trains and each.run.arm):
+        if each.run in known:
+            both, title = f"{known[each.run].name} and {each.name}", ARMS[each.run.arm].title
+            raise BadInput(f"{both} are both {title} with seed {each.run.seed}: give one of them.")
+        known[each.run] = each
+    return Results(given=[each for each in runs if each.run.arm])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from codea1.evaluation.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
 from codea1.lab.paper.experiments import ARMS, CODE_A1, code_a1_settings
-from codea1.lab.paper.results import PaperRun, PaperRuns
-from codea1.lab.paper.tables import Table
+from codea1.lab.paper.tables import Table, sizes
+from codea1.lab.study.results import Result, Results
 
 _COLORS = (CODE, TEST, BOOK, TEST_2, CODE_2, "#c9a227", "#7a7a7a")
 _COLUMNS = 4  # panels side by side
@@ -42,9 +42,9 @@ _FIGURES = {  # of training curves: experiments, and the metric and title of eac
 _NO_SHARES = ("code/reward", "test/reward", "code/response_tokens", "book/size", "book/added", "book/removed")
 
 
-def figures(results: PaperRuns, tables: Sequence[Table]) -> Iterator[tuple[str, Figure]]:
+def figures(results: Results, tables: Sequence[Table]) -> Iterator[tuple[str, Figure]]:
     """Yields each figure that there is something to draw in, with its name: those of every size."""
-    for size in results.sizes:
+    for size in sizes(results):
         for name in _FIGURES:
             if figure := _curves(results, size, name):
                 yield f"{name}_{size}", figure
@@ -54,12 +54,12 @@ def figures(results: PaperRuns, tables: Sequence[Table]) -> Iterator[tuple[str, 
             yield table.name, _cells(table)
 
 
-def _curves(results: PaperRuns, size: str, name: str) -> Figure | None:
+def _curves(results: Results, size: str, name: str) -> Figure | None:
     """Draws a panel for each curve, a line for each experiment: the mean over seeds, between the bounds of all."""
     experiments, titles = _FIGURES[name]
-    runs = {experiment: list(results.runs(size, experiment).values()) for experiment in experiments}
+    runs = {experiment: list(results.seeds(size, experiment).values()) for experiment in experiments}
     everything = [run for own in runs.values() for run in own]
-    present = [metric for metric in titles if any(len(points(run.result.rows, metric)[0]) for run in everything)]
+    present = [metric for metric in titles if any(len(points(run.rows, metric)[0]) for run in everything)]
     if not present:
         return None
     figure = _canvas(len(present), f"{size}: mean over seeds, lowest and highest seed")
@@ -71,8 +71,8 @@ def _curves(results: PaperRuns, size: str, name: str) -> Figure | None:
     return figure
 
 
-def _draw_curve(axes: Axes, runs: Sequence[PaperRun], metric: str, experiment: str, color: str) -> None:
-    pairs = (points(run.result.rows, metric) for run in runs)
+def _draw_curve(axes: Axes, runs: Sequence[Result], metric: str, experiment: str, color: str) -> None:
+    pairs = (points(run.rows, metric) for run in runs)
     of_seeds = [dict(zip(steps.tolist(), values, strict=True)) for steps, values in pairs if len(steps)]
     steps = sorted(set.intersection(*map(set, of_seeds))) if of_seeds else []
     if not steps:

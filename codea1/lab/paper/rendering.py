@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from codea1.evaluation.statistics import SEEDS_TO_COMPARE
-from codea1.evaluation.tables import markdown_table, percents, with_bounds
+from codea1.evaluation.tables import TextTable, bold, percents, with_bounds
 from codea1.lab.paper.tables import CLEAR, Cell, Comparison, Table
 
 CSV_COLUMNS = (
@@ -37,9 +37,9 @@ def markdown(table: Table) -> str:
         for title in dict.fromkeys(each.against for cell in row.cells for each in cell.comparisons):
             found = ({each.against: each for each in cell.comparisons}.get(title) for cell in row.cells)
             compared.append([_markdown_text(f"{row.title} - {title}"), *map(_markdown_comparison, found)])
-    parts = [f"## {_markdown_text(_title(table))}", markdown_table(["", "seeds", *titles], values)]
+    parts = [f"## {_markdown_text(_title(table))}", TextTable(["", "seeds", *titles], values).markdown()]
     if compared:
-        parts.append(markdown_table(["difference", *titles], compared))
+        parts.append(TextTable(["difference", *titles], compared).markdown())
     parts += map(_markdown_text, _notes(table))
     for commands, number in missing.items():
         parts.append("\n".join([f"[{number}] is filled by", "", "```sh", *commands, "```"]))
@@ -157,7 +157,7 @@ def _markdown_comparison(comparison: Comparison | None) -> str:
     if math.isnan(comparison.p_holm):
         return value
     p_value = "p < 0.001" if comparison.p_holm < 0.001 else f"p = {comparison.p_holm:.3f}"
-    return f"{f'**{value}**' if comparison.is_clear else value}, {p_value}"
+    return f"{bold(value, comparison.is_clear)}, {p_value}"
 
 
 def _latex_line(texts: Sequence[str], cells: Sequence[str] = ()) -> str:

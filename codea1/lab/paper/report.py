@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from etils import epath
+
 from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import rendering
-from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, size_of_published, value
+from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, collected, read_run, size_of_published
 from codea1.lab.paper.figures import figures
-from codea1.lab.paper.results import PaperRun, PaperRuns
 from codea1.lab.paper.tables import Table, tables
 from codea1.lab.study.declaration import Study
+from codea1.lab.study.results import Result, Results
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import is_remote, location, write_atomically
 
@@ -26,7 +28,7 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
       BadInput: a folder is no run, runs do not belong together, a file is damaged, or `output` cannot be a folder.
       StorageFailed: a file cannot be read or written.
     """
-    runs = [PaperRun.read(path) for path in paths]
+    runs = [read_run(path) for path in paths]
     if output:
         write(runs, output)
         print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
@@ -40,9 +42,9 @@ def report_study(study: Study, workdir: str, output: str) -> None:
         report_runs(begun, output)
 
 
-def markdown(runs: Sequence[PaperRun], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
+def markdown(runs: Sequence[Result], tables: Sequence[Table], drawn: Sequence[str] = ()) -> str:
     """Returns the report: the paper's tables, `drawn` figures by name, and each run before and after training."""
-    trained = [run.folder for run in runs if run.trains]
+    trained = [run.folder for run in runs if run.folder and run.trains]
     parts = ["# The paper's tables, and ours"]
     for size, place in _places(runs).items():
         parts.append(
@@ -52,24 +54,24 @@ def markdown(runs: Sequence[PaperRun], tables: Sequence[Table], drawn: Sequence[
     parts += ["## Figures"] if drawn else []
     parts += [f"![{name.replace('_', ' ')}]({name}.png)" for name in drawn]
     parts += [f"## Each run, before and after\n\n{runs_table(trained)}"] if trained else []
-    others = [run for run in runs if not run.experiment]
+    others = [run for run in runs if not run.run.arm]
     if others:
-        listed = ", ".join(f"`{run.folder.path.name}`" for run in others)
+        listed = ", ".join(f"`{Path(run.name).name}`" for run in others)
         parts.append(f"In no table of the paper, by their config: {listed}.")
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def filled(runs: Sequence[PaperRun]) -> tuple[PaperRuns, list[Table]]:
+def filled(runs: Sequence[Result]) -> tuple[Results, list[Table]]:
     """Returns what the runs measured, and the tables filled with it.
 
     Raises:
       BadInput: runs that do not belong together, or a damaged file, is named.
     """
-    results = PaperRuns(runs)
+    results = collected(runs)
     return results, tables(results, _places(runs))
 
 
-def write(runs: Sequence[PaperRun], output: str) -> None:
+def write(runs: Sequence[Result], output: str) -> None:
     """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
 
     Raises:
@@ -90,30 +92,30 @@ def write(runs: Sequence[PaperRun], output: str) -> None:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
 
 
-def _places(runs: Sequence[PaperRun]) -> dict[str, Workplace]:
+def _places(runs: Sequence[Result]) -> dict[str, Workplace]:
     """Returns where runs of each size are made."""
-    by_size: dict[str, list[PaperRun]] = {}
+    by_size: dict[str, list[Result]] = {}
     for run in runs:
-        if run.experiment:
-            by_size.setdefault(run.size, []).append(run)
+        if run.run.arm:
+            by_size.setdefault(run.run.world, []).append(run)
     return {size: _place(size, own) for size, own in by_size.items()}
 
 
-def _place(size: str, runs: Sequence[PaperRun]) -> Workplace:
+def _place(size: str, runs: Sequence[Result]) -> Workplace:
     """Returns where runs like these are made: beside the first of them that plays a whole game, by its config."""
     # The SFT Test LLM plays one step, and begins with a model of its own.
-    first = next((run for run in runs if run.trains and run.experiment != SFT_TEST), None)
-    parent = (first or runs[0]).folder.path.parent
+    first = next((run for run in runs if run.trains and run.run.arm != SFT_TEST), None)
+    parent = epath.Path((first or runs[0]).name).parent
     workdir = str(parent) if is_remote(parent) else os.path.relpath(parent)
-    config = first.folder.config if first else {}
+    fields = first.fields if first else {}
     if size == TINY:
-        return Workplace(replace(PAPER, config=f"configs/tiny.py:steps={value(config, 'steps', 'STEPS')}"), workdir)
-    arguments = {"size": size, "topology": value(config, "mesh.topology", "TOPOLOGY") or "TOPOLOGY"}
-    models, _, model = value(config, "code.model", "").rpartition("/")
+        return Workplace(replace(PAPER, config=f"configs/tiny.py:steps={fields.get('steps', 'STEPS')}"), workdir)
+    arguments = {"size": size, "topology": fields.get("mesh.topology") or "TOPOLOGY"}
+    models, _, model = fields.get("code.model", "").rpartition("/")
     if size_of_published(model) == size:
         arguments["models"] = models
-    data, _, file = value(config, "data.train.source", "").rpartition("/")
+    data, _, file = fields.get("data.train.source", "").rpartition("/")
     if file == "train.parquet":
         arguments["data"] = data
     given = f"configs/code_a1.py:{','.join(f'{name}={each}' for name, each in arguments.items())}"
-    return Workplace(replace(PAPER, config=given, start=None, model=value(config, "test.model", "MODEL")), workdir)
+    return Workplace(replace(PAPER, config=given, start=None, model=fields.get("test.model", "MODEL")), workdir)

@@ -1,16 +1,25 @@
 """The paper's tables, filled: ours with intervals, the published number beside it, comparisons, missing commands."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
 
 from codea1.config import OF_TEST_LLM
 from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
-from codea1.lab.paper.experiments import ARMS, FIELDS, SFT_TEST, TINY, Workplace, code_a1_settings, value
-from codea1.lab.paper.layouts import LAYOUTS, TINY_CODE, TRAINING_SPLIT, Column, Layout, Line
-from codea1.lab.paper.results import PaperRuns, samples_of
+from codea1.lab.paper.experiments import (
+    ARMS,
+    FIELDS,
+    SFT_TEST,
+    TINY,
+    Workplace,
+    begins_with_base,
+    code_a1_settings,
+)
+from codea1.lab.paper.layouts import COLUMNS, LAYOUTS, Column, Layout, Line
 from codea1.lab.study.declaration import BASE
-from codea1.lab.study.results import Measured, differences, same_questions, stacked
+from codea1.lab.study.results import OWN_SPLIT, Measured, Result, Results, differences, same_questions, stacked
 from codea1.runtime.errors import BadInput
 
 CLEAR = 0.05  # a comparison below is called significant
@@ -74,10 +83,11 @@ class Table:
         return any(cell.published is not None for row in self.rows for cell in row.cells)
 
 
-def tables(results: PaperRuns, places: Mapping[str, Workplace]) -> list[Table]:
-    """Returns every table at every size that a run was given of.
+def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
+    """Returns every table at every size that a run was given of, the smallest first.
 
     Args:
+      results: as `codea1.lab.paper.experiments.collected` gives them.
       places: by size, where the commands that fill missing cells run.
 
     Raises:
@@ -85,21 +95,31 @@ def tables(results: PaperRuns, places: Mapping[str, Workplace]) -> list[Table]:
         two numbers of samples.
       StorageFailed: a file cannot be read.
     """
-    layouts = [(size, each) for size in results.sizes for each in LAYOUTS.values() if each.columns_of(size)]
+    layouts = [(size, each) for size in sizes(results) for each in LAYOUTS.values() if each.columns_of(size)]
     return [_Filling(layout, size, results, places[size]).table() for size, layout in layouts]
+
+
+def sizes(results: Results) -> list[str]:
+    """Returns the sizes of the models, smallest first."""
+
+    def billions(size: str) -> tuple[float, str]:
+        number = size.removesuffix("b")
+        return (float(number) if number.replace(".", "", 1).isdigit() else 0.0, size)
+
+    return sorted(results.worlds, key=billions)
 
 
 class _Filling:
     """One layout at one size, while its cells are filled with what runs measured."""
 
-    def __init__(self, layout: Layout, size: str, results: PaperRuns, place: Workplace) -> None:
+    def __init__(self, layout: Layout, size: str, results: Results, place: Workplace) -> None:
         self._layout, self._size, self._results, self._place = layout, size, results, place
         self._columns = layout.columns_of(size)
         alpha = code_a1_settings(size)["game.alpha"]
         titled = (replace(line, title=line.title.format(alpha=alpha)) for line in layout.lines)
         self._lines = {line.key: line for line in titled}
         # The seeds that all rows have that there are, so that they can be read beside each other; none without runs.
-        of_rows = [set(runs) for line in layout.lines if (runs := results.runs(size, line.experiment))]
+        of_rows = [set(runs) for line in layout.lines if (runs := self._runs(line.experiment))]
         self._seeds = set.intersection(*of_rows) if of_rows else set()
 
     def table(self) -> Table:
@@ -114,14 +134,43 @@ class _Filling:
         notes = (*self._samples(), *self._starts(), *self._notes())
         return Table(self._layout, self._size, self._columns, _adjusted(rows), notes)
 
+    def _runs(self, experiment: str) -> dict[int, Result]:
+        return self._results.seeds(self._size, experiment)
+
     def _scores(self, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
-        """Returns `Results.scores` of the table's seeds, of all where it has none."""
-        found = self._results.scores(self._size, line, column, before)
+        """Returns each of a column's measures, by the table's seeds, or by all where it has none.
+
+        Seeds that lack a measure are left out.
+
+        Args:
+          before: those that the row's own runs began with.
+
+        Raises BadInput: a measure was taken with two numbers of samples.
+        """
+        found = self._all_scores(line, column, before)
         return {seed: taken for seed, taken in found.items() if not self._seeds or seed in self._seeds}
 
+    def _all_scores(self, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
+        of_size = [each for each in self._results if each.run.world == self._size]
+        own = [each for each in of_size if each.run.arm == line.experiment]
+        is_base = line.experiment == BASE
+        if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
+            own += [each for each in of_size if begins_with_base(each.run.arm)]
+        moment = "before" if before or is_base else "after"
+        found = {}
+        for seed in sorted({each.run.seed for each in own}):
+            taken = []
+            for measure in column.measures:
+                of_runs = [each.measured(measure, moment, line.tester) for each in own if each.run.seed == seed]
+                every = list(chain.from_iterable(of_runs))
+                samples_of(every, f"{line.title}, {measure.split}, seed {seed},")
+                taken += every[:1]
+            if len(taken) == len(column.measures):
+                found[seed] = taken
+        return found
+
     def _cell(self, line: Line, column: Column) -> Cell:
-        published = self._layout.published
-        number = published.value(self._size, line.key, column.key) if published else None
+        number = self._layout.published_number(self._size, line.key, column.key)
         by_seed = self._scores(line, column)
         if not by_seed:  # a row's run can be its tester's too
             return Cell(published=number, commands=tuple(dict.fromkeys(self._commands(line, column))))
@@ -130,7 +179,7 @@ class _Filling:
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
         """Returns one cell's comparison with that of another row; None where they share no seed or no question."""
-        if column.is_curve:
+        if not column.measures[0].split:  # of the end of a curve there are no questions to compare by
             return None
         before, after = (self._scores(each, column) for each in (against, line))
         seeds = tuple(seed for seed in after if seed in before)
@@ -147,18 +196,18 @@ class _Filling:
     def _commands(self, line: Line, column: Column) -> Iterator[str]:
         """Yields what would fill a cell: the missing runs, and their measurement where training makes none."""
         place = self._place
-        splits = [measure.split for measure in column.measures if measure.split not in ("", TRAINING_SPLIT)]
+        splits = [measure.split for measure in column.measures if measure.split not in ("", OWN_SPLIT)]
         if line.experiment == BASE and splits:
             yield from self._exported(line.tester)
             yield from (place.evaluate(split, tester=line.tester) for split in splits)
             return
-        runs = self._results.runs(self._size, line.experiment)
+        runs = self._runs(line.experiment)
         if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
-            ended = {f"{run.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
+            ended = {f"{line.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
             yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
         yield from self._exported(line.tester)
         planned = [f"{place.workdir}/{job.name}" for job in place.trained(line.experiment)]
-        folders = [str(run.folder.path) for run in runs.values()] or planned
+        folders = [run.name for run in runs.values()] or planned
         yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
@@ -166,16 +215,16 @@ class _Filling:
         if tester in ("", BASE):
             return
         first = self._place.trained(tester)[0]
-        run = self._results.runs(self._size, tester).get(0)
+        run = self._runs(tester).get(0)
         if run is None:
             yield first.command
-        yield self._place.export(tester, str(run.folder.path) if run else f"{self._place.workdir}/{first.name}")
+        yield self._place.export(tester, run.name if run else f"{self._place.workdir}/{first.name}")
 
     def _samples(self) -> Iterator[str]:
         """Yields with how many samples of a question each row was measured, where the user chooses that."""
         counts = {}
         for line in self._lines.values():
-            taken = (self._results.scores(self._size, line, column).values() for column in self._columns)
+            taken = (self._all_scores(line, column).values() for column in self._columns)
             measured = [each for by_seed in taken for parts in by_seed for each in parts]
             if count := samples_of(measured, line.title):
                 counts[line.title] = count
@@ -210,33 +259,42 @@ class _Filling:
         for line in self._layout.lines:
             # Base is measured before training, and the SFT Test LLM in a run that learns nothing.
             is_trained = line.experiment not in (BASE, SFT_TEST)
-            runs = list(self._results.runs(self._size, line.experiment).values()) if is_trained else []
+            runs = list(self._runs(line.experiment).values()) if is_trained else []
             for run in runs[:1]:
                 if first is None:
                     first = run
-                    samples = value(run.folder.config, "validation.test_samples")
-                    if samples and self._columns[0] is TINY_CODE[0]:
+                    samples = run.fields.get("validation.test_samples")
+                    if samples and self._columns[0] is COLUMNS["tiny_pass"]:
                         yield f"pass@1 and pass@4 are of {samples} samples of a question."
-                both = first.folder.config, run.folder.config
-                alone = any(value(config, "method") in ("golden", "static_tests") for config in both)
+                alone = any(each.fields["method"] in ("golden", "static_tests") for each in (first, run))
                 known = FIELDS + OF_TEST_LLM if alone else FIELDS
-                fields = [name for name in differences(*both) if name not in known]
+                fields = [name for name in differences(first.config, run.config) if name not in known]
                 if fields:
-                    titles = [ARMS[each.experiment].title for each in (run, first)]
+                    titles = [ARMS[each.run.arm].title for each in (run, first)]
                     yield f"{titles[0]} differs from {titles[1]} also in {', '.join(fields)}."
             for run in (each for each in runs if each.early):
                 steps = " and ".join(map(str, run.early))
-                yield f"{run.folder.path.name} was measured at step {steps} of {run.folder.config['steps']}."
+                yield f"{Path(run.name).name} was measured at step {steps} of {run.fields['steps']}."
+
+
+def samples_of(measured: Iterable[Measured], what: str) -> str:
+    """Returns with how many samples of a question all were measured; empty where that number is fixed.
+
+    Raises:
+      BadInput: with several numbers; `what` was measured is named.
+    """
+    counts = sorted({each.samples for each in measured if each.samples})
+    if len(counts) > 1:
+        raise BadInput(f"{what} was measured with {' and with '.join(counts)} samples of a question: use one number.")
+    return "".join(counts)
 
 
 def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:
     """Returns the rows with p-values that are adjusted for all comparisons in them."""
     found = [each for row in rows for cell in row.cells for each in cell.comparisons]
-    known = [each for each in found if not math.isnan(each.difference.p_value)]
-    p_holm = dict(zip(map(id, known), holm([each.difference.p_value for each in known]), strict=True))
+    p_holm = iter(holm([each.difference.p_value for each in found]))
 
     def adjusted(cell: Cell) -> Cell:
-        own = (replace(each, p_holm=p_holm.get(id(each), math.nan)) for each in cell.comparisons)
-        return replace(cell, comparisons=tuple(own))
+        return replace(cell, comparisons=tuple(replace(each, p_holm=next(p_holm)) for each in cell.comparisons))
 
     return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)

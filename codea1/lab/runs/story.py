@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
+from codea1.evaluation.tables import TextTable
 from codea1.game.answers import without_thoughts
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest, write_test
@@ -301,11 +302,11 @@ def _introduction(story: Story) -> Text:
 
 
 def _overview(story: Story) -> Table:
-    table = Table(*_HEADS, box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    rows = []
     for meeting in story.meetings:
         codes, suites = [solution.row for solution in meeting.solutions], meeting.suites
         book = meeting.book
-        table.add_row(
+        cells = (
             str(meeting.step),
             f"{sum(bool(row.get('program_valid')) for row in codes)} of {len(codes)} load",
             _mean(row["reward"] for row in codes),
@@ -315,7 +316,8 @@ def _overview(story: Story) -> Table:
             _mean(row["reward_parts"].get("validity") for row in suites),
             "" if book is None else f"{sum(line.before > 0 for line in book)} → {sum(line.after > 0 for line in book)}",
         )
-    return table
+        rows.append(cells)
+    return TextTable(_HEADS, rows).terminal()
 
 
 def _meeting(meeting: Meeting) -> Iterator[Text]:

@@ -106,7 +106,8 @@ class Study:
     start: Mapping[str, Any] | None  # config fields of the warm starts; None: policies are given
     validation: Mapping[str, Any] = field(default_factory=_VALIDATION.copy)  # of runs on the validation split
     keeps_runs: bool = False  # with their samples and checkpoints
-    tables: bool = False  # run folders are kept, and fill the paper's tables
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of tables
+    tables: Sequence[Mapping[str, Any]] = ()  # that run folders, which are kept, fill: `codea1.lab.paper.layouts`
     start_folder: str = "start"  # how names of the warm starts' folders begin
     model: str = ""  # folder of the Test LLM before training, where no warm start makes it
 

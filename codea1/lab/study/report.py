@@ -12,9 +12,9 @@ from scipy import stats
 from codea1.evaluation import figures
 from codea1.evaluation.audit import audits, tenths
 from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
-from codea1.evaluation.tables import label, markdown_table, percents, with_bounds
+from codea1.evaluation.tables import TextTable, label, percents, with_bounds
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
-from codea1.lab.study.results import METRICS, Results
+from codea1.lab.study.results import METRICS, Result, Results, scores
 from codea1.lab.study.worlds import world_facts
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.storage.objects import write_atomically
@@ -64,74 +64,72 @@ def worlds_table() -> str:
         shares = (facts.one, facts.four, facts.golden, facts.aimed, facts.all_aimed, facts.right_programs)
         rows.append([name, str(facts.compositions), *percents(shares)])
     heads = ("world", "compositions", "one bland input", "four", "golden tests", "four aimed", "all aimed", "right")
-    return "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + markdown_table(heads, rows)
+    return (
+        "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + TextTable(heads, rows).markdown()
+    )
 
 
 def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:
     done = {arm: _done(stage, world, arm, results) for arm in stage.arms}
     left = sum(len(stage.seeds) - len(runs) for runs in done.values())
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
-    rows = [_arm_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
-    first = next((runs for runs in done.values() if runs and MUL in results[runs[0]].metrics("before")), None)
+    rows = [_arm_row(study.arms[arm].title, runs) for arm, runs in done.items() if runs]
+    first = next((runs for runs in done.values() if runs and MUL in runs[0].metrics("before")), None)
     if first:
-        rows.insert(0, ["before training", str(len(first)), *_cells(first, results, "before"), "", "", ""])
+        rows.insert(0, ["before training", str(len(first)), *_cells(first, "before"), "", "", ""])
     if rows:
-        yield markdown_table(heads, rows)
+        yield TextTable(heads, rows).markdown()
     if left and not stage.rungs:
         yield f"{left} of these runs are not done."
     for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
-        compared = {pair: _compared(done, pair, results) for pair in pairs}
+        compared = {pair: _compared(done, pair) for pair in pairs}
         found = {pair: each for pair, each in compared.items() if each is not None}
         if found:
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             yield _comparison_table(study, found, complete=not left)
-    planned = [_power_row(study, stage, pair, done, results) for pair in stage.primary if stage.split == "validation"]
+    planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
         yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
         heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
-        yield markdown_table(heads, filter(None, planned))
-    watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs, results))]
+        yield TextTable(heads, [*filter(None, planned)]).markdown()
+    watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs))]
     if watched:
         yield "In training, first tenth of the steps → last, in %, and for how many seeds the audit warns of a player:"
-        yield markdown_table(("arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)), watched)
-    grown = [_growth_row(study.arms[arm].title, runs, results) for arm, runs in done.items() if runs]
+        heads = ["arm", *WATCHED.values(), *(f"warned of {player}" for player in PLAYERS)]
+        yield TextTable(heads, watched).markdown()
+    grown = [_growth_row(study.arms[arm].title, runs) for arm, runs in done.items() if runs]
     if grown:
         yield "After less before training, in points, and Mul over the start's:"
-        heads = ("arm", *map(label, GROWN), "Mul, times the start's", "Mul less 1.5 times the start's")
-        yield markdown_table(heads, grown)
+        heads = ["arm", *map(label, GROWN), "Mul, times the start's", "Mul less 1.5 times the start's"]
+        yield TextTable(heads, grown).markdown()
 
 
-def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Trial]:
+def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Result]:
     runs = [Trial(stage.split, world, arm, seed) for seed in stage.seeds]
-    return [run for run in runs if run in results]
+    return [results[run] for run in runs if run in results]
 
 
-def _cells(runs: Sequence[Trial], results: Results, moment: str) -> list[str]:
-    there = results[runs[0]].metrics(moment)
-    return [
-        with_bounds(interval([results.scores(runs, metric, moment)])) if metric in there else "-" for metric in METRICS
-    ]
+def _cells(runs: Sequence[Result], moment: str) -> list[str]:
+    there = runs[0].metrics(moment)
+    return [with_bounds(interval([scores(runs, metric, moment)])) if metric in there else "-" for metric in METRICS]
 
 
-def _arm_row(title: str, runs: Sequence[Trial], results: Results) -> list[str]:
-    rows = [results[run] for run in runs]
-    tokens, seconds = (np.mean([getattr(row, name) for row in rows]) for name in ("tokens", "cpu_seconds"))
-    cells = _cells(runs, results, "after")
-    return [title, str(len(runs)), *cells, str(rows[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
+def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
+    tokens, seconds = (np.mean([getattr(run, name) for run in runs]) for name in ("tokens", "cpu_seconds"))
+    cells = _cells(runs, "after")
+    return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(done: dict[str, list[Trial]], pair: Pair) -> tuple[list[Trial], list[Trial]]:
+def _common(done: dict[str, list[Result]], pair: Pair) -> tuple[list[Result], list[Result]]:
     """Returns the runs of both arms, of the seeds that both have."""
-    seeds = {run.seed for run in done[pair[0]]} & {run.seed for run in done[pair[1]]}
-    first, second = ([run for run in done[arm] if run.seed in seeds] for arm in pair)
+    seeds = {each.run.seed for each in done[pair[0]]} & {each.run.seed for each in done[pair[1]]}
+    first, second = ([each for each in done[arm] if each.run.seed in seeds] for arm in pair)
     return first, second
 
 
-def _compared(done: dict[str, list[Trial]], pair: Pair, results: Results) -> Difference | None:
+def _compared(done: dict[str, list[Result]], pair: Pair) -> Difference | None:
     first, second = _common(done, pair)
-    if not first:
-        return None
-    return difference([results.scores(second, PASS)], [results.scores(first, PASS)])
+    return difference([scores(second, PASS)], [scores(first, PASS)]) if first else None
 
 
 def _comparison_table(study: Study, found: dict[Pair, Difference], complete: bool) -> str:
@@ -143,25 +141,23 @@ def _comparison_table(study: Study, found: dict[Pair, Difference], complete: boo
         names = " less ".join(study.arms[arm].title for arm in pair)
         cells = [f"{p:.2g}" if tested else "-" for p in (each.p_value, adjusted)]
         rows.append([names, with_bounds(each[:3], "+"), *cells])
-    return markdown_table(("comparison", "points", "p", "p, Holm"), rows)
+    return TextTable(("comparison", "points", "p", "p, Holm"), rows).markdown()
 
 
-def _power_row(
-    study: Study, stage: Stage, pair: Pair, done: dict[str, list[Trial]], results: Results
-) -> list[str] | None:
+def _power_row(study: Study, stage: Stage, pair: Pair, done: dict[str, list[Result]]) -> list[str] | None:
     first, second = _common(done, pair)
     if len(first) < 2:
         return None
-    by_seed = [np.nanmean(results.scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
+    by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
     spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))
     names = " less ".join(study.arms[arm].title for arm in pair)
     points = percents(detectable(spread, seeds, len(stage.primary)) for seeds in PLANNED_SEEDS)
     return [names, str(len(first)), *percents([spread]), *points]
 
 
-def _growth_row(title: str, runs: Sequence[Trial], results: Results) -> list[str]:
+def _growth_row(title: str, runs: Sequence[Result]) -> list[str]:
     before, after = (
-        {name: results.scores(runs, name, moment) for name in GROWN if name in results[runs[0]].metrics(moment)}
+        {name: scores(runs, name, moment) for name in GROWN if name in runs[0].metrics(moment)}
         for moment in ("before", "after")
     )
     both = before.keys() & after.keys()
@@ -173,9 +169,9 @@ def _growth_row(title: str, runs: Sequence[Trial], results: Results) -> list[str
     return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
 
 
-def _watch_row(title: str, runs: Sequence[Trial], results: Results) -> list[str] | None:
+def _watch_row(title: str, runs: Sequence[Result]) -> list[str] | None:
     """Returns how what pays the players and what is hidden from them went; None where nothing hidden was measured."""
-    rows = [results[run].rows for run in runs]
+    rows = [run.rows for run in runs]
     found = [audit for each in rows for audit in audits(each)]
     if not found:
         return None
@@ -222,7 +218,7 @@ def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
         beside = 0.08 * (number - (len(pairs) - 1) / 2)  # marks of one world stand side by side
         points = []
         for world in stage.worlds:
-            if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair, results):
+            if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair):
                 points.append((places[world] + beside, *(100 * bound for bound in found[:3])))
         if points:
             x, mean, low, high = np.array(sorted(points)).T

@@ -1,4 +1,4 @@
-"""What was measured of runs, over seeds; and the results of a study, a row of JSON for each run that it has done."""
+"""What was measured of runs, over seeds: those of folders, or those that a study keeps, a row of JSON for each."""
 
 import copy
 import fnmatch
@@ -10,8 +10,9 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
-from codea1.storage.objects import write_atomically
+from codea1.storage.objects import names, write_atomically
 
 METRICS = (
     "code_pass_at_1",
@@ -57,8 +58,19 @@ CURVES = (
 # What seeds of one arm may differ in: the seed and the models of that seed, and what decides nothing.
 _OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
 
+OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
+CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among
+_LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
+
 # A split, "before" or "after" training, and whose Test LLM chose among the samples.
 Key = tuple[str, str, str]
+
+
+class Measure(NamedTuple):
+    """One metric of one evaluation, as `codea1.evaluation.result_files` keeps it; or the end of a training curve."""
+
+    metric: str  # where it ends in "*", the first metric that begins so
+    split: str = OWN_SPLIT  # of the evaluation; empty: a metric of metrics.jsonl, over the last tenth of the steps
 
 
 class Measured(NamedTuple):
@@ -81,6 +93,8 @@ class Result:
     steps: int = 0  # that are done
     tokens: float = 0.0  # sampled in training
     cpu_seconds: float = 0.0  # of the trainer, in training
+    folder: RunFolder | None = None  # of one that is no row
+    trains: bool = True  # it is a training run, and not one of `codea1.benchmark --output`
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "Result":
@@ -88,7 +102,7 @@ class Result:
         run, curves, evaluations = Trial(**row["run"]), row["curves"], {}
         for moment in ("before", "after"):
             metrics = {name: {"per_question": values} for name, values in row[moment].items()}
-            evaluations[run.split, moment, ""] = {"question_ids": row["question_ids"], "metrics": metrics}
+            evaluations[OWN_SPLIT, moment, ""] = {"question_ids": row["question_ids"], "metrics": metrics}
         steps = enumerate(zip(*curves.values(), strict=True))
         rows = [{"step": step, **dict(zip(curves, values, strict=True))} for step, values in steps]
         totals = {name: row[name] for name in ("recipe", "steps", "tokens", "cpu_seconds")}
@@ -103,22 +117,37 @@ class Result:
         series = {name: [row.get(name) for row in self.rows] for name in CURVES}
         curves = {name: [None if each is None else round(each, 4) for each in own] for name, own in series.items()}
         row["curves"] = {name: curve for name, curve in curves.items() if any(each is not None for each in curve)}
-        ids = self.evaluations[self.run.split, "after", ""]["question_ids"]
+        ids = self.evaluations[OWN_SPLIT, "after", ""]["question_ids"]
         return {"run": asdict(self.run), **row, "question_ids": ids}
 
-    def metrics(self, moment: str) -> Mapping[str, Any]:
-        """Returns a moment's metrics of its own split."""
-        return self.evaluations[self.run.split, moment, ""]["metrics"]
+    @property
+    def name(self) -> str:
+        """What it is called: its folder, or the run that a row is of."""
+        return str(self.folder.path) if self.folder else self.run.name
 
-    def measured(self, metric: str, split: str, moment: str = "after", chooser: str = "") -> Iterator[Measured]:
-        """Yields a metric as it was measured, once for each number of samples; nothing where it was not.
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The config's fields by their dotted names."""
+        return {} if isinstance(self.config, str) else dict(leaves(self.config))
+
+    def metrics(self, moment: str) -> Mapping[str, Any]:
+        """Returns a moment's metrics of the run's own questions."""
+        return self.evaluations[OWN_SPLIT, moment, ""]["metrics"]
+
+    def measured(self, measure: Measure, moment: str = "after", chooser: str = "") -> Iterator[Measured]:
+        """Yields a measure as it was taken, once for each number of samples; nothing where it was not.
 
         Args:
-          metric: its name, or a pattern.
-          split: the same of the evaluation.
+          measure: a curve has an end where the run has ended.
           moment: "before" training or "after" it.
-          chooser: whose Test LLM chose among the samples.
+          chooser: whose Test LLM chose among the samples, which are then judged by that choice.
         """
+        metric, split = ("pass_at_1", f"{measure.split}{CHOICE}*") if chooser else measure
+        if not measure.split:
+            values = [row[metric] for row in self.rows if row.get(metric) is not None]
+            if values and self.has_ended and moment == "after":
+                yield Measured(np.array([[np.mean(values[-max(1, round(_LAST_SHARE * len(values))) :])]]))
+            return
         for (own, when, by), evaluation in self.evaluations.items():
             if not fnmatch.fnmatch(own, split) or (when, by) != (moment, chooser):
                 continue
@@ -127,6 +156,37 @@ class Result:
                 counted = own if chooser else name if "*" in metric else ""
                 ids = tuple(evaluation["question_ids"])
                 yield Measured(values[:, None] if values.ndim == 1 else values, ids, counted.rpartition("_")[2])
+
+    @property
+    def early(self) -> list[int]:
+        """The steps before the run's last at which it was measured last."""
+        measured = self.evaluations.items()
+        steps = {each["step"] for (split, moment, _), each in measured if moment == "after" and split != "validation"}
+        return sorted(step for step in steps if step < self.fields.get("steps", 0))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last step of its config is done."""
+        return bool(self.rows) and self.rows[-1]["step"] >= self.fields.get("steps", 0)
+
+
+def evaluations_of(
+    folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str] = lambda _: ""
+) -> dict[Key, Mapping[str, Any]]:
+    """Returns what was measured in a folder, of several steps after training the last; `chooser` says who chose.
+
+    Raises:
+      BadInput: an evaluation is damaged.
+      StorageFailed: one cannot be read.
+    """
+    found: dict[Key, Mapping[str, Any]] = {}
+    for name in names(folder.evaluations):
+        evaluation = read_evaluation(folder, name.removesuffix(".json")) if name.endswith(".json") else None
+        if evaluation:
+            key = evaluation["split"], "after" if evaluation["step"] else "before", chooser(evaluation)
+            if key not in found or found[key]["step"] <= evaluation["step"]:
+                found[key] = evaluation
+    return found
 
 
 def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
@@ -146,12 +206,14 @@ def same_questions(measured: Sequence[Measured]) -> bool:
     return len({each.question_ids for each in measured}) == 1
 
 
-def require_seeds_of_one_arm(named: Sequence[tuple[str, Mapping[str, Any] | str]]) -> None:
-    """Raises BadInput, which tells the fields, where configs, each with its run, differ more than seeds of an arm."""
-    (first, expected), *others = named
-    for name, config in others:
-        if fields := ", ".join(differences(expected, config)):
-            raise BadInput(f"{first} and {name} are not seeds of one experiment: their configs differ in {fields}.")
+def require_seeds_of_one_arm(results: Iterable[Result]) -> None:
+    """Raises BadInput, which tells the fields, where configs of runs differ more than seeds of an arm."""
+    every = list(results)
+    for other in every[1:]:
+        if fields := ", ".join(differences(every[0].config, other.config)):
+            raise BadInput(
+                f"{every[0].name} and {other.name} are not seeds of one experiment: their configs differ in {fields}."
+            )
 
 
 def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> list[str]:
@@ -177,17 +239,29 @@ def by_composition(scores: Scores, question_ids: Sequence[str], world: str) -> S
         return np.stack([np.nanmean(scores[:, questions], axis=1) for questions in members], axis=1)
 
 
-class Results:
-    """The results of a study in one file, a row per run; rows are only added."""
+def scores(seeds: Sequence[Result], metric: str, moment: str = "after") -> Scores:
+    """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
 
-    def __init__(self, path: str):
-        """Reads what is there. Raises BadInput: the file is damaged."""
-        self._path = Path(path)
-        self._rows: dict[Trial, Result] = {}
+    Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
+    their configs differ.
+    """
+    require_seeds_of_one_arm(seeds)
+    found = [next(each.measured(Measure(metric), moment)) for each in seeds]
+    (values,) = stacked([[each] for each in found], f"{seeds[0].name}, {metric},")
+    return by_composition(values, found[0].question_ids, seeds[0].run.world)
+
+
+class Results:
+    """What was measured of runs: of those that are given, and of those in a study's file, to which rows are added."""
+
+    def __init__(self, path: str = "", given: Iterable[Result] = ()):
+        """Reads the file that is there. Raises BadInput: it is damaged."""
+        self._path, self._given = Path(path), list(given)
+        self._rows: dict[Trial, Result] = {}  # of the file
         self._lock = threading.Lock()  # of the rows and the file
         try:
-            lines = gzip.decompress(self._path.read_bytes()).decode().splitlines() if self._path.exists() else []
-            for row in map(json.loads, lines):
+            kept = gzip.decompress(self._path.read_bytes()) if path and self._path.exists() else b""
+            for row in map(json.loads, kept.decode().splitlines()):
                 result = Result.of_row(row)
                 self._rows[result.run] = result
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
@@ -196,25 +270,27 @@ class Results:
     def __contains__(self, run: Trial) -> bool:
         return run in self._rows
 
+    def __iter__(self) -> Iterator[Result]:
+        return chain(self._given, self._rows.values())
+
     def __getitem__(self, run: Trial) -> Result:
         return self._rows[run]
+
+    @property
+    def worlds(self) -> set[str]:
+        """Where all of it was measured."""
+        return {result.run.world for result in self}
+
+    def seeds(self, world: str, arm: str) -> dict[int, Result]:
+        """Returns the runs of an arm by seed. Raises BadInput: their configs differ in more."""
+        own = [each for each in self if each.trains and (each.run.world, each.run.arm) == (world, arm)]
+        require_seeds_of_one_arm(own)
+        return {each.run.seed: each for each in sorted(own, key=lambda each: each.run.seed)}
 
     def score(self, run: Trial) -> float:
         """Returns what recipes are chosen by: pass@1 of the Code LLM plus Mul of the Test LLM, after training."""
         measured = [name for name in ("code_pass_at_1", "test_mul") if name in self._rows[run].metrics("after")]
-        return float(sum(np.nanmean(self.scores([run], name), axis=1).prod() for name in measured))
-
-    def scores(self, runs: Sequence[Trial], metric: str, moment: str = "after") -> Scores:
-        """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
-
-        Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
-        their configs differ.
-        """
-        rows = [self._rows[run] for run in runs]
-        require_seeds_of_one_arm([(row.run.name, row.config) for row in rows])
-        found = [next(row.measured(metric, row.run.split, moment)) for row in rows]
-        (values,) = stacked([[each] for each in found], f"{runs[0].name}, {metric},")
-        return by_composition(values, found[0].question_ids, runs[0].world)
+        return float(sum(np.nanmean(scores([self._rows[run]], name), axis=1).prod() for name in measured))
 
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
@@ -280,12 +356,10 @@ def _digest(config: Mapping[str, Any] | str) -> str:
 
 
 def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
-    evaluations: dict[Key, Mapping[str, Any]] = {}
+    evaluations = evaluations_of(folder)
     for moment in ("before", "after"):
-        evaluation = read_evaluation(folder, moment)
-        if evaluation is None:
+        if (OWN_SPLIT, moment, "") not in evaluations:
             raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
-        evaluations[run.split, moment, ""] = evaluation
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
     return Result(run, folder.config, evaluations, rows, dict(recipe), int(rows[-1]["step"]), tokens, seconds)

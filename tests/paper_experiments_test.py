@@ -8,10 +8,9 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.evaluation import Attempt
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.lab.paper.experiments import ARMS, experiment_of, size_of
-from codea1.lab.paper.layouts import Measure
+from codea1.lab.paper.experiments import ARMS, experiment_of, read_run, size_of
 from codea1.lab.paper.report import report_runs
-from codea1.lab.paper.results import PaperRun
+from codea1.lab.study.results import Measure
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
@@ -71,10 +70,10 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
         test_model=str(tmp_path / tester),
     )
     evaluate_code(asked, Hosts())
-    run, measure = PaperRun.read(asked.output), Measure("avg_at_*", "humanevalplus")
-    assert (run.experiment, run.size) == ("base", "3b")
-    (by_choice,) = run.measured(measure, before=True, tester=expected)
-    (plain,) = run.measured(measure, before=True)
+    run, measure = read_run(asked.output), Measure("avg_at_*", "humanevalplus")
+    assert (run.run.arm, run.run.world) == ("base", "3b")
+    (by_choice,) = run.measured(measure, "before", expected)
+    (plain,) = run.measured(measure, "before")
     assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
     assert (plain.scores, plain.samples, plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
 
@@ -82,4 +81,4 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
 def test_run_read_names_a_folder_without_a_method(tmp_path: Path):
     make_run(tmp_path / "sft", {"seed": 0})
     with pytest.raises(BadInput, match="neither a training run nor an evaluation"):
-        PaperRun.read(str(tmp_path / "sft"))
+        read_run(str(tmp_path / "sft"))

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from codea1.config import default_config
 from codea1.lab.aot.compilation import CompilerResult
 from codea1.lab.aot.cost import REACHED, Cost
-from codea1.lab.aot.schedule import Bundles, KernelTimes, count_bundles
+from codea1.lab.aot.kernels import Bundles, KernelTimes, count_bundles
 from codea1.lab.aot.step_time import SampledLengths, lognormal, of_run, simulate
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model

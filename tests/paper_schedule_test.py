@@ -230,8 +230,8 @@ def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path):
     assert not workdir.exists()
 
 
-def study(*flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "codea1.lab", "study", "studies/paper.toml", *flags]
+def study(*flags: str, file: str = "studies/paper.toml") -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "codea1.lab", "study", file, *flags]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -255,6 +255,14 @@ def test_mistakes_are_refused_in_a_sentence(config: str, said: str, monkeypatch:
     monkeypatch.chdir(ROOT)
     with pytest.raises(BadInput, match=said):
         with_config(PAPER, config)
+
+
+def test_tables_of_another_study_are_refused(tmp_path: Path):
+    declared = (ROOT / "studies" / "paper.toml").read_text()
+    (tmp_path / "mine.toml").write_text(declared.replace('"humanevalplus", "mbppplus"', '"mbppplus", "humanevalplus"'))
+    done = study("--dry_run", file=str(tmp_path / "mine.toml"))
+    assert done.returncode == 2
+    assert "declares tables of its own: those of studies/paper.toml alone are filled" in done.stderr
 
 
 def test_a_bucket_is_refused_with_what_to_do():

@@ -46,14 +46,15 @@ class TextTable:
             show_edge=False,
         )  # one of four columns fits in 80
         for index, head in enumerate(self.heads):
-            table.add_column(head, justify="left" if index < self.left else "right", overflow="fold")
+            table.add_column(Text(head), justify="left" if index < self.left else "right", overflow="fold")
         for row in self.rows:
-            table.add_row(*(Text(cell.removeprefix("**").removesuffix("**"), _style(cell)) for cell in row))
+            table.add_row(*map(_styled, row))
         return table
 
 
-def _style(cell: str) -> str:
-    return "bold" if cell.startswith("**") else ""
+def _styled(cell: str) -> Text:
+    is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
+    return Text(cell[2:-2], "bold") if is_bold else Text(cell)
 
 
 def bold(text: str, is_bold: bool) -> str:

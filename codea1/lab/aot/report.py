@@ -17,8 +17,8 @@ from codea1.evaluation.tables import TextTable
 from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
 from codea1.lab.aot.jobs import Compilation, Plan, largest, models, plan
+from codea1.lab.aot.kernels import bundles
 from codea1.lab.aot.roofline import estimate
-from codea1.lab.aot.schedule import bundles
 from codea1.lab.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.lab.aot.topology import Topology
 from codea1.models.flops import CHIPS, Chip, num_weights
@@ -110,13 +110,25 @@ class Report:
     selection: str  # which functions were compiled
     rows: list[Row]
     estimate: Mapping[str, Any]  # `codea1.lab.aot.roofline.Roofline`
-    time: Mapping[str, Any] | None  # of a step, see `_time`; None where not all functions were compiled
+    time: "StepTime | None"  # None where not all functions were compiled
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the report of which `content` is the `dataclasses.asdict`."""
         rows = [Row(**row | {"result": CompilerResult.from_json(row["result"])}) for row in content["rows"]]
-        return cls(**content | {"rows": rows})
+        return cls(**content | {"rows": rows, "time": content["time"] and StepTime(**content["time"])})
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of a step by compiled cycles."""
+
+    lengths: str  # of prompts and responses, as `drawn_lengths` takes them
+    seconds: float
+    range: Sequence[float]  # from least to most, by CYCLES_WITHIN and HOST_WITHIN
+    tokens_per_second_per_chip: float  # of responses
+    utilisation: Mapping[str, float]  # 6 N D / peak of the update, by role
+    phases: Sequence[Mapping[str, Any]]  # name, calls, and seconds by what they are priced from
 
 
 def report(
@@ -165,9 +177,7 @@ def report(
         selection=selection,
         rows=rows,
         estimate=asdict(estimate(config, planned.players, topology.chip)),
-        time=_time(config, planned, rows, drawn, topology.chip, cache) | {"lengths": lengths}
-        if selection == "all"
-        else None,
+        time=_time(config, planned, rows, lengths, drawn, topology.chip, cache) if selection == "all" else None,
     )
 
 
@@ -175,11 +185,11 @@ def _time(
     config: ConfigDict,
     planned: Plan,
     rows: Sequence[Row],
+    lengths: str,
     drawn: Mapping[str, SampledLengths],
     chip: Chip,
     cache: ResultCache,
-) -> dict[str, Any]:
-    """Returns the seconds of a step by phase, response tokens per second and chip, and the update's 6 N D / peak."""
+) -> StepTime:
     results = {player: {row.name: row.result for row in rows if row.player == player} for player in planned.players}
     clock, trained = simulate(config, planned.players, results, drawn, chip, partial(bundles, cache=cache.folder))
     host = sum(kinds["host"] for kinds in clock.phases.values())
@@ -189,18 +199,16 @@ def _time(
         own = planned.players[METHODS[config.method].roles[role]]
         peak = own.mesh.size * chip.flops * clock.seconds(f"{role}: update")
         utilisation[role] = 6 * num_weights(own.model) * tokens / peak
-    sampled = sum(int(lengths.responses.sum()) for lengths in drawn.values())
+    sampled = sum(int(each.responses.sum()) for each in drawn.values())
     chips = next(iter(planned.players.values())).mesh.size
-    return {
-        "seconds": clock.seconds(),
-        "range": [
-            (1 - CYCLES_WITHIN) * devices + host / HOST_WITHIN,
-            (1 + CYCLES_WITHIN) * devices + HOST_WITHIN * host,
-        ],
-        "tokens_per_second_per_chip": sampled / clock.seconds() / chips,
-        "utilisation": utilisation,
-        "phases": [{"name": name, **kinds, "calls": clock.calls[name]} for name, kinds in clock.phases.items()],
-    }
+    return StepTime(
+        lengths=lengths,
+        seconds=clock.seconds(),
+        range=[(1 - CYCLES_WITHIN) * devices + host / HOST_WITHIN, (1 + CYCLES_WITHIN) * devices + HOST_WITHIN * host],
+        tokens_per_second_per_chip=sampled / clock.seconds() / chips,
+        utilisation=utilisation,
+        phases=[{"name": name, **kinds, "calls": clock.calls[name]} for name, kinds in clock.phases.items()],
+    )
 
 
 @dataclass(frozen=True)
@@ -301,6 +309,7 @@ def _summary(report: Report) -> list[str]:
     shares = {"learn": 0.0, "rollout": 0.0}  # the largest of HBM in each phase
     for row in report.rows:
         shares[row.phase] = max(shares[row.phase], row.peak / report.hbm)
+    least, time = report.estimate, report.time
     return [
         report.config,
         report.topology,
@@ -308,9 +317,9 @@ def _summary(report: Report) -> list[str]:
         f"{len(report.rows)} ({report.selection})",
         *(f"{share:.0%}" for share in shares.values()),
         "fits" if fit_of(report).fits else "**does not fit**",
-        f"{report.estimate['seconds']:.0f} s",
-        f"{report.time['seconds']:.0f} s" if report.time else "-",
-        f"{(report.time or report.estimate)['tokens_per_second_per_chip']:.0f}",
+        f"{least['seconds']:.0f} s",
+        f"{time.seconds:.0f} s" if time else "-",
+        f"{time.tokens_per_second_per_chip if time else least['tokens_per_second_per_chip']:.0f}",
     ]
 
 
@@ -344,19 +353,19 @@ def _least_time(report: Report) -> str:
     )
 
 
-def _time_of_step(time: Mapping[str, Any]) -> str:
-    utilisation = ", ".join(f"{role} {share:.0%}" for role, share in time["utilisation"].items())
+def _time_of_step(time: StepTime) -> str:
+    utilisation = ", ".join(f"{role} {share:.0%}" for role, share in time.utilisation.items())
     return (
-        f"Time of a step by compiled cycles, lengths {time['lengths']}: {time['seconds']:.0f} s "
-        f"({time['range'][0]:.0f} to {time['range'][1]:.0f}), "
-        f"{time['tokens_per_second_per_chip']:.0f} response tokens/s/chip; 6 N D / peak of the update: {utilisation}."
+        f"Time of a step by compiled cycles, lengths {time.lengths}: {time.seconds:.0f} s "
+        f"({time.range[0]:.0f} to {time.range[1]:.0f}), "
+        f"{time.tokens_per_second_per_chip:.0f} response tokens/s/chip; 6 N D / peak of the update: {utilisation}."
     )
 
 
-def _phases(estimate: Mapping[str, Any], time: Mapping[str, Any]) -> TextTable:
+def _phases(estimate: Mapping[str, Any], time: StepTime) -> TextTable:
     least = {each["name"]: each["seconds"] for each in estimate["phases"]}
     cells = []
-    for phase in time["phases"]:
+    for phase in time.phases:
         kinds = [phase.get(kind, 0.0) for kind in ("estimated", "kernels", "collectives", "host")]
         numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:3])]
         cells.append([phase["name"], *numbers, str(phase["calls"])])

@@ -2,7 +2,7 @@
 
 The lengths of prompts and responses are given; what each call then takes follows from the compiler's cycles and bytes
 of its function, see `cost`, and from the pages and blocks that attention's kernels read, by their schedules, see
-`schedule`. The host's work between chunks is the run's own, and is measured while it is done. The sandbox, what the
+`kernels`. The host's work between chunks is the run's own, and is measured while it is done. The sandbox, what the
 host does with finished samples, and what overlaps are not in it.
 """
 
@@ -21,8 +21,8 @@ from ml_collections import ConfigDict
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult
+from codea1.lab.aot.kernels import AttentionShape, BundlesByShape, KernelTimes
 from codea1.lab.aot.roofline import ASSUMED, counts
-from codea1.lab.aot.schedule import AttentionShape, KernelTimes, Table
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
 from codea1.models.flops import Chip
 from codea1.players.functions import PlayerFunctions, has_reference
@@ -157,8 +157,8 @@ def simulate_generation(
         Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
         for number, (id, length) in enumerate(zip(ids, lengths.prompts, strict=True))
     ]
-    started = time.process_time()
     sampled = engine.calling(calls.instead_of).generate({}, requests, seed=0, stream=role, step=0, temperature=1.0)
+    started = time.process_time() - calls.seconds  # what begins the generation is compiled here, and on a pod has been
     drawn = sum(len(sample.token_ids) for sample in sampled)
     clock.phases[f"{role}: host"]["host"] = time.process_time() - started - calls.seconds
     if drawn != lengths.responses.sum():
@@ -303,7 +303,7 @@ def simulate(
     results: Mapping[str, Results],
     lengths: Mapping[str, SampledLengths],
     chip: Chip,
-    bundles: Callable[[Sequence[AttentionShape]], Table],
+    bundles: Callable[[Sequence[AttentionShape]], BundlesByShape],
 ) -> tuple[Clock, dict[str, int]]:
     """Returns the clock after one training step, and how many tokens each role trained on.
 
@@ -313,7 +313,7 @@ def simulate(
       results: of all their functions, by player.
       lengths: by role.
       chip: of the slice.
-      bundles: see `schedule.bundles`.
+      bundles: see `kernels.bundles`.
 
     Raises BadInput: a function that the step calls was not compiled.
     """

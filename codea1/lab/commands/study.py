@@ -37,6 +37,11 @@ DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the commands of all runs on
 
 def main(path: str) -> None:
     study, workdir = read_study(path), WORKDIR.value.rstrip("/")
+    if study.tables:
+        from codea1.lab.paper.experiments import PAPER
+
+        if (study.tables, study.columns) != (PAPER.tables, PAPER.columns):
+            raise BadInput(f"study {path} declares tables of its own: those of studies/paper.toml alone are filled.")
     if CONFIG.value:
         study = with_config(study, CONFIG.value)
     if DRY_RUN.value:

@@ -356,10 +356,12 @@ def _digest(config: Mapping[str, Any] | str) -> str:
 
 
 def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
-    evaluations = evaluations_of(folder)
-    for moment in ("before", "after"):
-        if (OWN_SPLIT, moment, "") not in evaluations:
+    evaluations: dict[Key, Mapping[str, Any]] = {}
+    for moment in ("before", "after"):  # of all evaluations in the folder those that the run itself made
+        evaluation = read_evaluation(folder, moment)
+        if evaluation is None:
             raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
+        evaluations[OWN_SPLIT, moment, ""] = evaluation
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
     return Result(run, folder.config, evaluations, rows, dict(recipe), int(rows[-1]["step"]), tokens, seconds)

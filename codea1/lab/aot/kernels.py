@@ -4,7 +4,7 @@ The compiler estimates no cycles for a Pallas kernel, but it writes the kernel's
 asked to. A core begins one bundle in a cycle at most, so the bundles of a loop's body are about the least cycles of one
 turn: stalls come on top, and what is predicated off comes off.
 
-  python -m codea1.lab.aot.schedule    # the process in which `bundles` compiles; libtpu reads its flags but once
+  python -m codea1.lab.aot.kernels    # the process in which `bundles` compiles; libtpu reads its flags but once
 """
 
 import hashlib
@@ -22,15 +22,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from etils import epath
 
 from codea1.lab.aot.cost import REACHED
 from codea1.lab.aot.topology import ENVIRONMENT, topology
-from codea1.models import attention
+from codea1.models import attention, kv_cache
 from codea1.models.attention import RAGGED_POSITIONS, Packing, splash_block
 from codea1.models.flops import Chip
 from codea1.models.kv_cache import page_bytes
 from codea1.players.functions import PlayerFunctions
 from codea1.sharding import data_parallel
+from codea1.storage.objects import write_atomically
 
 _BUNDLE = re.compile(r"\s+0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)")
 _ONE_CHIP = {"v5e": "v5e:1x1", "v6e": "v6e:1x1", "v5p": "v5p:2x2x1"}  # v5p has no smaller slice
@@ -62,49 +64,51 @@ class Bundles(NamedTuple):
     backward: int = 0
 
 
-Table = Mapping[AttentionShape, Bundles]
+BundlesByShape = Mapping[AttentionShape, Bundles]
 
 
-def bundles(wanted: Sequence[AttentionShape], cache: Path) -> Table:
+def bundles(wanted: Sequence[AttentionShape], cache: Path) -> BundlesByShape:
     """Returns the bundles of each attention; compiles those in a process of its own that `cache` does not know.
 
     Raises RuntimeError with what the process printed where it fails.
     """
-    file = cache / f"schedules-{_versions()}.json"
+    file = epath.Path(cache) / f"kernels-{_versions()}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
     missing = [each for each in dict.fromkeys(wanted) if repr(each) not in known]
     if missing:
         with tempfile.TemporaryDirectory() as folder:
             flags = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
             environment = os.environ | ENVIRONMENT | {"LIBTPU_INIT_ARGS": flags, "JAX_PLATFORMS": "cpu"}
-            command = [sys.executable, "-m", "codea1.lab.aot.schedule", folder]
+            command = [sys.executable, "-m", "codea1.lab.aot.kernels", folder]
             asked = json.dumps([asdict(each) for each in missing])
             done = subprocess.run(command, input=asked, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the schedules of attention were not compiled: {done.stderr[-2000:]}")
         found = json.loads(done.stdout.splitlines()[-1])
         known |= {repr(each): found_of for each, found_of in zip(missing, found, strict=True)}
-        cache.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(known, indent=2) + "\n")
+        write_atomically(file, json.dumps(known, indent=2) + "\n")
     return {each: Bundles(*known[repr(each)]) for each in wanted}
 
 
 def _versions() -> str:
-    """Names all that decides the bundles of a shape: the compiler, JAX's kernels, and how they are called."""
-    called = hashlib.sha256(Path(attention.__file__).read_bytes()).hexdigest()[:12]
-    return "-".join([*(metadata.version(package) for package in ("jax", "libtpu")), called])
+    """Names all that decides the bundles of a shape: compiler, JAX's kernels, how they are called, what is counted."""
+    sources = b"".join(Path(path).read_bytes() for path in (attention.__file__, kv_cache.__file__, __file__))
+    versions = [metadata.version(package) for package in ("jax", "libtpu")]
+    return "-".join([*versions, hashlib.sha256(sources).hexdigest()[:12]])
 
 
 class KernelTimes:
     """Seconds that attention's kernels take on the busiest chip of a player; 0 where attention is no kernel."""
 
-    def __init__(self, own: PlayerFunctions, chip: Chip, bundles: Callable[[Sequence[AttentionShape]], Table]) -> None:
+    def __init__(
+        self, own: PlayerFunctions, chip: Chip, bundles: Callable[[Sequence[AttentionShape]], BundlesByShape]
+    ) -> None:
         """Looks up the bundles of what the player's functions call; see `bundles`."""
         self._own, self._chip = own, chip
         tensor, model, sizes = own.mesh.shape["tensor"], own.model, own.engine.sizes
         heads = model.num_heads // tensor, model.num_kv_heads // tensor, model.head_dim
         self._any = AttentionShape(chip.name, *heads)
-        self._bundles: Table = {}
+        self._bundles: BundlesByShape = {}
         if model.platform == "tpu":
             queries = [1, 1 + own.engine.guesses]
             decode = [self._decode(size // sizes.shards, each) for size in sizes.slots for each in queries]

@@ -10,7 +10,7 @@ from codea1.game.opponents import Opponents, deal, games
 from codea1.game.round import Round, statistics
 from codea1.runs.samples import rows
 from codea1.training.step import train_samples
-from tests.game_round_test import STRICT, played
+from tests.game_round_test import STRICT, TRANSCRIPTS, played
 from tests.training_advantages_test import compared
 
 NAMES = [f"q{number}" for number in range(40)]
@@ -115,10 +115,10 @@ def test_nobody_learns_from_a_past_player_and_no_metric_of_its_role_counts_it(sc
         assert together["code/questions"] == 2
         # The other role learns from both questions.
         assert len(train_samples(mixed, players[learner])) == 2 * len(train_samples(current, players[learner])) > 0
-        past = [row for row in rows(mixed) if row["checkpoint"] is not None]
+        past = [row for row in rows(mixed, TRANSCRIPTS) if row["checkpoint"] is not None]
         assert {(row["player"], row["checkpoint"]) for row in past} == {(role, 20)}
         assert not any(row["selected"] or row["advantage"] for row in past)
-        assert len([row for row in rows(mixed) if row["player"] == role]) == 2 * len(past)
+        assert len([row for row in rows(mixed, TRANSCRIPTS) if row["player"] == role]) == 2 * len(past)
 
 
 def both(code: int | None, test: int | None) -> Round:

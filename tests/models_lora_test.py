@@ -79,7 +79,8 @@ def test_gradients_are_those_of_all_weights_by_the_chain_rule():
                 a_IR, b_RO = a[layer].reshape(-1, 4), b[layer].reshape(4, -1)
                 for half, expected in (("a", SCALE * bar @ b_RO.T), ("b", SCALE * a_IR.T @ bar)):
                     mine = found["layers"][part][f"{name}_lora_{half}"][layer].reshape(expected.shape)
-                    np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-5)
+                    # Roundings of sums in another order are of the size of the largest; they differ between processors.
+                    np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=2e-5 * np.abs(expected).max())
 
 
 def test_nothing_is_computed_for_the_gradients_of_the_base():

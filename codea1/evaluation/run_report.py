@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 from etils import epath
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 from rich.text import Text
 
 from codea1.evaluation import audit, figures, health
@@ -115,7 +114,7 @@ def report_run(path: str) -> None:
     print(f"wrote {folder.report}")
 
 
-def show_report(folder: RunFolder, show: Callable[[Table | Text], None]) -> None:
+def show_report(folder: RunFolder, show: Callable[[Group | Text], None]) -> None:
     """Writes the report, and shows its table and its warnings.
 
     Raises:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich import box
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -33,23 +34,16 @@ class TextTable:
         rule = [":--" if index < self.left else "--:" for index in range(len(self.heads))]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.heads, rule, *self.rows))
 
-    def terminal(self, title: str = "", caption: str = "") -> Table:
+    def terminal(self, title: str = "", caption: str = "") -> Group:
         """Returns the table for a terminal, under a title and over a caption; no text is taken for rich's markup."""
-        table = Table(
-            title=Text(title) if title else None,
-            caption=Text(caption) if caption else None,
-            title_justify="left",
-            caption_justify="left",
-            box=box.SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-            pad_edge=False,
-            show_edge=False,
-        )  # one of four columns fits in 80
+        # One of four columns fits in 80.
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
         for index, head in enumerate(self.heads):
             table.add_column(Text(head), justify="left" if index < self.left else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*map(_styled, row))
-        return table
+        # Beside the table, as wide as the terminal: rich wraps a title of its own to the width of the columns.
+        return Group(*([Text(title)] if title else ()), table, *([Text(caption)] if caption else ()))
 
 
 def _styled(cell: str) -> Text:
@@ -81,7 +75,7 @@ def with_bounds(interval: Sequence[float] | None, sign: str = "") -> str:
     return f"{mean} [{low}, {high}]"
 
 
-def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Table:
+def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Group:
     """Returns the metrics of one evaluation, see `codea1.evaluation.result_files`, for a terminal."""
     rows = []
     for name, metric in evaluation["metrics"].items():

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 from ml_collections import ConfigDict
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group
 
 from codea1.config import trained_sequences
 from codea1.evaluation.tables import TextTable
@@ -137,7 +136,7 @@ class DryRun:
         table = TextTable(("function", "seconds"), [*rows, ("all", f"{total:.1f}")])
         self._console.print(table.terminal("Compiled functions", shared))
 
-    def _metrics_table(self, metrics: Metrics) -> Table:
+    def _metrics_table(self, metrics: Metrics) -> Group:
         rows = []
         for key in _SHOWN:
             values = [metrics.get(f"{name}/{key}") for name in self._players]
@@ -146,7 +145,7 @@ class DryRun:
         return TextTable(["metric", *self._players], rows).terminal("One step")
 
 
-def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Table:
+def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Group:
     """Returns what each player does in one step and in the whole run, for people.
 
     Where a number depends on what is sampled it is the most there can be, in one round of the game.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.table import Table
+from rich.console import Group
 
 from codea1.evaluation.figures import CODE, INK, TEST, picture, style
 from codea1.evaluation.statistics import Interval
@@ -62,7 +62,7 @@ class League:
         parts = ["# League", self._title, self._table().markdown(), self._remarks, "![League](league.png)"]
         return "\n\n".join(filter(None, parts)) + "\n"
 
-    def table(self) -> Table:
+    def table(self) -> Group:
         """Returns the same for a terminal."""
         return self._table().terminal(self._title, self._remarks)
 

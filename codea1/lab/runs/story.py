@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
 from rich.syntax import Syntax
-from rich.table import Table
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
@@ -301,7 +300,7 @@ def _introduction(story: Story) -> Text:
     return _join([title, Text(), _text(story.prompt.strip(), "dim", indent=2), Text(), _text(story.note, "yellow")])
 
 
-def _overview(story: Story) -> Table:
+def _overview(story: Story) -> Group:
     rows = []
     for meeting in story.meetings:
         codes, suites = [solution.row for solution in meeting.solutions], meeting.suites

@@ -24,8 +24,8 @@ from codea1.lab.aot.topology import Topology
 from codea1.models.flops import CHIPS, Chip, num_weights
 from codea1.sharding import device_mesh
 
-# How far a step's time may lie from what is told: the compiler's cycles, as a share, and this machine's host, as a
-# factor. Both are guesses: no pod was measured.
+# Error bounds of the estimated step time: of the compiler's cycles, relative, and of the host's CPU time, a factor.
+# Both are guesses: no pod was measured.
 CYCLES_WITHIN, HOST_WITHIN = 0.2, 2.0
 MOST = 0.92  # of HBM: the rest is for the runtime, fragments and what is in flight
 

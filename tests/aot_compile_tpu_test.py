@@ -27,6 +27,7 @@ from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import CHIPS, adapter_weights
+from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh, make_mesh
@@ -194,7 +195,7 @@ def test_with_all_functions_the_report_has_the_time_of_a_step(config, tmp_path, 
     monkeypatch.setattr(Function, "lower", lambda self: self.name)
     monkeypatch.setattr(reports, "fingerprint", lambda lowered, topology: lowered)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: one)
-    monkeypatch.setattr(reports, "bundles", lambda wanted, cache: dict.fromkeys(wanted, kernels.Bundles(1, 1, 1, 1)))
+    monkeypatch.setattr(reports, "bundles", lambda wanted, cache: dict.fromkeys(wanted, kernels.Bundles(*[1] * 7)))
     config.code.advantage = "gae"
     found = reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "all", lengths="lognormal:0,0,0")
     phases = {
@@ -332,7 +333,10 @@ def test_kernels_are_priced_by_the_schedule_that_the_compiler_writes(tmp_path, m
     one, four = (dataclasses.replace(shape, queries=queries, rows=8, pages=64, longest=8) for queries in (1, 4))
     whole, packed = (dataclasses.replace(shape, block=512, packed=packed) for packed in (False, True))
     found = kernels.bundles([one, four, whole, packed], tmp_path)
-    assert 100 < found[one].block < found[four].block < 1000
+    assert 100 < found[one].own_block < found[four].own_block < 500
+    # Eight rows read a page together for less than four of them alone.
+    assert found[one].shared_block / SHARED_BLOCK < 4 * found[one].own_block / OWN_BLOCK
+    assert found[four].shared_block / SHARED_BLOCK < 4 * found[four].own_block / OWN_BLOCK
     assert found[one].row > 0
     # At its peak a chip computes the products of a pair of blocks in so many cycles: two forward, seven backward.
     product = 2 * 512 * 512 * 128 / (CHIPS["v5e"].flops / CHIPS["v5e"].clock)

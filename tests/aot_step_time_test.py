@@ -16,7 +16,7 @@ from codea1.lab.aot.step_time import SampledLengths, lognormal, of_run, simulate
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
 from codea1.models.flops import CHIPS
-from codea1.models.kv_cache import page_bytes
+from codea1.models.kv_cache import PageTable, page_bytes
 from codea1.players.functions import PlayerFunctions
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -155,25 +155,42 @@ def test_the_forward_kernel_alone_uses_both_cores_of_a_chip():
     assert both == pytest.approx(3 * forward)
 
 
-def test_decoding_reads_whole_blocks_of_every_row_at_the_longer_of_bundles_and_bytes():
+def test_decoding_reads_what_is_shared_once_at_the_longer_of_bundles_and_bytes():
     own = on_tpu(players(config())["code"])
-    own.engine.sizes = dataclasses.replace(own.engine.sizes, slots=(4,), shards=2)
-    positions_WS = np.array([[512, 0], [1, 513]])  # one block each, and one without a sample; three in the second shard
-    bound_by_bundles = kernels(own, Bundles(row=7, block=10**6)).decode(positions_WS, 1)
-    assert bound_by_bundles == pytest.approx(own.model.num_layers * (3e6 + 2 * 7) / CHIP.clock)
-    read = 3 * 512 * page_bytes(own.model, 1) / own.engine.sizes.page / (REACHED * CHIP.hbm_bandwidth)
-    assert kernels(own, Bundles(row=0, block=1)).decode(positions_WS, 1) == pytest.approx(read)
+    size = own.engine.sizes.page
+    own.engine.sizes = dataclasses.replace(own.engine.sizes, slots=(6,), shards=2)
+    # In the first shard a group shares five pages, and has one to three others each; in the second each has its own.
+    positions_WS = np.array([[6 * size - 1, 7 * size, 5 * size], [0, 2 * size - 2, 2 * size - 1]])
+    members_WGR = np.full((2, 1, 8), -1, np.int32)
+    members_WGR[0, 0] = [1, 0, 2, 1, 1, 1, 1, 1]
+    num_shared_B = np.array([5, 5, 5, 0, 0, 0], np.int32)
+    table = PageTable(np.zeros((6, 9), np.int32), num_shared_B=num_shared_B, members_WGR=members_WGR)
+    found = Bundles(call=1, group=10, shared_block=10**6, row=100, own_block=10**8)
+    expected = 1 + (10 + 2 * 10**6) + 3 * 100 + (1 + 2 + 1) * 10**8
+    layers = own.model.num_layers
+    assert kernels(own, found).decode(table, positions_WS, 1) == pytest.approx(layers * expected / CHIP.clock)
+    read = (5 + 1 + 3 + 1) * page_bytes(own.model, 1) / (REACHED * CHIP.hbm_bandwidth)
+    assert kernels(own, Bundles()).decode(table, positions_WS, 1) == pytest.approx(read)
+    # With four queries the second shard's second row comes to a third page.
+    own.engine.sizes, own.engine.guesses = dataclasses.replace(own.engine.sizes, slots=(3,), shards=1), 3
+    alone = PageTable(table.pages_BM[3:], num_shared_B=num_shared_B[3:], members_WGR=np.full((1, 1, 8), -1, np.int32))
+    for queries, turns in ((1, 1 + 1 + 1), (4, 1 + 2 + 2)):
+        seconds = kernels(own, Bundles(own_block=10**8)).decode(alone, positions_WS[1:], queries)
+        assert seconds == pytest.approx(layers * turns * 10**8 / CHIP.clock)
 
 
-def test_bundles_are_counted_by_the_loops_around_them():
+def test_bundles_are_counted_by_loop():
     listing = """     0   :  { %s1 = smov 1 }
    0x1   :  { %s2 = smov 2 }
    0x2 LB: > { %s3 = smov 3 }
-   0x3   : >> { %s4 = smov 4 }
+   0x3 LB: >> { %s4 = smov 4 }
    0x4 PB: >> { %s5 = smov 5 }
+   0x5 PF: > { %s6 = smov 6 }
      %s6 = no bundle
+0x1006   :  { %s2 = smov 2 }
+0x1007 LB: > { %s3 = smov 3 }
 """
-    assert count_bundles(listing) == [1, 1, 2]
+    assert count_bundles(listing) == [2, 2, 2, 1]
 
 
 def test_a_function_that_was_not_compiled_is_named():

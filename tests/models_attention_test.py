@@ -2,15 +2,15 @@
 
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax._src import literals
 from jax._src.cudnn import fused_attention_stablehlo
-from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel
 
+from codea1.models import kv_cache
 from codea1.models.attention import (
     PLACE_BITS,
     RESPONSE_BITS,
@@ -22,6 +22,7 @@ from codea1.models.attention import (
     splash_attend,
 )
 from codea1.models.config import Qwen2Config
+from codea1.models.grouped_attention import MEMBERS, attend_grouped
 from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
 B, H, K, h = 3, 4, 2, 64
@@ -181,7 +182,8 @@ def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np
     reads = np.full((1, num_reads(num_rows, count, platform), 3), num_rows, np.int32)
     used = [(row, pages[row, place], place) for row in range(num_rows) for place in range(last[row] // size + 1)]
     reads[0, : len(used)] = rng.permutation(used)
-    table = PageTable(jnp.array(pages), jnp.array(reads), jnp.array([len(used)], jnp.int32))
+    no_groups = jnp.zeros(num_rows, jnp.int32), jnp.full((1, num_rows // 2, MEMBERS), -1, jnp.int32)
+    table = PageTable(jnp.array(pages), jnp.array(reads), jnp.array([len(used)], jnp.int32), *no_groups)
     cache = cache.of_rows(table)
     cache = cache.write_prompts(jnp.int32(1), k, v)
     # The last tokens are written one at a time.
@@ -191,20 +193,10 @@ def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np
     return cache.write(jnp.int32(1), jnp.array(places), k[rows, places], v[rows, places])
 
 
-@pytest.fixture
-def ragged_kernel_anywhere(monkeypatch):
-    """JAX's ragged paged attention, interpreted: it has no option for that, and the interpreter misses ints' shape."""
-    monkeypatch.setattr(literals.TypedInt, "shape", (), raising=False)
-    monkeypatch.setattr(kernel.pl, "pallas_call", partial(kernel.pl.pallas_call, interpret=True))
-    yield
-    kernel.ragged_paged_attention.clear_cache()
-
-
 @pytest.mark.parametrize("num_last", [1, 4])
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_last: int, request):
-    if platform == "tpu":
-        request.getfixturevalue("ragged_kernel_anywhere")
+def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_last: int, monkeypatch):
+    monkeypatch.setattr(kv_cache, "attend_grouped", partial(attend_grouped, interpret=True))
     q, k, v = arrays(150)
     last = np.array([3, 149, 70])
     cache = paged(form_of(platform), platform, k, v, last, num_last)
@@ -213,6 +205,61 @@ def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_la
     np.testing.assert_allclose(found, attend(q[:, :num_last], k, v, jnp.arange(150) <= places[..., None]), atol=1e-5)
     layer_0 = jax.tree.leaves(cache.of_rows(None))[0][0]
     np.testing.assert_array_equal(layer_0, jnp.full_like(layer_0, 7.0))
+
+
+def groups_of(
+    sizes: list[int], shared: list[int], num_pages: int, size: int, rng: np.random.Generator
+) -> SimpleNamespace:
+    """Rows of groups of such sizes in no order, which share so many pages each, and have the others for themselves.
+
+    Every seventh row is not live. Groups of more than go together are as many as are needed.
+    """
+    num_rows = sum(sizes)
+    made = SimpleNamespace(
+        pages_BM=rng.permutation(num_rows * num_pages).reshape(num_rows, num_pages).astype(np.int32),
+        num_shared_B=np.zeros(num_rows, np.int32),
+        members_1GR=np.full((1, max(num_rows // 2, 1), MEMBERS), -1, np.int32),
+        last_B=rng.integers(0, num_pages * size, num_rows).astype(np.int32),
+    )
+    order, number = rng.permutation(num_rows), 0
+    for rows, num_shared in zip(np.split(order, np.cumsum(sizes)[:-1]), shared, strict=True):
+        made.pages_BM[rows, :num_shared] = made.pages_BM[rows[0], :num_shared]
+        made.last_B[rows] = rng.integers(num_shared * size, num_pages * size, len(rows))
+        for together in np.split(rows, range(MEMBERS, len(rows), MEMBERS)):
+            if num_shared and len(together) > 1:
+                made.num_shared_B[together] = num_shared
+                made.members_1GR[0, number] = together[0]
+                made.members_1GR[0, number, : len(together)] = together
+                number += 1
+    made.last_B[order[::7]] = -1
+    return made
+
+
+@pytest.mark.parametrize(("sizes", "shared"), [([8, 2, 1, 5], [3, 1, 2, 0]), ([1], [2]), ([64], [5]), ([9, 3], [4, 4])])
+@pytest.mark.parametrize(
+    ("num_queries", "heads", "dtype"), [(1, (12, 2, 128), np.float32), (4, (2, 1, 64), "bfloat16")]
+)
+def test_what_groups_share_and_rows_have_is_dense_attention(sizes, shared, num_queries, heads, dtype):
+    H, K, h = heads
+    rng, size, longest = np.random.default_rng(0), page_size("tpu"), 6
+    made = groups_of(sizes, shared, longest, size, rng)
+    rows, padded = len(made.last_B), 128
+    kv_LNPAp = rng.normal(size=(2, rows * longest, size, 2 * K, padded)).astype(np.float32)
+    kv_LNPAp[..., h:] = 0
+    q_BTHh = rng.normal(size=(rows, num_queries, H, h)).astype(np.float32)
+    last_BT = np.where(made.last_B[:, None] < 0, -1, made.last_B[:, None] + np.arange(num_queries))
+    q, kv = jnp.array(q_BTHh, dtype), jnp.array(kv_LNPAp, dtype)
+    groups = made.num_shared_B, made.members_1GR
+    found = attend_grouped(
+        q, kv, jnp.int32(1), jnp.array(made.pages_BM), *map(jnp.array, groups), last_BT, interpret=True
+    )
+    assert np.isfinite(found.astype(np.float32)).all()
+    positions_BSAh = kv[1][made.pages_BM].reshape(rows, longest * size, 2 * K, padded)[..., :h]
+    visible_BTS = np.arange(longest * size) <= last_BT[..., None]
+    expected = attend(q, positions_BSAh[:, :, ::2], positions_BSAh[:, :, 1::2], visible_BTS)
+    live_B = made.last_B >= 0
+    tolerance = 1e-5 if dtype == np.float32 else 0.02
+    np.testing.assert_allclose(found[live_B].astype(np.float32), expected[live_B].astype(np.float32), atol=tolerance)
 
 
 @pytest.mark.parametrize("form", [KVCache, RaggedKVCache])

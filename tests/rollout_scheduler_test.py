@@ -1,6 +1,7 @@
 """Who is prefilled where, and who gets which slot and pages: played without devices, where samples end at random."""
 
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -141,6 +142,31 @@ class Play:
             assert set(map(tuple, found)) == reads
             assert len(found) == len(reads)
             assert (table.reads_WI3[index, len(found) :, 0] == size).all()
+        self.check_groups()
+
+    def check_groups(self) -> None:
+        """Each group reads pages that its rows have in common; of a prompt at most one row is in none."""
+        size = len(self.slots.rows.live) // self.static.shards
+        num_shared_B, members_WGR = self.slots._reading_together()
+        alone: Counter[tuple[int, tuple[int, ...]]] = Counter()
+        for index, members_GR in enumerate(members_WGR):
+            num_groups = int((members_GR[:, 0] >= 0).sum())
+            assert (members_GR[num_groups:] == -1).all()
+            grouped = []
+            for rows in map(set, members_GR[:num_groups].tolist()):
+                grouped += rows
+                assert len(rows) > 1
+                slots = [index * size + row for row in rows]
+                (count,) = {num_shared_B[slot] for slot in slots}
+                assert count == self.slots._num_shared_B[slots[0]] > 0
+                assert len({tuple(self.slots._pages_BM[slot, :count]) for slot in slots}) == 1
+            assert len(grouped) == len(set(grouped))
+            for row in range(size):
+                slot = index * size + row
+                assert (num_shared_B[slot] > 0) == (row in grouped)
+                if row not in grouped and self.slots.rows.live[slot] and self.slots._num_shared_B[slot]:
+                    alone[index, self.slots._samples[slot].request.prompt_ids] += 1
+        assert max(alone.values(), default=0) <= 1
 
     def draw(self) -> None:
         rows = self.slots.rows
@@ -165,7 +191,7 @@ def wanted(requests: list[Request]) -> list[tuple[str, int]]:
 @settings(max_examples=200, deadline=None)
 @given(
     shards=st.sampled_from([1, 2, 3, 8]),
-    slots_per_shard=st.integers(1, 6),
+    slots_per_shard=st.one_of(st.integers(1, 6), st.just(20)),
     prompts_per_shard=st.integers(1, 3),
     inserted=st.integers(1, 3),
     longest_prompt=st.integers(3, 15),

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.pallas.ops.tpu.ragged_paged_attention import ragged_paged_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel,
     splash_attention_mask,
@@ -20,7 +19,6 @@ from jaxtyping import Bool, Float, Int, Int8, Int32
 from codea1.sharding import Array, on_each_device
 
 QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
-RAGGED_POSITIONS, RAGGED_BYTES = 512, 64 << 20  # of keys, and of memory, in the kernel
 SPLASH_BLOCK = 128  # sequences are padded to a multiple of it
 SPLASH_LARGEST_BLOCK = 512
 SPLASH_BLOCK_NAMES = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute", "q_dq", "kv_dq")
@@ -347,31 +345,3 @@ def attend_pages(
     # A row that reads nothing gets zeros: it is not live.
     y_BTKGh /= jnp.maximum(sum_BTKG, jnp.finfo(jnp.float32).tiny)[..., None]
     return y_BTKGh.astype(q_BTHh.dtype).reshape(B, T, H, h)
-
-
-def attend_ragged(
-    q_BTHh: Float[Array, "B T H h"],
-    kv_LNPAp: Float[Array, "L N P A p"],
-    layer: Int[Array, ""],
-    pages_BM: Int[Array, "B M"],
-    last_BT: Int[Array, "B T"],
-) -> Float[Array, "B T H h"]:
-    """Computes `attend_pages` by JAX's ragged paged attention, a Pallas kernel for TPU, on `RaggedKVCache`'s pages.
-
-    The queries of a row follow one another: the first one's last position says those of the others.
-    """
-    B, T, H, h = q_BTHh.shape
-    L, N, P, _, padded = kv_LNPAp.shape
-    y_XHh = ragged_paged_attention(
-        jnp.pad(q_BTHh.reshape(B * T, H, h), ((0, 0), (0, 0), (0, padded - h))),
-        kv_LNPAp.reshape(L * N, *kv_LNPAp.shape[2:]),
-        jnp.maximum(last_BT[:, 0], 0) + T,
-        pages_BM + layer * N,
-        jnp.arange(B + 1, dtype=jnp.int32) * T,
-        jnp.full((1,), B, jnp.int32),
-        sm_scale=h**-0.5,
-        num_kv_pages_per_block=max(1, min(pages_BM.shape[1], RAGGED_POSITIONS // P)),
-        num_queries_per_block=T,  # those of one row: a block of more computes each row's with the keys of all others
-        vmem_limit_bytes=RAGGED_BYTES,
-    )
-    return y_XHh[..., :h].reshape(B, T, H, h)

@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int, Int32
 
-from codea1.models.attention import attend_pages, attend_ragged, read_block
+from codea1.models.attention import attend_pages, read_block
 from codea1.models.config import Qwen2Config
+from codea1.models.grouped_attention import attend_grouped
 from codea1.sharding import Array, constrain, on_each_device
 
 KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
@@ -40,6 +41,10 @@ class PageTable:
     # a kernel needs it.
     reads_WI3: Int32[Array, "W I 3"] | None = None
     num_reads_W: Int32[Array, " W"] | None = None
+    # For the kernel: how many pages at its beginning a row reads together with the others of its group, and the rows of
+    # each group, counted within the shard. A group of fewer than R repeats its first; -1 behind the last group.
+    num_shared_B: Int32[Array, " B"] | None = None
+    members_WGR: Int32[Array, "W G R"] | None = None
     # Rows are prompts, which have nothing before them; or else tokens of sequences that go on.
     is_prefill: bool = dataclasses.field(default=False, metadata={"static": True})
 
@@ -142,7 +147,7 @@ class KVCache:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RaggedKVCache:
-    """`KVCache` as JAX's ragged paged attention for TPU takes it: a head's keys, then its values, head after head.
+    """`KVCache` as the kernel for TPU reads it, in whole pages: a head's key, then its value, head after head.
 
     Head dimensions are padded to whole tiles.
     """
@@ -202,8 +207,11 @@ class RaggedKVCache:
     ) -> Float[Array, "B T H h"]:
         """Computes attention of a row's next queries, each over positions 0..p of its row."""
         heads, rows = ("batch", None, "heads", None), ("batch", None)
-        attend = on_each_device(attend_ragged, (heads, RAGGED_AXES, (), rows, rows), heads)
-        return attend(q_BTHh, self.kv_LNPAp, layer, table_of(self).pages_BM, positions_BT)
+        inputs = (heads, RAGGED_AXES, (), rows, ("batch",), ("batch", None, None), rows)
+        table = table_of(self)
+        attend = on_each_device(attend_grouped, inputs, heads)
+        groups = table.num_shared_B, table.members_WGR
+        return attend(q_BTHh, self.kv_LNPAp, layer, table.pages_BM, *groups, positions_BT)
 
     def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
         """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
@@ -228,6 +236,11 @@ def page_bytes(config: Qwen2Config, tensor: int) -> int:
     """Returns the bytes of a page on each chip, of a mesh whose axis `tensor` cuts the heads."""
     pages = jax.eval_shape(lambda: form_of(config.platform).zeros(config, 1))
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(pages)) // tensor
+
+
+def num_groups(rows: int) -> int:
+    """Returns G, the most groups of two or more that so many rows of a shard can form."""
+    return max(rows // 2, 1)
 
 
 def num_reads(rows: int, pages: int, platform: str) -> int:

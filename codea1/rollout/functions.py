@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import layer_weights
+from codea1.models.grouped_attention import MEMBERS
 from codea1.models.kv_cache import (
     KEY_AXES,
     RAGGED_AXES,
@@ -24,6 +25,7 @@ from codea1.models.kv_cache import (
     PageTable,
     RaggedKVCache,
     form_of,
+    num_groups,
 )
 from codea1.models.lora import join, split
 from codea1.models.qwen2 import Params
@@ -100,7 +102,8 @@ def _array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:
 def _table(sizes: Sizes, slots: int) -> PageTable:
     pages = _array(np.int32, slots, sizes.longest)
     if sizes.platform == "tpu":
-        return PageTable(pages)
+        groups = _array(np.int32, sizes.shards, num_groups(slots // sizes.shards), MEMBERS)
+        return PageTable(pages, num_shared_B=_array(np.int32, slots), members_WGR=groups)
     reads = _array(np.int32, sizes.shards, sizes.reads[slots], 3)
     return PageTable(pages, reads, _array(np.int32, sizes.shards))
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from codea1.models.kv_cache import PageTable
+from codea1.models.grouped_attention import MEMBERS
+from codea1.models.kv_cache import PageTable, num_groups
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
@@ -98,7 +99,8 @@ class Slots:
     def table(self) -> PageTable:
         """Returns where the samples lie, and what their next tokens read."""
         if self._sizes.platform == "tpu":
-            return PageTable(self._pages_BM)
+            num_shared_B, members_WGR = self._reading_together()
+            return PageTable(self._pages_BM, num_shared_B=num_shared_B, members_WGR=members_WGR)
         shards, live = len(self._shards), self.rows.live
         size = len(live) // shards
         reads_WI3 = np.zeros((shards, self._sizes.reads[len(live)], 3), np.int32)
@@ -114,6 +116,29 @@ class Slots:
             # A page that rows share is read by one after another.
             reads_WI3[index, : len(row_I)] = np.stack([row_I, page_I, place_I], axis=1)[np.argsort(page_I)]
         return PageTable(self._pages_BM, reads_WI3, num_reads_W)
+
+    def _reading_together(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns `num_shared_B` and `members_WGR` of a `PageTable`: the samples of a prompt, MEMBERS at a time."""
+        shards, size = len(self._shards), len(self.rows.live) // len(self._shards)
+        members_WGR = np.full((shards, num_groups(size), MEMBERS), -1, np.int32)
+        slot_I = np.flatnonzero(self.rows.live & (self._num_shared_B > 0))
+        prompt_I = slot_I // size * self._sizes.pages + self._pages_BM[slot_I, 0]  # no two have the same first page
+        order = np.argsort(prompt_I, kind="stable")
+        slot_I, prompt_I = slot_I[order], prompt_I[order]
+        place_I = np.arange(len(slot_I))
+        nth_I = place_I - np.searchsorted(prompt_I, prompt_I)
+        group_I = np.cumsum(nth_I % MEMBERS == 0) - 1
+        together_I = np.bincount(group_I, minlength=1)[group_I] > 1
+        slot_I, nth_I, group_I = slot_I[together_I], nth_I[together_I] % MEMBERS, group_I[together_I]
+        num_shared_B = np.zeros_like(self._num_shared_B)
+        num_shared_B[slot_I] = self._num_shared_B[slot_I]
+        first_I = nth_I == 0
+        shard_G = slot_I[first_I] // size
+        number_G = np.arange(len(shard_G)) - np.searchsorted(shard_G, shard_G)
+        group_I = np.cumsum(first_I) - 1
+        members_WGR[shard_G, number_G] = (slot_I[first_I] % size)[:, None]
+        members_WGR[shard_G[group_I], number_G[group_I], nth_I] = slot_I % size
+        return num_shared_B, members_WGR
 
     def known(self) -> np.ndarray:
         """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence].

@@ -2,7 +2,7 @@
 
 The compiler writes the cycles that it expects of most instructions. It writes none for Pallas kernels, native scatters
 and gathers, and collectives: those are counted by the bytes that they move, and priced by `Cost.seconds`. The pages
-that ragged paged attention reads depend on what is in the slots, and what splash attention computes on what is in the
+that paged attention reads depend on what is in the slots, and what splash attention computes on what is in the
 rows: `step_time` adds both.
 """
 
@@ -141,7 +141,7 @@ def _moved(program: _Program, each: _Instruction, types: Mapping[str, str]) -> i
     operands = [types[name] for name in re.findall(r"%([\w.\-]+)", each.rest.split("), ")[0]) if name in types]
     if '"tpu_custom_call"' in each.rest:
         sizes = [sum(array_bytes(kind)) for kind in (each.result, *operands)]
-        return sum(sizes) - (max(sizes) if "ragged_paged_attention" in each.rest else 0)
+        return sum(sizes) - (max(sizes) if "grouped_paged_attention" in each.rest else 0)
     inner = {of.opcode for of in program.get(each.called, ())} if each.opcode == "fusion" else {each.opcode}
     if "scatter" in inner:  # in place: what is added is read, and its place read and written
         return 3 * sum(sum(array_bytes(kind)) for kind in operands[1:])

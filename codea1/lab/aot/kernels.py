@@ -8,13 +8,13 @@ turn: stalls come on top, and what is predicated off comes off.
 """
 
 import hashlib
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -26,17 +26,18 @@ from etils import epath
 
 from codea1.lab.aot.cost import REACHED
 from codea1.lab.aot.topology import ENVIRONMENT, topology
-from codea1.models import attention, kv_cache
-from codea1.models.attention import RAGGED_POSITIONS, Packing, splash_block
+from codea1.models import attention, grouped_attention, kv_cache
+from codea1.models.attention import Packing, splash_block
 from codea1.models.flops import Chip
-from codea1.models.kv_cache import page_bytes
+from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
+from codea1.models.kv_cache import PageTable, page_bytes
 from codea1.players.functions import PlayerFunctions
 from codea1.sharding import data_parallel
 from codea1.storage.objects import write_atomically
 
-_BUNDLE = re.compile(r"\s+0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)")
+_BUNDLE = re.compile(r"\s*0x[0-9a-f]+\s+(\w\w)?\s*:\s*(>*)")
 _ONE_CHIP = {"v5e": "v5e:1x1", "v6e": "v6e:1x1", "v5p": "v5p:2x2x1"}  # v5p has no smaller slice
-_PAGES, _FORWARD, _BACKWARD = "ragged_paged_attention", ("splash_mqa_fwd",), ("splash_mqa_dq", "splash_mqa_dkv")
+_PAGES, _FORWARD, _BACKWARD = "grouped_paged_attention", ("splash_mqa_fwd",), ("splash_mqa_dq", "splash_mqa_dkv")
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,14 @@ class AttentionShape:
 
 
 class Bundles(NamedTuple):
-    """Bundles of the kernels of one attention. Of decoding by row and by block of positions, else by pair of blocks."""
+    """Bundles of the kernels of one attention. Of whole rows by pair of blocks, of one head."""
 
-    row: int = 0  # around a row's blocks
-    block: int = 0
-    forward: int = 0  # of one head
+    call: int = 0
+    group: int = 0  # around its blocks
+    shared_block: int = 0
+    row: int = 0
+    own_block: int = 0
+    forward: int = 0
     backward: int = 0
 
 
@@ -92,9 +96,10 @@ def bundles(wanted: Sequence[AttentionShape], cache: Path) -> BundlesByShape:
 
 def _versions() -> str:
     """Names all that decides the bundles of a shape: compiler, JAX's kernels, how they are called, what is counted."""
-    sources = b"".join(Path(path).read_bytes() for path in (attention.__file__, kv_cache.__file__, __file__))
+    sources = [inspect.getsource(module) for module in (attention, grouped_attention, kv_cache, sys.modules[__name__])]
+    digest = hashlib.sha256("".join(sources).encode()).hexdigest()
     versions = [metadata.version(package) for package in ("jax", "libtpu")]
-    return "-".join([*versions, hashlib.sha256(sources).hexdigest()[:12]])
+    return "-".join([*versions, digest[:12]])
 
 
 class KernelTimes:
@@ -123,21 +128,32 @@ class KernelTimes:
     def _rows(self, length: int, packed: bool) -> AttentionShape:
         return replace(self._any, block=splash_block(length), packed=packed)
 
-    def decode(self, positions_WS: np.ndarray, queries: int) -> float:
-        """Returns the seconds of one decode step, of so many queries a row, that reads so many positions of each row.
+    def decode(self, table: PageTable, positions_WS: np.ndarray, queries: int) -> float:
+        """Returns the seconds of one decode step, of so many queries a row, whose rows have come to such positions.
 
-        Blocks of positions are read and computed side by side, so a block takes the longer of the two. A row without a
-        live sample reads one block, too.
+        Pages are read and computed side by side: a reader takes the longer of the two.
         """
         if not self._bundles:
             return 0.0
-        rows = positions_WS.shape[1]
+        assert table.members_WGR is not None
+        assert table.num_shared_B is not None
+        shards, rows = positions_WS.shape
         found, layers = self._bundles[self._decode(rows, queries)], self._own.model.num_layers
         page = page_bytes(self._own.model, self._own.mesh.shape["tensor"]) / layers  # of one layer on one chip
-        read = page / self._own.engine.sizes.page * RAGGED_POSITIONS / (REACHED * self._chip.hbm_bandwidth)
-        blocks = np.maximum(-(-positions_WS // RAGGED_POSITIONS), 1).sum(axis=1).max()
-        of_layer = blocks * max(found.block / self._chip.clock, read) + rows * found.row / self._chip.clock
-        return float(layers * of_layer)
+        read = page / (REACHED * self._chip.hbm_bandwidth)
+
+        def seconds(pages: np.ndarray, block: int, of_block: int, of_reader: int) -> np.ndarray:
+            turns = -(-pages // block)
+            computed = (turns * of_block + (pages > 0) * of_reader) / self._chip.clock
+            return np.maximum(computed, pages * read).sum(axis=1)
+
+        first_WS = np.asarray(table.num_shared_B).reshape(shards, rows)
+        leader_WG = np.asarray(table.members_WGR)[..., 0]
+        shared_WG = np.where(leader_WG < 0, 0, np.take_along_axis(first_WS, np.maximum(leader_WG, 0), axis=1))
+        own_WS = np.maximum(-(-(positions_WS + queries) // self._own.engine.sizes.page) - first_WS, 1)
+        of_layer_W = seconds(shared_WG, SHARED_BLOCK, found.shared_block, found.group)
+        of_layer_W += seconds(own_WS, OWN_BLOCK, found.own_block, found.row)
+        return float(layers * (of_layer_W.max() + found.call / self._chip.clock))
 
     def whole_rows(
         self, shape: tuple[int, ...], packing: Packing | None = None, forward: int = 1, backward: int = 0
@@ -161,20 +177,25 @@ class KernelTimes:
 
 
 def count_bundles(text: str) -> list[int]:
-    """Returns the bundles of a kernel's listing by the loops around them: outside of all, in one, in two, and so on."""
-    depths = Counter(len(found[1]) for found in map(_BUNDLE.match, text.splitlines()) if found)
-    return [depths[depth] for depth in range(max(depths, default=-1) + 1)]
+    """Returns the bundles of a kernel's listing outside of its loops, and then in each loop without those inside it."""
+    counts, innermost = [0], {0: 0}  # by depth
+    for label, inside in (found.groups() for found in map(_BUNDLE.match, text.splitlines()) if found):
+        if label == "LB":
+            innermost[len(inside)] = len(counts)
+            counts.append(0)
+        counts[innermost[len(inside)]] += 1
+    return counts
 
 
 def _compile(each: AttentionShape, folder: Path) -> Bundles:
     """Compiles one attention and reads what the compiler wrote of it into the folder, which is then empty again."""
     import jax
     import jax.numpy as jnp
-    from jax.experimental.pallas.ops.tpu.ragged_paged_attention.kernel import get_min_heads_per_blk
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-    from codea1.models.attention import attend_ragged, splash_attend
-    from codea1.models.kv_cache import page_size
+    from codea1.models.attention import splash_attend
+    from codea1.models.grouped_attention import MEMBERS, attend_grouped
+    from codea1.models.kv_cache import num_groups, page_size
     from codea1.sharding import MESH_AXES
 
     devices = np.array(topology(_ONE_CHIP[each.chip]).devices[:1]).reshape(1, 1, 1)
@@ -189,11 +210,12 @@ def _compile(each: AttentionShape, folder: Path) -> Bundles:
             B, T, P = each.rows, each.queries, page_size("tpu")
             padded = -(-h // 128) * 128
             q, kv = array(jnp.bfloat16, B, T, H, h), array(jnp.bfloat16, 1, each.pages, P, 2 * K, padded)
-            tables = array(jnp.int32), array(jnp.int32, B, each.longest), array(jnp.int32, B, T)
+            groups = array(jnp.int32, B), array(jnp.int32, 1, num_groups(B), MEMBERS)
+            tables = array(jnp.int32), array(jnp.int32, B, each.longest), *groups, array(jnp.int32, B, T)
 
             def attend(*arrays: Any) -> Any:
                 return jax.shard_map(
-                    attend_ragged, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+                    attend_grouped, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
                 )(*arrays)
 
             jax.jit(attend).lower(q, kv, *tables).compile()
@@ -209,7 +231,7 @@ def _compile(each: AttentionShape, folder: Path) -> Bundles:
             jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*qkv, *tokens).compile()
     counts: dict[str, list[int]] = {}
     for path in folder.iterdir():
-        found = re.search(r"-(ragged_paged_attention|splash_mqa_[a-z]+)[\w.]*-\d+-final_bundles\.txt", path.name)
+        found = re.search(r"-(grouped_paged_attention|splash_mqa_[a-z]+)[\w.]*-\d+-final_bundles\.txt", path.name)
         if found:
             counts[found[1]] = count_bundles(path.read_text())
         path.unlink()
@@ -220,9 +242,9 @@ def _compile(each: AttentionShape, folder: Path) -> Bundles:
         return sum(sum(count[1:]) for count in kernels)
 
     if each.queries:
-        blocks = H // get_min_heads_per_blk(H, 2 * K, jnp.bfloat16, jnp.bfloat16)[0]
-        _, *around, block = counts[_PAGES]
-        return Bundles(row=blocks * sum(around), block=blocks * block)
+        *shared, own = counts[_PAGES]
+        call, group, shared_block, *row = shared
+        return Bundles(call, group, shared_block, sum(row), own)  # a loop of one row is none
     return Bundles(forward=of(_FORWARD), backward=of(_BACKWARD))
 
 

@@ -210,7 +210,8 @@ class _FakeCalls:
                 turns, result = float(chunk.steps), (named["cache"], chunk)
                 positions_B = (rows.position + (chunk.drawn - rows.drawn) // 2) * rows.live
                 positions_WS = positions_B.reshape(self._engine.sizes.shards, -1)
-                attention = turns * self._kernels.decode(positions_WS, 1 + self._engine.guesses * guesses)
+                queries = 1 + self._engine.guesses * guesses
+                attention = turns * self._kernels.decode(named["table"], positions_WS, queries)
             elif kind == "copy_pages":  # a loop over those of a shard
                 turns = float((named["to_WZ"] < np.iinfo(np.int32).max).sum(axis=1).max())
             elif kind == "prefill":

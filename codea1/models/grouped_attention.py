@@ -1,0 +1,238 @@
+"""Attention of the next tokens on TPU, by a kernel that reads pages which samples share once for all of them.
+
+Samples of one prompt share its whole pages (`kv_cache`). Their queries meet those together, as the rows of one matrix.
+Then each meets its own pages. The softmax is summed up over both as in FlashAttention (Dao et al., 2022). So the keys
+and values of a prompt are read, and loaded into the matrix unit, once a group and not once a sample (as in Hydragen,
+Juravsky et al., 2024).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jaxtyping import Float, Int
+
+from codea1.sharding import Array
+
+MEMBERS = 8  # R, rows of which a group is made
+SHARED_BLOCK, OWN_BLOCK = 4, 2  # I, pages that are on their way while as many are computed
+SUBLANES = 8  # rows of a tile of float32
+KERNEL_BYTES = 64 << 20
+LOWEST = float(jnp.finfo(jnp.float32).min)
+
+
+def attend_grouped(
+    q_BTHh: Float[Array, "B T H h"],
+    kv_LNPAp: Float[Array, "L N P A p"],
+    layer: Int[Array, ""],
+    pages_BM: Int[Array, "B M"],
+    num_shared_B: Int[Array, " B"],
+    members_1GR: Int[Array, "1 G R"],
+    last_BT: Int[Array, "B T"],
+    *,
+    interpret: bool = False,
+) -> Float[Array, "B T H h"]:
+    """Computes `attend_pages` on `RaggedKVCache`'s pages of one device; `interpret` runs it anywhere, slowly.
+
+    The queries of a row follow one another: the first one's last position says those of the others.
+
+    Args:
+      q_BTHh: queries.
+      kv_LNPAp: the pages.
+      layer: which one.
+      pages_BM, num_shared_B, members_1GR: see `PageTable`.
+      last_BT: the last position that each query sees; -1 in a row that is not live, whose result is any number.
+    """
+    B, T, H, h = q_BTHh.shape
+    L, N, P, A, padded = kv_LNPAp.shape
+    K, G = A // 2, 2 * H // A
+    X = -(-T * G // SUBLANES) * SUBLANES
+    q_BKXh = jnp.swapaxes(q_BTHh.reshape(B, T, K, G, h), 1, 2).reshape(B, K, T * G, h)
+    # In float32 the queries of a row are whole tiles, and rows are put together without moving any of them.
+    q_BKXp = jnp.pad(q_BKXh.astype(jnp.float32), ((0, 0), (0, 0), (0, X - T * G), (0, padded - h)))
+    is_group_G = members_1GR[0, :, 0] >= 0
+    tables = {
+        "pages_BM": pages_BM + layer * N,
+        "num_shared_B": num_shared_B,
+        "last_B": last_BT[:, 0],
+        "members_GR": members_1GR[0],
+        "num_groups_1": jnp.sum(is_group_G, dtype=jnp.int32)[None],
+    }
+    vmem = pl.BlockSpec(memory_space=pltpu.VMEM)
+    y_BKXp = pl.pallas_call(
+        partial(_kernel, queries_of_head=G, num_queries=T, scale=h**-0.5, dtype=q_BTHh.dtype),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(tables),
+            in_specs=[vmem, pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=vmem,
+            scratch_shapes=[
+                *[pltpu.VMEM((B, K, X, 1), jnp.float32)] * 2,
+                *[pltpu.VMEM((2, pages, P, A, padded), kv_LNPAp.dtype) for pages in (SHARED_BLOCK, OWN_BLOCK)],
+                pltpu.SemaphoreType.DMA((2, 2)),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct(q_BKXp.shape, jnp.float32),
+        compiler_params=pltpu.CompilerParams(vmem_limit_bytes=KERNEL_BYTES),
+        name="grouped_paged_attention",
+        interpret=interpret,
+    )(*tables.values(), q_BKXp, kv_LNPAp.reshape(L * N, P, A, padded))
+    y_BTKGh = jnp.swapaxes(y_BKXp[:, :, : T * G, :h].reshape(B, K, T, G, h), 1, 2)
+    return y_BTKGh.reshape(B, T, H, h).astype(q_BTHh.dtype)
+
+
+Ref = Any  # a reference to an array in memory; its name says the array's axes
+
+
+class _Reading(NamedTuple):
+    """Rows that read the same pages."""
+
+    row_R: list[Array]
+    first: Array  # page of its row, as `stop`
+    stop: Array
+    last_Y1: Array  # the last position that each query sees; Y are the queries X of all rows
+
+
+def _kernel(
+    pages_BM: Ref,
+    num_shared_B: Ref,
+    last_B: Ref,
+    members_GR: Ref,
+    num_groups_1: Ref,
+    q_BKXp: Ref,
+    kv_NPAp: Ref,
+    y_BKXp: Ref,
+    top_BKX1: Ref,
+    sum_BKX1: Ref,
+    shared_2IPAp: Ref,
+    own_2IPAp: Ref,
+    semaphores_22: Ref,
+    *,
+    queries_of_head: int,
+    num_queries: int,
+    scale: float,
+    dtype: jnp.dtype,
+) -> None:
+    """Lets groups read what they share, and then each row what is its own.
+
+    What was read is kept by row: the maximum of its scores, the sum of its weights and the sum of the values.
+    """
+    B, K, X, _ = q_BKXp.shape
+    P = kv_NPAp.shape[1]
+    kept = (top_BKX1, LOWEST), (sum_BKX1, 0.0), (y_BKXp, 0.0)  # and what they are before anything is read
+    zero = jnp.int32(0)
+
+    def reading_group(number: Array) -> _Reading:
+        row_R = [members_GR[number, nth] for nth in range(MEMBERS)]
+        stop = num_shared_B[row_R[0]]
+        return _Reading(row_R, zero, stop, jnp.full((MEMBERS * X, 1), stop * P - 1))
+
+    def reading_row(number: Array) -> _Reading:
+        first, last = num_shared_B[number], last_B[number]
+        stop = jnp.clip(pl.cdiv(last + num_queries, P), first + 1, pages_BM.shape[1])
+        return _Reading([number], first, stop, last + jax.lax.broadcasted_iota(jnp.int32, (X, 1), 0) // queries_of_head)
+
+    def copy(act: str, reader: _Reading, turn: Array, to_IPAp: Ref, semaphore: Ref) -> None:
+        def copy_page(nth: int, page: Array) -> None:
+            from_PAp = kv_NPAp.at[pages_BM[reader.row_R[0], page]]
+            getattr(pltpu.make_async_copy(from_PAp, to_IPAp.at[nth], semaphore), act)()
+
+        for nth in range(to_IPAp.shape[0]):
+            page = reader.first + turn * to_IPAp.shape[0] + nth
+            pl.when(page < reader.stop)(partial(copy_page, nth, page))
+
+    def read(
+        count: Array | int,
+        reader_of: Callable[[Array], _Reading],
+        buffer_2IPAp: Ref,
+        semaphore_2: Ref,
+        *,
+        is_last: bool,
+    ) -> None:
+        """Lets readers 0 to `count` - 1 read; the first pages of the first one are on their way."""
+        block = buffer_2IPAp.shape[1]
+
+        def read_all(number: Array, half: Array) -> Array:
+            reader = reader_of(number)
+            turns = pl.cdiv(reader.stop - reader.first, block)
+
+            def of_rows(x_BKX_: Ref, head: int) -> Array:
+                return jnp.concatenate([x_BKX_[row, head] for row in reader.row_R])
+
+            q_KYp = [of_rows(q_BKXp, head).astype(dtype) for head in range(K)]
+
+            def read_block(turn: Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+                half, *sums_K = carry
+                is_done = turn + 1 == turns
+                next_number, next_turn = jnp.where(is_done, number + 1, number), jnp.where(is_done, 0, turn + 1)
+
+                other = 1 - half
+
+                @pl.when(next_number < count)
+                def _() -> None:
+                    copy("start", reader_of(next_number), next_turn, buffer_2IPAp.at[other], semaphore_2.at[other])
+
+                copy("wait", reader, turn, buffer_2IPAp.at[half], semaphore_2.at[half])
+                begin = (reader.first + turn * block) * P
+                position_1S = begin + jax.lax.broadcasted_iota(jnp.int32, (1, block * P), 1)
+                visible_YS = position_1S <= reader.last_Y1
+                for head in range(K):
+                    k_Sp, v_Sp = _keys_and_values(buffer_2IPAp.at[half], head)
+                    sums_K[head] = _add(q_KYp[head], k_Sp, v_Sp, visible_YS, scale, *sums_K[head])
+                return 1 - half, *sums_K
+
+            # What comes before the first page was read by a group.
+            sums_K = [
+                tuple(jnp.where(reader.first > 0, of_rows(x_BKX_, head), empty) for x_BKX_, empty in kept)
+                for head in range(K)
+            ]
+            half, *sums_K = jax.lax.fori_loop(0, turns, read_block, (half, *sums_K))
+            for head, (top_Y1, sum_Y1, y_Yp) in enumerate(sums_K):
+                if is_last:
+                    y_Yp /= jnp.maximum(sum_Y1, jnp.finfo(jnp.float32).tiny)
+                for (x_BKX_, _), sum_Y_ in zip(kept, (top_Y1, sum_Y1, y_Yp), strict=True):
+                    for nth, row in enumerate(reader.row_R):
+                        x_BKX_[row, head] = sum_Y_[nth * X : (nth + 1) * X]
+            return half
+
+        jax.lax.fori_loop(0, count, read_all, zero)
+
+    for buffer_2IPAp in (shared_2IPAp, own_2IPAp):  # what nobody reads is multiplied by zero, and must be a number
+        buffer_2IPAp[...] = jnp.zeros(buffer_2IPAp.shape, buffer_2IPAp.dtype)
+
+    of_groups = shared_2IPAp, semaphores_22.at[0]
+    of_rows = own_2IPAp, semaphores_22.at[1]
+    pl.when(num_groups_1[0] > 0)(lambda: copy("start", reading_group(zero), zero, *(x.at[0] for x in of_groups)))
+    copy("start", reading_row(zero), zero, *(x.at[0] for x in of_rows))
+    read(num_groups_1[0], reading_group, *of_groups, is_last=False)
+    read(B, reading_row, *of_rows, is_last=True)
+
+
+def _add(
+    q_Yp: Array, k_Sp: Array, v_Sp: Array, visible_YS: Array, scale: float, top_Y1: Array, sum_Y1: Array, y_Yp: Array
+) -> tuple[Array, Array, Array]:
+    """Returns the maximum of the scores, the sum of the weights and of the values with those of further keys."""
+    contracted = (((1,), (1,)), ((), ()))
+    score_YS = scale * jax.lax.dot_general(q_Yp, k_Sp, contracted, preferred_element_type=jnp.float32)
+    score_YS = jnp.where(visible_YS, score_YS, LOWEST)
+    new_top_Y1 = jnp.maximum(top_Y1, jnp.max(score_YS, axis=1, keepdims=True))
+    weight_YS = jnp.where(visible_YS, jnp.exp(score_YS - new_top_Y1), 0.0)
+    old_Y1 = jnp.exp(top_Y1 - new_top_Y1)
+    part_Yp = jnp.dot(weight_YS.astype(v_Sp.dtype), v_Sp, preferred_element_type=jnp.float32)
+    return new_top_Y1, sum_Y1 * old_Y1 + jnp.sum(weight_YS, axis=1, keepdims=True), y_Yp * old_Y1 + part_Yp
+
+
+def _keys_and_values(kv_IPAp: Ref, head: int) -> tuple[Array, Array]:
+    """Returns the keys and values [S, p] of one head in a block of pages."""
+    block, P, A, p = kv_IPAp.shape
+    kv_Zp = kv_IPAp.reshape(block * P * A, p)
+    if kv_IPAp.dtype == jnp.float32:
+        return kv_Zp[2 * head :: A, :], kv_Zp[2 * head + 1 :: A, :]
+    # Only 32 bits are read with a stride: a key and its value together, the key in the lower half.
+    both_Sp = kv_Zp.bitcast(jnp.uint32)[head :: A // 2, :]
+    halves = both_Sp << 16, both_Sp & jnp.uint32(0xFFFF0000)
+    k_Sp, v_Sp = (pltpu.bitcast(half_Sp, jnp.float32).astype(kv_IPAp.dtype) for half_Sp in halves)
+    return k_Sp, v_Sp

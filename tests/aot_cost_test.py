@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.lab.aot.cost import Cost, costs
+from codea1.lab.aot.cost import COLLECTIVE_BEGINS, Cost, costs
 from codea1.models.flops import CHIPS
 
 # Of what the compiler writes, the parts that are read.
@@ -68,12 +68,25 @@ ENTRY %main (f: bf16[100,128]) -> bf16[100,128] {
 
 def test_loops_count_as_often_as_they_turn_and_what_has_no_estimate_by_its_bytes():
     gathered, scattered, kernel = 64 * 4 * 2, 3 * (4 * 4 + 4 * 128 * 2), 4 * 128 * 4 + 4 * 128 * 2 + 4 * 4
-    layer = Cost(140, scattered + kernel, gathered)  # one gather, though in two fusions
-    turn = layer * 28 + Cost(ici_bytes=2 * 40)  # an all-reduce sends its operand and its result
-    once = Cost(7, 0, 16 * 4 * 2) + turn + layer * 3
+    layer = Cost(140, scattered + kernel, gathered, 1)  # one gather, though in two fusions
+    turn = layer * 28 + Cost(ici_bytes=2 * 40, collectives=1)  # an all-reduce sends its operand and its result
+    once = Cost(7, 0, 16 * 4 * 2, 1) + turn + layer * 3
     assert costs(HLO) == (once, turn)
 
 
 def test_bytes_are_priced_by_a_part_of_the_bandwidth():
-    seconds = Cost(3e9, 0.7 * 0.81e12, 0.7 * 2 * 45e9).seconds(CHIPS["v5e"])
-    assert seconds == pytest.approx({"estimated": 2.0, "kernels": 1.0, "collectives": 1.0})
+    seconds = Cost(3e9, 0.7 * 0.81e12, 0.7 * 2 * 45e9, 10).seconds(CHIPS["v5e"])
+    begun = 10 * COLLECTIVE_BEGINS
+    assert seconds == pytest.approx({"estimated": 2.0, "kernels": 1.0, "collectives": 1.0 + begun})
+
+
+def test_collectives_that_share_a_channel_are_told_apart():
+    program = """
+ENTRY %main (f: f32[4,8]) -> f32[4,8] {
+  %f = f32[4,8]{1,0} parameter(0)
+  %all_gather.1 = f32[16,8]{1,0} all-gather(%f), channel_id=1, dimensions={0}
+  ROOT %reduce_scatter.1 = f32[4,8]{1,0} reduce-scatter(%all_gather.1), channel_id=1, dimensions={0}, to_apply=%sum
+}
+"""
+    once, _ = costs(program)
+    assert once == Cost(ici_bytes=2 * 16 * 8 * 4, collectives=2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.host_processes import finish, start_two
-from tests.rollout_on_mesh import generated
+from tests.rollout_on_mesh import SPREAD, generated
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,13 @@ def test_int8_weights_are_rounded_alike_on_a_mesh_that_cuts_what_they_contract(o
     expected = json.loads(json.dumps(generated(1, 1, int8_weights=True)))
     assert expected["samples"] != one["samples"]
     assert_agree({"samples": both[0]["int8"]}, expected)
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_weights_that_are_spread_over_the_chips_draw_the_same(name: str, both):
+    assert "decode 4 slots, 2 guessed" in both[0][name]["called"]
+    assert both[0][name]["compiled_late"] == 0
+    assert_agree(both[0][name], json.loads(json.dumps(generated(1, 1, **SPREAD[name]))))
 
 
 def test_nothing_is_compiled_after_warm_up_on_any_mesh(one, both):

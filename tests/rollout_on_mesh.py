@@ -4,44 +4,65 @@ As a program it prints the samples, and how much was compiled after warm-up, as 
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from codea1.models import weights
+from codea1.rollout import scheduler
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime import command
-from codea1.runtime.compilations import compile_all, compiled_functions
+from codea1.runtime.compilations import Function, compile_all, compiled_functions
 from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 
 SLOTS, RESPONSE, STOP = 16, 8, 3
+SPREAD: dict[str, dict] = {  # responses long enough for a few to be left
+    "spread": {"max_response_length": 40},
+    "spread, of two kinds": {"max_response_length": 80, "lora_rank": 3, "int8_weights": True},
+}
 
 
-def generated(fsdp: int, tensor: int, **options: Any) -> dict:
+def generated(fsdp: int, tensor: int, lora_rank: int = 0, **options: Any) -> dict:
     """What more requests than slots bring on a mesh, with the keys of its samples as text."""
-    policy = make_policy(fsdp, tensor)
-    options |= {
+    policy = make_policy(fsdp, tensor, lora_rank=lora_rank)
+    options = {
         "max_prompt_length": 6,
         "max_response_length": RESPONSE,
         "stop_ids": (STOP, 17),
         "pad_id": 0,
         "chunk": 4,
-    }
+    } | options
+    params = jax.tree.map_with_path(_with_adapters, policy.params)
     engine = Engine(policy.graphdef, policy.config, policy.mesh, slots=SLOTS, **options)
     compile_all(engine.functions())
-    known = set(compiled_functions)
+    known, called = set(compiled_functions), set()
+
+    def noting(function: Function) -> Callable:
+        return lambda *arguments: (called.add(function.name), function(*arguments))[1]
+
+    engine = engine.calling(noting)
     requests = [Request(f"q{row}", tuple(range(4, 5 + row % 6)), 0, 3) for row in range(10)]
-    samples = engine.generate(policy.params, requests, seed=0, stream="code", step=1, temperature=1.0)
+    samples = engine.generate(params, requests, seed=0, stream="code", step=1, temperature=1.0)
     listed = {f"{s.question_id}/{s.index}": [s.token_ids, s.log_probs.tolist(), s.finish_reason] for s in samples}
-    published = to_host(jax.tree.leaves(engine.publish(policy.params)))
-    exact = to_host(jax.tree.leaves(policy.params))
+    published = to_host(jax.tree.leaves(engine.publish(params)))
+    exact = to_host(jax.tree.leaves(params))
     return {
         "samples": listed,
+        "called": sorted(called),
         "compiled_late": len(set(compiled_functions) - known),
         "statistics": engine.take_statistics(),
         "published_equal": len(published) == len(exact) and all(map(np.array_equal, published, exact)),
     }
+
+
+def _with_adapters(path: tuple, p: jax.Array) -> jax.Array:
+    """What an adapter adds is nothing at first."""
+    is_b = jax.tree_util.keystr(path[-1:]).find("lora_b") >= 0
+    return p + 0.3 * jnp.cos(jnp.arange(p.size).reshape(p.shape)) if is_b else p
 
 
 if __name__ == "__main__":
@@ -49,6 +70,11 @@ if __name__ == "__main__":
 
     def main() -> None:
         hosts()
-        print(json.dumps(generated(2, 2) | {"int8": generated(2, 2, int8_weights=True)["samples"]}))
+        found = generated(2, 2) | {"int8": generated(2, 2, int8_weights=True)["samples"]}
+        scheduler.SPREAD_SLOTS, scheduler.SPREAD_ON = 1, ("cpu",)
+        weights.MOST_SPREAD = 2
+        for name, options in SPREAD.items():
+            found[name] = generated(4, 1, guesses=2, **options)
+        print(json.dumps(found))
 
     command.run(main)

@@ -19,6 +19,8 @@ from jaxtyping import Float, Float32, Int
 
 from codea1.sharding import BATCH_AXES, EMBED_AXIS, TRAIN_RULES, Array, constrain, mesh_of, on_each_device
 
+MOST_SPREAD = 16  # devices: with more, what they send costs what they save
+
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
 
@@ -45,6 +47,41 @@ def gathered(weight: Float[Array, "..."] | qwix.QArray, axes: Axes, dtype: DType
     if isinstance(weight, qwix.QArray):
         weight = qwix.dequantize(weight)
     return constrain(weight.astype(dtype), *axes)
+
+
+def spread_over(fsdp: int) -> int:
+    """Returns over how many devices along "embed" weights are spread, see `Qwen2Config.spreads_weights`."""
+    return math.gcd(fsdp, MOST_SPREAD)
+
+
+def _neighbours() -> dict[str, Any]:
+    """Returns what tells a collective the devices that weights are spread over."""
+    fsdp = jax.lax.axis_size(EMBED_AXIS)
+    size = spread_over(fsdp)
+    groups = [list(range(first, first + size)) for first in range(0, fsdp, size)]
+    return {"axis_name": EMBED_AXIS, "axis_index_groups": groups if len(groups) > 1 else None, "tiled": True}
+
+
+def own_part(weight: Float[Array, "..."], dim: int) -> Float[Array, "..."]:
+    """Returns this device's part of a weight that is spread along one dimension."""
+    count = spread_over(jax.lax.axis_size(EMBED_AXIS))
+    size = weight.shape[dim] // count
+    return jax.lax.dynamic_slice_in_dim(weight, jax.lax.axis_index(EMBED_AXIS) % count * size, size, dim)
+
+
+def rows_of_all(x_BTD: Float[Array, "B T D"]) -> Float[Array, "X D"]:
+    """Returns the rows of all devices that weights are spread over, on each of them."""
+    return jax.lax.all_gather(x_BTD, **_neighbours()).reshape(-1, x_BTD.shape[-1])
+
+
+def own_rows(part_XD: Float32[Array, "X D"]) -> Float32[Array, "B_times_T D"]:
+    """Returns the sums over devices of what each has added to the rows of all, of the own rows."""
+    return jax.lax.psum_scatter(part_XD, **_neighbours())
+
+
+def own_columns(part_XV: Float32[Array, "X W"]) -> Float32[Array, "B_times_T V"]:
+    """Returns the own rows of what each device has a part of the columns of."""
+    return jax.lax.all_to_all(part_XV, split_axis=0, concat_axis=1, **_neighbours())
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

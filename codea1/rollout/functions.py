@@ -68,8 +68,7 @@ def generation_functions(
     found: Functions = {}
 
     def add(kind: str, *key: int, name: str, arguments: tuple[Any, ...], static: tuple[int, ...] = ()) -> None:
-        function = jitted[kind.partition(" ")[0]]
-        found[kind, *key] = Function(kind, name, function, arguments, static)
+        found[kind, *key] = Function(kind, name, jitted[kind], arguments, static)
 
     found[("publish",)] = Function("publish", "publish", publish, (params,))
     decoded = weights
@@ -90,8 +89,10 @@ def generation_functions(
         known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
         arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
         name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
-        add("decode", slots, name=name, arguments=(*arguments, None))
-        add("decode restricted", slots, name=f"{name}, restricted", arguments=(*arguments, _array(np.float32)))
+        decode = jitted["decode spread" if slots == sizes.spread else "decode"]
+        found["decode", slots] = Function("decode", name, decode, (*arguments, None))
+        restricted = (*arguments, _array(np.float32))
+        found["decode restricted", slots] = Function("decode restricted", f"{name}, restricted", decode, restricted)
     return found
 
 
@@ -215,9 +216,12 @@ def _jitted(
     if transposes:
         decoder, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
         others["transpose"] = jax.jit(partial(_transposed, config.model))
+    spread, _ = qwen2.abstract(dataclasses.replace(config.model, spreads_weights=True))
+    decode = partial(decoding.decode_chunk, config)
     return others | {
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
         "prefill": jit("prefill", partial(decoding.prefill, config, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
-        "decode": jit("decode", partial(decoding.decode_chunk, config, decoder), donate_argnums=1),
+        "decode": jit("decode", partial(decode, decoder), donate_argnums=1),
+        "decode spread": jit("decode", partial(decode, spread), donate_argnums=1),
     }, layouts

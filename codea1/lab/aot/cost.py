@@ -15,6 +15,7 @@ from typing import Self
 from codea1.models.flops import Chip
 
 REACHED = 0.7  # of a bandwidth, by what has no estimate
+COLLECTIVE_BEGINS = 12e-6  # seconds until a collective sends: a guess, for no pod was measured
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (\((?:[^()]|\([^()]*\))*\)|\S+) ([\w\-]+)\((.*)")
@@ -32,6 +33,7 @@ class Cost:
     cycles: float = 0.0  # that the compiler expects
     hbm_bytes: float = 0.0  # of kernels, scatters and gathers, for which it expects nothing
     ici_bytes: float = 0.0  # sent by collectives, as if nothing else ran meanwhile
+    collectives: float = 0.0  # how many there are
 
     def __add__(self, other: Self) -> Self:
         mine, others = (vars(each).values() for each in (self, other))
@@ -45,7 +47,8 @@ class Cost:
         return {
             "estimated": self.cycles / chip.clock,
             "kernels": self.hbm_bytes / (REACHED * chip.hbm_bandwidth),
-            "collectives": self.ici_bytes / (REACHED * chip.ici_bandwidth * chip.ici_axes),
+            "collectives": self.ici_bytes / (REACHED * chip.ici_bandwidth * chip.ici_axes)
+            + self.collectives * COLLECTIVE_BEGINS,
         }
 
 
@@ -91,7 +94,8 @@ def _parse(hlo: str) -> tuple[_Program, str]:
 def _cost(program: _Program, name: str, unknown: int) -> Cost:
     """Adds up one execution of a computation; a loop of an unknown number of turns makes `unknown` of them."""
     types = {each.name: each.result for each in program[name]}
-    total = Cost(ici_bytes=sum(_sent(program, name).values()))
+    sent = _sent(program, name)
+    total = Cost(ici_bytes=sum(sent.values()), collectives=len(sent))
     for each in program[name]:
         if each.opcode == "while":
             turns = _TURNS.search(each.rest) or _bound(program, each)
@@ -122,23 +126,36 @@ def _named(role: str, loop: _Instruction) -> str:
 
 
 def _sent(program: _Program, name: str) -> dict[str, int]:
-    """Returns the bytes that a computation's own collectives send, by channel: one in several fusions counts once."""
+    """Returns the bytes that a computation's own collectives send, by what tells one from another.
+
+    One that is in several fusions counts once: channel, kind and size are the same. Those of `jax.shard_map` all have
+    one channel.
+    """
     sent: dict[str, int] = {}
+    types = {each.name: each.result for each in program[name]}
     for each in program[name]:
         if found := _COLLECTIVE.match(each.opcode):
             sizes = array_bytes(each.result)
             # What starts a collective returns its operand and bookkeeping beside the result.
             size = max(sizes, default=0) if found[2] else sum(sizes)
+            if found[1] == "reduce-scatter":  # each chip sends all but what it keeps
+                size = sum(sum(array_bytes(kind)) for kind in _operands(each, types))
             channel = re.search(r"channel_id=(\d+)", each.rest)
-            sent[channel[1] if channel else each.name] = size * (2 if found[1] == "all-reduce" else 1)
+            key = f"{channel[1]} {found[1]} {size}" if channel else each.name
+            sent[key] = size * (2 if found[1] == "all-reduce" else 1)
         elif each.opcode == "fusion" and each.called in program:
             sent |= _sent(program, each.called)
     return sent
 
 
+def _operands(each: _Instruction, types: Mapping[str, str]) -> list[str]:
+    """Returns the types of an instruction's operands, as far as its computation makes them."""
+    return [types[name] for name in re.findall(r"%([\w.\-]+)", each.rest.split("), ")[0]) if name in types]
+
+
 def _moved(program: _Program, each: _Instruction, types: Mapping[str, str]) -> int:
     """Returns the bytes read and written by a kernel, a native scatter or a native gather; 0 for all else."""
-    operands = [types[name] for name in re.findall(r"%([\w.\-]+)", each.rest.split("), ")[0]) if name in types]
+    operands = _operands(each, types)
     if '"tpu_custom_call"' in each.rest:
         sizes = [sum(array_bytes(kind)) for kind in (each.result, *operands)]
         return sum(sizes) - (max(sizes) if "grouped_paged_attention" in each.rest else 0)

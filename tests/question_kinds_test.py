@@ -109,4 +109,4 @@ def test_real_rows_are_trained_on_and_resumed(form, micro_config, tmp_path):
     found = ({"kodcode": kodcode(0.7)} | FORMATS)[form].rows(str(REAL / FILES[form]))
     questions = training_set(form, [row for _, row in islice(found, 60)], tmp_path)
     validation = training_set("humanevalpack", ROWS["humanevalpack"], tmp_path)
-    assert played(config_of(micro_config, questions, validation, "default", 1536), tmp_path)
+    assert played(config_of(micro_config, questions, validation, "default", 3072), tmp_path)

@@ -187,7 +187,7 @@ def _game() -> ConfigDict:
     c.num_tests = positive(8)  # K: tests asked for in a suite
     c.assert_forms = one_of("all", ("equality", "all"))  # of codea1.game.forms, or the paper's: `f(x) == v` alone
     c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
-    # Weight of validity in the Test LLM's reward, against the adversarial part; none in utrl and cure.
+    # Weight of validity in the Test LLM's reward (`rewards.Reward`, by `methods.game_rules`); none in utrl and cure.
     c.alpha = share(0.5, WEIGHS_VALIDITY, HAS_TEST_LLM)
     # Of the question's mutants killed in the adversarial part, against the program shown.
     c.mutant_weight = share(0.0, HAS_TEST_LLM)

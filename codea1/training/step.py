@@ -105,7 +105,7 @@ class Step:
         hosts: Hosts,
         batches: int = 0,
     ) -> None:
-        """Begins step `number` with the players of each role.
+        """Begins step `number` with the players of each role, the rules and the feed that `setup.assemble` made.
 
         `book` is this host's part of the Mistake Book; `batches` is how many batches of `feed` were asked before.
         """

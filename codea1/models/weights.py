@@ -74,14 +74,14 @@ def rows_of_all(x_BTD: Float[Array, "B T D"]) -> Float[Array, "X D"]:
     return jax.lax.all_gather(x_BTD, **_neighbours()).reshape(-1, x_BTD.shape[-1])
 
 
-def own_rows(part_XD: Float32[Array, "X D"]) -> Float32[Array, "B_times_T D"]:
-    """Returns the sums over devices of what each has added to the rows of all, of the own rows."""
+def own_rows(part_XD: Float32[Array, "X D"]) -> Float32[Array, "Y D"]:
+    """Returns the own rows of the sum over devices of what each has for the rows of all."""
     return jax.lax.psum_scatter(part_XD, **_neighbours())
 
 
-def own_columns(part_XV: Float32[Array, "X W"]) -> Float32[Array, "B_times_T V"]:
-    """Returns the own rows of what each device has a part of the columns of."""
-    return jax.lax.all_to_all(part_XV, split_axis=0, concat_axis=1, **_neighbours())
+def own_columns(part_XW: Float32[Array, "X W"]) -> Float32[Array, "Y V"]:
+    """Returns the own rows, whole, of what each device has some columns of for the rows of all."""
+    return jax.lax.all_to_all(part_XW, split_axis=0, concat_axis=1, **_neighbours())
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -126,6 +126,7 @@ def test_a_shipped_config_compiles_with_the_memory_that_the_docs_name(name):
     assert summary in (ROOT / "results" / "pods_compiled.md").read_text()
 
 
+@pytest.mark.long
 @needs_libtpu
 def test_no_token_is_written_by_a_loop_and_no_weight_multiplied_in_windows():
     """What XLA for TPU made of a published shape until its scatter and its gathers were written out."""

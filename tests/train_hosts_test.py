@@ -179,6 +179,7 @@ def test_two_hosts_that_are_stopped_and_go_on_make_the_run_that_never_was_stoppe
     assert book(workdir, 3) == book(undisturbed, 3) != {}
 
 
+@pytest.mark.long
 def test_a_run_goes_from_one_host_to_two_of_which_one_dies_and_back_to_one(config_file, one, tmp_path):
     workdir = tmp_path / "run"
     flags = f"--config={config_file}", f"--workdir={workdir}", f"--loaded_books={tmp_path}"
@@ -209,6 +210,7 @@ def test_a_run_goes_from_one_host_to_two_of_which_one_dies_and_back_to_one(confi
     assert metrics(workdir)[3]["book/size"] == sum(len(entries) for _, entries in book(workdir, 3).values())
 
 
+@pytest.mark.long
 def test_adapters_of_two_hosts_learn_as_those_of_one(model_folder, data_folder, tmp_path):
     """From new adapters and from some of a folder, on one base; two hosts are stopped and go on."""
     config, checkpoint = make_micro_config(model_folder, data_folder), huggingface.Checkpoint(model_folder)

@@ -45,6 +45,7 @@ def run(unpacked: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_demo_begins_from_the_wheel_in_an_empty_folder(unpacked, tmp_path):
     assert "train a Code LLM and a Test LLM against each other" in run(unpacked, tmp_path)
     short = ["--config.sft.steps=2", "--config.validation.samples=1", "--config.data.validation.limit=2"]

@@ -168,7 +168,6 @@ def _kernel(
                 half, *sums_K = carry
                 is_done = turn + 1 == turns
                 next_number, next_turn = jnp.where(is_done, number + 1, number), jnp.where(is_done, 0, turn + 1)
-
                 other = 1 - half
 
                 @pl.when(next_number < count)
@@ -200,7 +199,7 @@ def _kernel(
 
         jax.lax.fori_loop(0, count, read_all, zero)
 
-    for buffer_2IPAp in (shared_2IPAp, own_2IPAp):  # what nobody reads is multiplied by zero, and must be a number
+    for buffer_2IPAp in (shared_2IPAp, own_2IPAp):  # 0 x NaN is NaN: a page that is not copied has weight 0
         buffer_2IPAp[...] = jnp.zeros(buffer_2IPAp.shape, buffer_2IPAp.dtype)
 
     of_groups = shared_2IPAp, semaphores_22.at[0]

@@ -7,6 +7,7 @@ Juravsky et al., 2024).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -62,9 +63,13 @@ def attend_grouped(
         "members_GR": members_1GR[0],
         "num_groups_1": jnp.sum(is_group_G, dtype=jnp.int32)[None],
     }
+
+    def kernel(*refs: Ref) -> None:
+        _Kernel(G, T, h**-0.5, q_BTHh.dtype, *refs).run()
+
     vmem = pl.BlockSpec(memory_space=pltpu.VMEM)
     y_BKXp = pl.pallas_call(
-        partial(_kernel, queries_of_head=G, num_queries=T, scale=h**-0.5, dtype=q_BTHh.dtype),
+        kernel,
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=len(tables),
             in_specs=[vmem, pl.BlockSpec(memory_space=pl.ANY)],
@@ -96,48 +101,67 @@ class _Reading(NamedTuple):
     last_Y1: Array  # the last position that each query sees; Y are the queries X of all rows
 
 
-def _kernel(
-    pages_BM: Ref,
-    num_shared_B: Ref,
-    last_B: Ref,
-    members_GR: Ref,
-    num_groups_1: Ref,
-    q_BKXp: Ref,
-    kv_NPAp: Ref,
-    y_BKXp: Ref,
-    top_BKX1: Ref,
-    sum_BKX1: Ref,
-    shared_2IPAp: Ref,
-    own_2IPAp: Ref,
-    semaphores_22: Ref,
-    *,
-    queries_of_head: int,
-    num_queries: int,
-    scale: float,
-    dtype: jnp.dtype,
-) -> None:
-    """Lets groups read what they share, and then each row what is its own.
+@dataclass(frozen=True)
+class _Kernel:
+    """One call of the kernel: its references, and what it is compiled for.
 
     What was read is kept by row: the maximum of its scores, the sum of its weights and the sum of the values.
     """
-    B, K, X, _ = q_BKXp.shape
-    P = kv_NPAp.shape[1]
-    kept = (top_BKX1, LOWEST), (sum_BKX1, 0.0), (y_BKXp, 0.0)  # and what they are before anything is read
-    zero = jnp.int32(0)
 
-    def reading_group(number: Array) -> _Reading:
-        row_R = [members_GR[number, nth] for nth in range(MEMBERS)]
-        stop = num_shared_B[row_R[0]]
-        return _Reading(row_R, zero, stop, jnp.full((MEMBERS * X, 1), stop * P - 1))
+    queries_of_head: int
+    num_queries: int
+    scale: float
+    dtype: jnp.dtype
+    pages_BM: Ref
+    num_shared_B: Ref
+    last_B: Ref
+    members_GR: Ref
+    num_groups_1: Ref
+    q_BKXp: Ref
+    kv_NPAp: Ref
+    y_BKXp: Ref
+    top_BKX1: Ref
+    sum_BKX1: Ref
+    shared_2IPAp: Ref
+    own_2IPAp: Ref
+    semaphores_22: Ref
 
-    def reading_row(number: Array) -> _Reading:
-        first, last = num_shared_B[number], last_B[number]
-        stop = jnp.clip(pl.cdiv(last + num_queries, P), first + 1, pages_BM.shape[1])
-        return _Reading([number], first, stop, last + jax.lax.broadcasted_iota(jnp.int32, (X, 1), 0) // queries_of_head)
+    def run(self) -> None:
+        """Lets groups read what they share, and then each row what is its own."""
+        for buffer_2IPAp in (self.shared_2IPAp, self.own_2IPAp):  # 0 x NaN is NaN: a page not copied has weight 0
+            buffer_2IPAp[...] = jnp.zeros(buffer_2IPAp.shape, buffer_2IPAp.dtype)
+        of_groups = self.shared_2IPAp, self.semaphores_22.at[0]
+        of_rows = self.own_2IPAp, self.semaphores_22.at[1]
+        num_groups, zero = self.num_groups_1[0], jnp.int32(0)
 
-    def copy(act: str, reader: _Reading, turn: Array, to_IPAp: Ref, semaphore: Ref) -> None:
+        @pl.when(num_groups > 0)
+        def _() -> None:
+            self.copy("start", self.reading_group(zero), zero, *(x.at[0] for x in of_groups))
+
+        self.copy("start", self.reading_row(zero), zero, *(x.at[0] for x in of_rows))
+        self.read(num_groups, self.reading_group, *of_groups, is_last=False)
+        self.read(self.q_BKXp.shape[0], self.reading_row, *of_rows, is_last=True)
+
+    def reading_group(self, number: Array) -> _Reading:
+        """Returns the members of a group, who read what they share."""
+        row_R = [self.members_GR[number, nth] for nth in range(MEMBERS)]
+        stop = self.num_shared_B[row_R[0]]
+        X, P = self.q_BKXp.shape[2], self.kv_NPAp.shape[1]
+        return _Reading(row_R, jnp.int32(0), stop, jnp.full((MEMBERS * X, 1), stop * P - 1))
+
+    def reading_row(self, number: Array) -> _Reading:
+        """Returns a row, which reads what is its own."""
+        first, last = self.num_shared_B[number], self.last_B[number]
+        X, P = self.q_BKXp.shape[2], self.kv_NPAp.shape[1]
+        stop = jnp.clip(pl.cdiv(last + self.num_queries, P), first + 1, self.pages_BM.shape[1])
+        query_X1 = jax.lax.broadcasted_iota(jnp.int32, (X, 1), 0) // self.queries_of_head
+        return _Reading([number], first, stop, last + query_X1)
+
+    def copy(self, act: str, reader: _Reading, turn: Array, to_IPAp: Ref, semaphore: Ref) -> None:
+        """Starts copying the pages of a turn into a buffer, or waits until they are there: "start" or "wait"."""
+
         def copy_page(nth: int, page: Array) -> None:
-            from_PAp = kv_NPAp.at[pages_BM[reader.row_R[0], page]]
+            from_PAp = self.kv_NPAp.at[self.pages_BM[reader.row_R[0], page]]
             getattr(pltpu.make_async_copy(from_PAp, to_IPAp.at[nth], semaphore), act)()
 
         for nth in range(to_IPAp.shape[0]):
@@ -145,6 +169,7 @@ def _kernel(
             pl.when(page < reader.stop)(partial(copy_page, nth, page))
 
     def read(
+        self,
         count: Array | int,
         reader_of: Callable[[Array], _Reading],
         buffer_2IPAp: Ref,
@@ -153,16 +178,12 @@ def _kernel(
         is_last: bool,
     ) -> None:
         """Lets readers 0 to `count` - 1 read; the first pages of the first one are on their way."""
-        block = buffer_2IPAp.shape[1]
+        block, K = buffer_2IPAp.shape[1], self.q_BKXp.shape[1]
 
         def read_all(number: Array, half: Array) -> Array:
             reader = reader_of(number)
             turns = pl.cdiv(reader.stop - reader.first, block)
-
-            def of_rows(x_BKX_: Ref, head: int) -> Array:
-                return jnp.concatenate([x_BKX_[row, head] for row in reader.row_R])
-
-            q_KYp = [of_rows(q_BKXp, head).astype(dtype) for head in range(K)]
+            q_KYp = [_of_rows(self.q_BKXp, reader, head).astype(self.dtype) for head in range(K)]
 
             def read_block(turn: Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
                 half, *sums_K = carry
@@ -172,42 +193,53 @@ def _kernel(
 
                 @pl.when(next_number < count)
                 def _() -> None:
-                    copy("start", reader_of(next_number), next_turn, buffer_2IPAp.at[other], semaphore_2.at[other])
+                    ahead = buffer_2IPAp.at[other], semaphore_2.at[other]
+                    self.copy("start", reader_of(next_number), next_turn, *ahead)
 
-                copy("wait", reader, turn, buffer_2IPAp.at[half], semaphore_2.at[half])
-                begin = (reader.first + turn * block) * P
-                position_1S = begin + jax.lax.broadcasted_iota(jnp.int32, (1, block * P), 1)
-                visible_YS = position_1S <= reader.last_Y1
-                for head in range(K):
-                    k_Sp, v_Sp = _keys_and_values(buffer_2IPAp.at[half], head)
-                    sums_K[head] = _add(q_KYp[head], k_Sp, v_Sp, visible_YS, scale, *sums_K[head])
-                return 1 - half, *sums_K
+                self.copy("wait", reader, turn, buffer_2IPAp.at[half], semaphore_2.at[half])
+                return 1 - half, *self.attend(q_KYp, reader, turn, buffer_2IPAp.at[half], sums_K)
 
-            # What comes before the first page was read by a group.
-            sums_K = [
-                tuple(jnp.where(reader.first > 0, of_rows(x_BKX_, head), empty) for x_BKX_, empty in kept)
-                for head in range(K)
-            ]
-            half, *sums_K = jax.lax.fori_loop(0, turns, read_block, (half, *sums_K))
-            for head, (top_Y1, sum_Y1, y_Yp) in enumerate(sums_K):
-                if is_last:
-                    y_Yp /= jnp.maximum(sum_Y1, jnp.finfo(jnp.float32).tiny)
-                for (x_BKX_, _), sum_Y_ in zip(kept, (top_Y1, sum_Y1, y_Yp), strict=True):
-                    for nth, row in enumerate(reader.row_R):
-                        x_BKX_[row, head] = sum_Y_[nth * X : (nth + 1) * X]
+            half, *sums_K = jax.lax.fori_loop(0, turns, read_block, (half, *self.kept(reader)))
+            self.keep(reader, sums_K, is_last=is_last)
             return half
 
-        jax.lax.fori_loop(0, count, read_all, zero)
+        jax.lax.fori_loop(0, count, read_all, jnp.int32(0))
 
-    for buffer_2IPAp in (shared_2IPAp, own_2IPAp):  # 0 x NaN is NaN: a page that is not copied has weight 0
-        buffer_2IPAp[...] = jnp.zeros(buffer_2IPAp.shape, buffer_2IPAp.dtype)
+    def attend(
+        self, q_KYp: list[Array], reader: _Reading, turn: Array, kv_IPAp: Ref, sums_K: list[Any]
+    ) -> list[tuple[Array, Array, Array]]:
+        """Returns the sums of each head with those of the pages of a turn."""
+        positions = kv_IPAp.shape[0] * kv_IPAp.shape[1]
+        begin = reader.first * kv_IPAp.shape[1] + turn * positions
+        position_1S = begin + jax.lax.broadcasted_iota(jnp.int32, (1, positions), 1)
+        visible_YS = position_1S <= reader.last_Y1
+        return [
+            _add(q_Yp, *_keys_and_values(kv_IPAp, head), visible_YS, self.scale, *sums)
+            for head, (q_Yp, sums) in enumerate(zip(q_KYp, sums_K, strict=True))
+        ]
 
-    of_groups = shared_2IPAp, semaphores_22.at[0]
-    of_rows = own_2IPAp, semaphores_22.at[1]
-    pl.when(num_groups_1[0] > 0)(lambda: copy("start", reading_group(zero), zero, *(x.at[0] for x in of_groups)))
-    copy("start", reading_row(zero), zero, *(x.at[0] for x in of_rows))
-    read(num_groups_1[0], reading_group, *of_groups, is_last=False)
-    read(B, reading_row, *of_rows, is_last=True)
+    def kept(self, reader: _Reading) -> list[tuple[Array, ...]]:
+        """Returns the sums of each head over what comes before the first page, which a group has read."""
+        empty = (self.top_BKX1, LOWEST), (self.sum_BKX1, 0.0), (self.y_BKXp, 0.0)
+        return [
+            tuple(jnp.where(reader.first > 0, _of_rows(x_BKX_, reader, head), none) for x_BKX_, none in empty)
+            for head in range(self.q_BKXp.shape[1])
+        ]
+
+    def keep(self, reader: _Reading, sums_K: list[tuple[Array, Array, Array]], *, is_last: bool) -> None:
+        """Writes the sums of each head; after the last pages, the values' mean in place of their sum."""
+        X = self.q_BKXp.shape[2]
+        for head, (top_Y1, sum_Y1, y_Yp) in enumerate(sums_K):
+            if is_last:
+                y_Yp /= jnp.maximum(sum_Y1, jnp.finfo(jnp.float32).tiny)
+            for x_BKX_, x_Y_ in ((self.top_BKX1, top_Y1), (self.sum_BKX1, sum_Y1), (self.y_BKXp, y_Yp)):
+                for nth, row in enumerate(reader.row_R):
+                    x_BKX_[row, head] = x_Y_[nth * X : (nth + 1) * X]
+
+
+def _of_rows(x_BKX_: Ref, reader: _Reading, head: int) -> Array:
+    """Returns a head's part of all rows of a reader, below one another."""
+    return jnp.concatenate([x_BKX_[row, head] for row in reader.row_R])
 
 
 def _add(

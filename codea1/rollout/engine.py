@@ -110,20 +110,22 @@ class Engine:
         self._pad_id = pad_id
         self.guesses = guesses
         self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
-        self._functions: dict[tuple[str | int, ...], Any]  # a Function each, or what `calling` puts in its place
         self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes, learns)
-        self._published = flatten_dict(self._functions[("publish",)].arguments[0]).keys()  # others are kept
+        self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
     def functions(self, *, restricted: bool = False) -> list[Function]:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
-        return [each for each in self._functions.values() if restricted or each.kind != "decode restricted"]
+        of = self._functions
+        once = [each for each in (of.publish, of.transpose, of.empty) if each]
+        decode = [*of.decode.values(), *(of.decode_restricted.values() if restricted else ())]
+        return [*once, *of.prefill.values(), of.copy_pages, *decode]
 
     def calling(self, instead_of: Callable[[Function], Callable[..., Any]]) -> "Engine":
         """Returns an engine that calls something else in place of each compiled function."""
         other = copy.copy(self)
-        other._functions = {key: instead_of(function) for key, function in self._functions.items()}
+        other._functions = self._functions.replaced(instead_of)
         other._statistics = Statistics()
         return other
 
@@ -131,7 +133,7 @@ class Engine:
         """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""
         flat = flatten_dict(params)
         kept = {path: flat.pop(path) for path in flat.keys() - self._published}
-        return join(self._functions[("publish",)](unflatten_dict(flat)), unflatten_dict(kept))
+        return join(self._functions.publish(unflatten_dict(flat)), unflatten_dict(kept))
 
     def take_statistics(self) -> dict[str, float]:
         """Returns metrics of what was generated since the last call; see `Statistics`."""
@@ -175,7 +177,7 @@ class Engine:
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
         decoded = weights = self.publish(params)
-        if transpose := self._functions.get(("transpose",)):
+        if transpose := self._functions.transpose:
             layers = range(self._decoding.model.num_layers)
             decoded = decoding_weights(weights, [transpose(weights, np.int32(layer)) for layer in layers])
         return self._run(_CallArguments(weights, decoded, key_data, np.float32(temperature), limit), queue)
@@ -195,7 +197,7 @@ class Engine:
         shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
         slots = Slots(size, shards, self.sizes, self._max_response_length)
         prefilled = Prefilled(shards, self.sizes)
-        cache = self._functions[("empty",)]()
+        cache = self._functions.empty()
         finished: list[Sample] = []
         while True:
             self.between_chunks()
@@ -208,8 +210,8 @@ class Engine:
             guesses = self.guesses > 0 and size < self.sizes.slots[-1]
             self._statistics.preempted += slots.grow(queue, self._decoding.columns(guesses))
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
-            decode = self._functions["decode" if params.top_p is None else "decode restricted", size]
-            cache, chunk = decode(
+            decode = self._functions.decode if params.top_p is None else self._functions.decode_restricted
+            cache, chunk = decode[size](
                 params.decoding_weights,
                 cache,
                 slots.table(),
@@ -233,11 +235,11 @@ class Engine:
                 tokens_BT, pages_BM = new
                 self._statistics.prompts += prefilled.num_prompts
                 self._statistics.prefill_rows += len(tokens_BT)
-                cache = self._functions["prefill", *tokens_BT.shape](params.weights, cache, tokens_BT, pages_BM)
+                cache = self._functions.prefill[tokens_BT.shape](params.weights, cache, tokens_BT, pages_BM)
             started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache
-            cache = self._functions[("copy_pages",)](cache, from_WZ, to_WZ)
+            cache = self._functions.copy_pages(cache, from_WZ, to_WZ)
 
     def _excess(self, slots: Slots, size: int) -> int:
         """Returns how many samples are too many for so many slots, in the shard that holds most."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,54 +46,74 @@ from codea1.sharding import (
 MOST_CACHED = 64 << 20  # bytes of kernels that may stay in a processor's cache from one decode step to the next
 
 
-# What a function does, and its static sizes:
-#   ("publish",)                                   training parameters to those of generation; see `_publishing`
-#   ("transpose",)                                 their kernels of one layer to those of decoding; on a CPU
-#   ("empty",)                                     a cache
-#   ("prefill", prompts, length), ("copy_pages",)
-#   ("decode", slots), ("decode restricted", slots)
-Functions = dict[tuple[str | int, ...], Function]
+@dataclasses.dataclass(frozen=True)
+class GenerationFunctions:
+    """What an engine calls: see `decoding` for the arguments."""
+
+    publish: Function  # training parameters to those of generation; see `_publishing`
+    transpose: Function | None  # their kernels of one layer to those of decoding; on some CPUs
+    empty: Function  # a cache
+    prefill: Mapping[tuple[int, ...], Function]  # by prompts and their length
+    copy_pages: Function
+    decode: Mapping[int, Function]  # by slots
+    decode_restricted: Mapping[int, Function]  # the same with top_p
+
+    def replaced(self, instead_of: Callable[[Function], Any]) -> "GenerationFunctions":
+        """Returns the same with something else, that is called alike, in place of each function."""
+
+        def one(own: Any) -> Any:
+            if isinstance(own, Mapping):
+                return {sizes: instead_of(each) for sizes, each in own.items()}
+            return own and instead_of(own)
+
+        return GenerationFunctions(*(one(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
 
 def generation_functions(
     config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes, learns: bool = True
-) -> Functions:
-    """Lists what an engine of such sizes calls, for weights that learn or not; see `decoding` for the arguments."""
+) -> GenerationFunctions:
+    """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config, mesh, learns)
     jitted, layouts = _jitted(config, graphdef, mesh, _transposes(config, mesh))
     pages = sizes.pages * sizes.shards
     cache = laid_out(
         jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
     )
-    found: Functions = {}
 
-    def add(kind: str, *key: int, name: str, arguments: tuple[Any, ...], static: tuple[int, ...] = ()) -> None:
-        found[kind, *key] = Function(kind, name, jitted[kind], arguments, static)
+    def function(kind: str, name: str, *arguments: Any, static: tuple[int, ...] = ()) -> Function:
+        return Function(kind, name, jitted[kind], arguments, static)
 
-    found[("publish",)] = Function("publish", "publish", publish, (params,))
-    decoded = weights
+    decoded, transpose = weights, None
     if "transpose" in jitted:
-        add("transpose", name="transpose", arguments=(weights, _array(np.int32)))
+        transpose = function("transpose", "transpose", weights, _array(np.int32))
         layer = jax.eval_shape(jitted["transpose"], weights, 0)
         decoded = decoding_weights(weights, [layer] * config.model.num_layers)
-    add("empty", name=f"empty {pages} pages", arguments=(), static=(pages,))
+    prefill: dict[tuple[int, ...], Function] = {}
     for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
         tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
-        arguments = (weights, cache, tokens, table)
-        add("prefill", prompts, length, name=f"prefill {prompts} x {length}", arguments=arguments)
+        name = f"prefill {prompts} x {length}"
+        prefill[prompts, length] = function("prefill", name, weights, cache, tokens, table)
     copied = _array(np.int32, sizes.shards, sizes.inserted)
-    add("copy_pages", name=f"copy {sizes.inserted} pages", arguments=(cache, copied, copied))
+    decode, restricted = {}, {}
     for slots in sizes.slots:
         scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
         guesses = config.guesses if slots < sizes.slots[-1] else 0
         known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
         arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
         name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
-        decode = jitted["decode spread" if slots == sizes.spread else "decode"]
-        found["decode", slots] = Function("decode", name, decode, (*arguments, None))
-        restricted = (*arguments, _array(np.float32))
-        found["decode restricted", slots] = Function("decode restricted", f"{name}, restricted", decode, restricted)
-    return found
+        chunk = jitted["decode spread" if slots == sizes.spread else "decode"]
+        decode[slots] = Function("decode", name, chunk, (*arguments, None))
+        limit = _array(np.float32)
+        restricted[slots] = Function("decode restricted", f"{name}, restricted", chunk, (*arguments, limit))
+    return GenerationFunctions(
+        Function("publish", "publish", publish, (params,)),
+        transpose,
+        function("empty", f"empty {pages} pages", static=(pages,)),
+        prefill,
+        function("copy_pages", f"copy {sizes.inserted} pages", cache, copied, copied),
+        decode,
+        restricted,
+    )
 
 
 def _array(dtype: Any, *shape: int) -> jax.ShapeDtypeStruct:

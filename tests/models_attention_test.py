@@ -235,9 +235,13 @@ def groups_of(
     return made
 
 
-@pytest.mark.parametrize(("sizes", "shared"), [([8, 2, 1, 5], [3, 1, 2, 0]), ([1], [2]), ([64], [5]), ([9, 3], [4, 4])])
+GROUPS = [([8, 2, 1, 5], [3, 1, 2, 0]), ([1], [2]), ([9, 3], [4, 4])]  # their rows, and the pages that those share
+ONE_QUERY, FOUR_QUERIES = (1, (12, 2, 128), np.float32), (4, (2, 1, 64), "bfloat16")
+
+
 @pytest.mark.parametrize(
-    ("num_queries", "heads", "dtype"), [(1, (12, 2, 128), np.float32), (4, (2, 1, 64), "bfloat16")]
+    ("sizes", "shared", "num_queries", "heads", "dtype"),
+    [(*groups, *queries) for groups in GROUPS for queries in (ONE_QUERY, FOUR_QUERIES)] + [([64], [5], *FOUR_QUERIES)],
 )
 def test_what_groups_share_and_rows_have_is_dense_attention(sizes, shared, num_queries, heads, dtype):
     H, K, h = heads

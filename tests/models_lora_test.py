@@ -69,7 +69,7 @@ def test_gradients_are_those_of_all_weights_by_the_chain_rule():
     whole = merged(base, adapters, SCALE)
     of_adapters = jax.jit(jax.value_and_grad(lambda adapters: loss_of(CONFIG, join(adapters, base))))
     loss, found = of_adapters(adapters)
-    expected_loss, of_kernels = jax.value_and_grad(partial(loss_of, TINY))(whole)
+    expected_loss, of_kernels = jax.jit(jax.value_and_grad(partial(loss_of, TINY)))(whole)
     np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
     for part, kernels in of_kernels["layers"].items():
         for name in (name.removesuffix("_kernel") for name in kernels if name.endswith("_kernel")):

@@ -55,17 +55,23 @@ def config_file(model_folder, data_folder, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def one(config_file, tmp_path_factory) -> Path:
-    workdir = tmp_path_factory.mktemp("one") / "run"
-    finish(start_one(f"--config={config_file}", f"--workdir={workdir}"))
-    return workdir
+def played(config_file, tmp_path_factory) -> tuple[Path, Path, list[str]]:
+    """The folder of the run on one host, that of the run on two, made meanwhile, and what those two printed."""
+    one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
+    alone = start_one(f"--config={config_file}", f"--workdir={one}")
+    _, *printed = finish(alone, *start_two(f"--config={config_file}", f"--workdir={two}"))
+    return one, two, printed
 
 
-@pytest.fixture(scope="module")
-def two(config_file, tmp_path_factory) -> tuple[Path, list[str]]:
-    """The folder of a run and what its hosts printed."""
-    workdir = tmp_path_factory.mktemp("two") / "run"
-    return workdir, finish(*start_two(f"--config={config_file}", f"--workdir={workdir}"))
+@pytest.fixture
+def one(played) -> Path:
+    return played[0]
+
+
+@pytest.fixture
+def two(played) -> tuple[Path, list[str]]:
+    """The folder of the run and what its hosts printed."""
+    return played[1:]
 
 
 def metrics(workdir: Path) -> list[Row]:

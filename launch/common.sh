@@ -45,7 +45,7 @@ execute() {
 # Sets the flags from the command line; what follows a bare -- is for codea1.train.
 parse_flags() {
   name='' project='' zone='' accelerator='' pricing=on-demand config='' workdir='' python=3.11 service_account=''
-  via=queued keep='' poll_seconds=30 max_restarts=20 dry_run=''
+  via=queued keep='' poll_seconds=30 max_restarts=20 dry_run='' slices=1
   cluster='' location='' image='' reservation=''
   train_flags=()
   local argument
@@ -61,7 +61,7 @@ parse_flags() {
       --keep) keep=yes ;;
       --name=* | --project=* | --zone=* | --accelerator=* | --pricing=* | --config=* | --workdir=* | --python=* | \
         --service_account=* | --via=* | --poll_seconds=* | --max_restarts=* | --cluster=* | --location=* | --image=* | \
-        --reservation=*)
+        --reservation=* | --slices=*)
         argument=${argument#--}
         printf -v "${argument%%=*}" %s "${argument#*=}"
         ;;
@@ -82,6 +82,7 @@ require() {
   [[ $pricing == on-demand || $pricing == spot || $pricing == reserved ]] ||
     die "--pricing=$pricing is none of on-demand, spot and reserved."
   [[ $via == queued || $via == direct ]] || die "--via=$via is neither queued nor direct."
+  [[ $slices =~ ^[1-9][0-9]*$ ]] || die "--slices=$slices is not a whole number from 1 on."
   [[ $python == 3.11 || $python == 3.12 ]] || die "--python=$python: codea1 runs on Python 3.11 and 3.12."
   [[ $max_restarts =~ ^[0-9]+$ ]] || die "--max_restarts=$max_restarts is not a whole number."
   [[ $poll_seconds =~ ^[0-9]+$ ]] || die "--poll_seconds=$poll_seconds is not a whole number."
@@ -90,6 +91,14 @@ require() {
   [[ ! $config ]] || git -C "$root" cat-file -e "HEAD:${config%%:*}" 2>/dev/null ||
     die "--config=$config: ${config%%:*} is not a file of commit $(commit), and a commit is what is installed."
   [[ ! $accelerator ]] || look_up_accelerator
+  [[ ! $accelerator || ! $config =~ [:,]topology=([^,]*) ]] || require_topology "${BASH_REMATCH[1]}"
+}
+
+# Of a config that names its topology: it is the one that is asked for.
+require_topology() { # TOPOLOGY
+  local asked=$accelerator
+  ((slices == 1)) || asked=${slices}x$accelerator
+  [[ $1 == "$asked" ]] || die "--config=$config is for $1; --accelerator=$accelerator --slices=$slices is $asked."
 }
 
 need_program() {

@@ -202,6 +202,7 @@ main() {
   esac
   parse_flags "${@:2}"
   require name project
+  ((slices == 1)) || die "--slices=$slices is for tpu_vm.sh; this script makes one slice."
   case $command in
     image) require image ;;
     create) require zone cluster accelerator ;;

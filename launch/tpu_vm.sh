@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A codea1 run on a Cloud TPU VM, from nothing to nothing. docs/pods.md explains it.
+# A codea1 run on a Cloud TPU VM, of one slice or several, from nothing to nothing. docs/pods.md explains it.
 #
 #   launch/tpu_vm.sh run --name=a1 --project=P --zone=us-west4-a --accelerator=v5e-16 --pricing=spot \
 #       --config=configs/NAME.py --workdir=gs://BUCKET/a1 [-- FLAGS OF codea1.train]
@@ -15,6 +15,7 @@
 #
 #   --name --project --zone               always
 #   --accelerator=v5e-16                  for run, create and status
+#   --slices=2                            for all, where the run has several slices of that kind
 #   --pricing=on-demand|spot|reserved     --via=queued|direct     --service_account=EMAIL
 #   --config=configs/NAME.py --workdir=gs://BUCKET/FOLDER         for run and start
 #   --python=3.11|3.12   --max_restarts=20   --poll_seconds=30    --keep: run leaves the VM when it ends
@@ -31,7 +32,19 @@ tpu() {
 HOST=codea1/launch/host.sh # where install puts it, from the home folder on
 
 on_hosts() { # WORKER|all SHELL_COMMAND
-  tpu tpu-vm ssh "$name" --worker="$1" --command="$2"
+  tpu "$vms" ssh "$name" ${several:+"--node=$1"} --worker="$1" --command="$2"
+}
+
+# Prints the names of the TPU VMs, of each slice one.
+nodes() {
+  local node
+  if [[ $several ]]; then
+    for ((node = 0; node < slices; node++)); do
+      echo "$name-$node"
+    done
+  else
+    echo "$name"
+  fi
 }
 
 create() {
@@ -39,7 +52,9 @@ create() {
   [[ $pricing == on-demand ]] || flags+=("--$pricing")
   [[ ! $service_account ]] || flags+=(--service-account="$service_account")
   if [[ $via == queued ]]; then
-    tpu queued-resources create "$name" --node-id="$name" --runtime-version="$runtime_version" "${flags[@]}"
+    local node=(--node-id="$name")
+    [[ ! $several ]] || node=(--node-count="$slices" --node-prefix="$name")
+    tpu queued-resources create "$name" "${node[@]}" --runtime-version="$runtime_version" "${flags[@]}"
   else
     tpu tpu-vm create "$name" --version="$runtime_version" "${flags[@]}"
   fi
@@ -59,7 +74,7 @@ install() {
   git -C "$root" diff --quiet HEAD || note "what is not committed is not installed; commit $(commit) is."
   # Chained, because `run` calls this where errors do not end the script.
   execute git -C "$root" archive --format=tar.gz --prefix=codea1/ --output="$archive" HEAD &&
-    tpu tpu-vm scp "$archive" "$name:codea1.tar.gz" --worker=all &&
+    tpu "$vms" scp "$archive" "$name:codea1.tar.gz" ${several:+--node=all} --worker=all &&
     on_hosts all "rm -rf codea1 && tar xzf codea1.tar.gz && bash $HOST install $python"
 }
 
@@ -85,19 +100,25 @@ hosts_status() {
 
 status() {
   [[ $via == direct ]] || tpu queued-resources describe "$name" --format='value(state.state)'
-  tpu tpu-vm describe "$name" --format='value(state)'
+  local node
+  for node in $(nodes); do
+    tpu tpu-vm describe "$node" --format='value(state)'
+  done
   hosts_status
 }
 
-# Prints absent, waiting, ready, lost, refused or unknown.
+# Prints absent, waiting, ready, lost, refused or unknown; of several slices, what the first is that is not ready.
 vm_state() {
-  local state=ACTIVE
+  local state=ACTIVE node
   if [[ $via == queued ]]; then
-    state=$(describe queued-resources 'value(state.state)')
+    state=$(describe queued-resources "$name" 'value(state.state)')
   fi
-  # A queued resource can be ACTIVE for a while after its VM was preempted.
+  # A queued resource can be ACTIVE for a while after one of its VMs was preempted.
   if [[ $state == ACTIVE ]]; then
-    state=$(describe tpu-vm 'value(state)')
+    for node in $(nodes); do
+      state=$(describe tpu-vm "$node" 'value(state)')
+      [[ $state == READY ]] || break
+    done
     [[ $via == direct || $state != absent ]] || state=PROVISIONING
   fi
   case $state in
@@ -110,10 +131,10 @@ vm_state() {
 }
 
 # Prints a state as gcloud names it, absent when there is no such thing, unknown when gcloud cannot tell.
-describe() { # KIND FORMAT
+describe() { # KIND NAME FORMAT
   local answer errors
   errors=$(mktemp)
-  if answer=$(tpu "$1" describe "$name" --format="$2" 2>"$errors"); then
+  if answer=$(tpu "$1" describe "$2" --format="$3" 2>"$errors"); then
     echo "$answer"
   elif grep -q NOT_FOUND "$errors"; then
     echo absent
@@ -140,7 +161,7 @@ verdict() {
       *) if ((code >= 128)); then restart=1; else failed=1; fi ;; # 128 and more: by a signal
     esac
   done
-  if ((heard < hosts)); then
+  if ((heard < hosts * slices)); then
     echo unknown
   elif ((missing)); then
     echo missing
@@ -251,6 +272,9 @@ main() {
   esac
   parse_flags "${@:2}"
   require name project zone
+  several='' vms=tpu-vm
+  ((slices == 1)) || several=yes vms=queued-resources # whose nodes the slices are
+  [[ ! $several || $via == queued ]] || die "--via=direct makes one slice; --slices=$slices takes the queue."
   need_program gcloud
   case $command in
     run) require accelerator config workdir ;;

@@ -53,7 +53,8 @@ elif verb == "describe" and kind == "queued-resources":
         sys.exit("ERROR: no network")
     print(turn["queue"])
 elif verb == "describe":
-    print(json.loads((folder / "turn.json").read_text())["node"])
+    node = json.loads((folder / "turn.json").read_text())["node"]
+    print(node if isinstance(node, str) else node[int(words[4].rpartition("-")[2])])
 elif verb == "ssh" and "host.sh status" in " ".join(words):
     for number, state in enumerate(json.loads((folder / "turn.json").read_text())["hosts"]):
         print("codea1-host host-" + str(number), state)
@@ -62,8 +63,8 @@ elif verb == "ssh" and "host.sh install" in " ".join(words) and (folder / "insta
 """
 
 
-def turn(*hosts: str, queue: str = "ACTIVE", node: str = "READY") -> dict:
-    """What the cloud and its four hosts say for one turn of the loop."""
+def turn(*hosts: str, queue: str = "ACTIVE", node: str | list[str] = "READY") -> dict:
+    """What the cloud and its four hosts say for one turn of the loop; of several slices, each as a node."""
     return {"queue": queue, "node": node, "hosts": list(hosts * 4 if len(hosts) == 1 else hosts)}
 
 
@@ -175,8 +176,31 @@ def test_vm_without_the_queue(machine):
     assert delete == ["gcloud", "compute", "tpus", "tpu-vm", "delete", "a1", *SUFFIX]
 
 
+def test_several_slices_are_nodes_of_one_queued_resource_and_every_host_is_reached(machine):
+    several = ("--accelerator=v5e-16", "--slices=2")
+    created, *_ = dry(machine, "tpu_vm.sh", "create", *WHERE, *several)
+    assert created[4:9] == [
+        "create",
+        "a1",
+        "--node-count=2",
+        "--node-prefix=a1",
+        "--runtime-version=v2-alpha-tpuv5-lite",
+    ]
+    everywhere = ["gcloud", "compute", "tpus", "queued-resources", "ssh", "a1", "--node=all", "--worker=all"]
+    for command in ("install", "start", "stop"):
+        assert dry(machine, "tpu_vm.sh", command, *WHERE, *WHAT, *several)[-1][:8] == everywhere
+    copy = dry(machine, "tpu_vm.sh", "install", *WHERE, *several)[1]
+    assert copy[3:5] == ["queued-resources", "scp"]
+    assert copy[6:9] == ["a1:codea1.tar.gz", "--node=all", "--worker=all"]
+    (logs,) = dry(machine, "tpu_vm.sh", "logs", *WHERE, *several)
+    assert logs[6:8] == ["--node=0", "--worker=0"]
+    queue, *nodes, hosts = dry(machine, "tpu_vm.sh", "status", *WHERE, *several)
+    assert (queue[3:6], hosts[:8]) == (["queued-resources", "describe", "a1"], everywhere)
+    assert [node[3:6] for node in nodes] == [["tpu-vm", "describe", name] for name in ("a1-0", "a1-1")]
+
+
 @pytest.mark.parametrize("command", VM_COMMANDS)
-@pytest.mark.parametrize("flags", [["v5e-16"], ["v5e-16", "--pricing=spot"], ["v6e-64"]])
+@pytest.mark.parametrize("flags", [["v5e-16"], ["v5e-16", "--pricing=spot"], ["v6e-64"], ["v5e-16", "--slices=2"]])
 def test_dry_run_of_every_vm_command(machine, command, flags):
     commands = dry(machine, "tpu_vm.sh", command, *WHERE, *WHAT, f"--accelerator={flags[0]}", *flags[1:])
     assert commands
@@ -230,6 +254,18 @@ def test_install_sends_the_commit_and_asks_for_the_python(machine):
         ("tpu_vm.sh", ["install", *WHERE, "--python=3.10"], "codea1 runs on Python 3.11 and 3.12"),
         ("tpu_vm.sh", ["stop", *WHERE, "--max_restarts=some"], "is not a whole number"),
         ("tpu_vm.sh", ["stop", *WHERE, "--via=magic"], "neither queued nor direct"),
+        ("tpu_vm.sh", ["stop", *WHERE, "--slices=two"], "is not a whole number from 1 on"),
+        (
+            "tpu_vm.sh",
+            ["create", *WHERE, "--accelerator=v5e-16", "--slices=2", "--via=direct"],
+            "--via=direct makes one slice; --slices=2 takes the queue",
+        ),
+        (
+            "tpu_vm.sh",
+            ["run", *WHERE, "--config=configs/code_a1.py:topology=2xv5e-16", WHAT[1], "--accelerator=v5e-16"],
+            "is for 2xv5e-16; --accelerator=v5e-16 --slices=1 is v5e-16",
+        ),
+        ("gke.sh", ["create", *WHERE, *CLUSTER, "--accelerator=v5e-16", "--slices=2"], "this script makes one slice"),
         ("gke.sh", ["create", *WHERE, "--accelerator=v5e-16"], "--cluster is missing"),
         ("gke.sh", ["render", *WHERE, *WHAT, "--accelerator=v5e-16"], "--image is missing"),
         (
@@ -286,6 +322,17 @@ def test_restart_on_the_same_vm(machine, end):
     assert done.returncode == 0, done.stderr
     assert machine.acts == ["create", "stop", "scp", "install", "start", "stop", "start", "delete"]
     assert "restart 1 of 20" in done.stderr
+
+
+def test_several_slices_run_when_all_are_ready_and_are_lost_with_one(machine):
+    eight, one_of_two = ["running"] * 8, ["READY", "CREATING"]
+    turns = [turn("missing", node=one_of_two), turn(*["missing"] * 8), turn(*eight[:4]), turn(*eight)]
+    again = [turn(*eight, node=["READY", "PREEMPTED"]), turn(*["missing"] * 8), turn(*["exited 0"] * 8)]
+    done = machine.play(turns + again, "--slices=2")
+    assert done.returncode == 0, done.stderr
+    begin = ["create", "stop", "scp", "install", "start"]
+    assert machine.acts == [*begin, "delete", *begin, "delete"]
+    assert re.findall(r"a1: (\w+)", done.stderr)[:5] == ["absent", "waiting", "missing", "unknown", "running"]
 
 
 def test_rebooted_host_is_installed_again(machine):

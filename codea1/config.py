@@ -312,7 +312,7 @@ def _config() -> ConfigDict:
     # Data parallel with sharded weights; -1: all devices that are left.
     c.mesh.fsdp = Field(-1, "be greater than 0, or -1 for the devices left", lambda value: value == -1 or value > 0)
     c.mesh.tensor = positive(1)  # tensor parallel; must divide the number of KV heads
-    c.mesh.topology = ""  # TPU slice that the config is made for, "v5e-16"; `compile_tpu` compiles for it
+    c.mesh.topology = ""  # TPU slice, "v5e-16", or slices, "2xv5e-16", that the config is made for: see `compile_tpu`
 
     c.sandbox = _sandbox()
 

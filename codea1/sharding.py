@@ -99,6 +99,17 @@ def partition_spec(axes: Sequence[str | None], rules: AxisRules) -> PartitionSpe
     return PartitionSpec(*(None if axis is None else rules[axis] for axis in axes))
 
 
+def batch_axes() -> tuple[str, ...]:
+    """Returns the mesh axes that cut the rows of what is traced: within `jax.shard_map` not those that did already."""
+    mapped = jax.sharding.get_abstract_mesh().manual_axes
+    return tuple(axis for axis in BATCH_AXES if axis not in mapped)
+
+
+def _spec_within(axes: Sequence[str | None], rules: AxisRules) -> PartitionSpec:
+    """Returns `partition_spec` of what is traced, with `batch_axes` alone for its rows."""
+    return partition_spec(axes, {**rules, "batch": batch_axes()})
+
+
 def param_axes(abstract_params: nnx.State) -> dict[str, Any]:
     """Returns a nested dict shaped like the parameters, of the names of their dimensions.
 
@@ -133,7 +144,7 @@ def constrain(x: jax.Array, *axes: str | None, rules: AxisRules = ACTIVATION_RUL
     The mesh is the one of `jax.set_mesh`, or else that of `x`. Only where there is neither, on a single
     device, does this do nothing.
     """
-    spec = partition_spec(axes, rules)
+    spec = _spec_within(axes, rules)
     if len(axes) != x.ndim:
         raise ValueError(f"{len(axes)} axis names for an array of {x.ndim} dimensions: {axes}")
     mesh = mesh_of(x)
@@ -161,8 +172,8 @@ def on_each_device(
         mesh = mesh_of(arrays[0])
         if mesh.empty:
             return function(*arrays)
-        in_specs = tuple(partition_spec(axes, ACTIVATION_RULES) for axes in inputs)
-        out_specs = partition_spec(output, output_rules)
+        in_specs = tuple(_spec_within(axes, ACTIVATION_RULES) for axes in inputs)
+        out_specs = _spec_within(output, output_rules)
         # Pallas kernels do not declare how their results vary over the mesh, so that is not checked.
         return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)(*arrays)
 

@@ -1,6 +1,7 @@
 """TPU slices by name. Configs ask for them, and a mistake in one is reported before JAX is there."""
 
 import math
+import re
 
 # Google's names of slices count chips on v5e and v6e, and cores, two per chip, on v5p.
 _FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
@@ -11,6 +12,13 @@ SLICES = {
 }
 
 
+def split(name: str) -> tuple[int, str]:
+    """Returns how many slices a topology has, and what one of them is called: "2xv5e-16" has two of "v5e-16"."""
+    found = re.fullmatch(r"([2-9]|[1-9]\d+)x(v.+)", name)
+    return (int(found[1]), found[2]) if found else (1, name)
+
+
 def num_chips(name: str) -> int:
-    """Returns the chips of a slice called as in `SLICES`."""
-    return math.prod(int(size) for size in SLICES[name].partition(":")[2].split("x"))
+    """Returns the chips of a topology, one slice or several, whose slices are called as in `SLICES`."""
+    count, slice = split(name)
+    return count * math.prod(int(size) for size in SLICES[slice].partition(":")[2].split("x"))

@@ -27,6 +27,7 @@ a roofline for mean lengths of 250 and 350 tokens, of which a measured step will
   size  slice    learn  rollout  step, s
   0.5b  v5e-8      34%      59%       27
   1.5b  v5e-16     54%      81%       35
+  1.5b  2xv5e-16   48%      81%       19
   1.5b  v5e-64     37%      67%       11
   1.5b  v5p-32      9%      32%       11
   1.5b  v5p-64      7%      31%        7
@@ -61,7 +62,7 @@ from ml_collections import ConfigDict
 
 from codea1.config import SFT, default_config, parse_arg, use_method
 from codea1.runtime.errors import BadInput
-from codea1.slices import num_chips
+from codea1.slices import num_chips, split
 
 
 class Fit(NamedTuple):
@@ -75,6 +76,7 @@ class Fit(NamedTuple):
 FITS = {
     ("0.5b", "v5e-8"): Fit(1, 128, 6),
     ("1.5b", "v5e-16"): Fit(1, 192, 6),
+    ("1.5b", "2xv5e-16"): Fit(1, 192, 6),
     ("1.5b", "v5e-64"): Fit(1, 128, 6),
     ("1.5b", "v6e-16"): Fit(1, 256, 12),
     ("1.5b", "v6e-64"): Fit(1, 256, 12),
@@ -139,6 +141,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
     c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that
+    c.mesh.replica, _ = split(arg.topology)  # each slice has a copy of the weights, cut over its own chips
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology
     use_method(c, arg.method, arg.static_tests, own=[SFT])

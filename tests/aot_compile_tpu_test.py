@@ -11,7 +11,6 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax.experimental import topologies
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
@@ -26,7 +25,7 @@ from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
-from codea1.models.flops import CHIPS, adapter_weights
+from codea1.models.flops import CHIPS, adapter_weights, num_weights
 from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
@@ -289,13 +288,31 @@ def test_meshes_that_cut_an_axis_of_the_torus_are_made():
 
 @needs_libtpu
 def test_each_of_several_slices_has_whole_replicas():
-    topology("v5e-8")  # sets what libtpu reads
-    devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4", num_slices=2).devices
+    found = topology("2xv5e-8")
+    assert found.slices == 2
+    devices = found.devices
     for replica, tensor, expected in ((2, 2, [{0}, {1}]), (4, 1, [{0}, {0}, {1}, {1}])):
         rows = make_mesh(replica, -1, tensor, devices=devices).devices
         assert [{device.slice_index for device in row.flat} for row in rows] == expected
     with pytest.raises(BadInput, match=r"config.mesh.replica is 1; the 2 slices that there are must divide it"):
         make_mesh(1, -1, 2, devices=devices)
+
+
+@needs_libtpu
+def test_slices_send_each_other_gradients_once_a_step_and_nothing_while_a_chunk_decodes(config, tmp_path, monkeypatch):
+    kinds = ("accumulate", "apply", "decode", "prefill", "publish")
+    config.mesh.replica, config.mesh.tensor = 2, 1
+    config.code.micro_batch_size = config.test.micro_batch_size = config.rollout.slots = 8
+    report = compiled(config, "2xv5e-4", tmp_path, kinds, monkeypatch)
+    assert {row.kind for row in report.rows} == {*kinds}
+    costs = {row.kind: row.result.cost for row in report.rows}
+    model = models(config)["code"].config
+    assert costs["apply"].dcn_bytes == pytest.approx(4 * num_weights(model) / 4, rel=0.1)  # a float32 of a chip's part
+    assert costs["accumulate"].dcn_bytes < 4096  # a few sums
+    assert costs["decode"].transfers <= 4  # what was drawn, to all hosts
+    assert report.rows[0].result.turn.transfers == costs["prefill"].transfers == costs["publish"].transfers == 0
+    table = reports.markdown([report])
+    assert re.search(r"A chip sends to other slices, in a call: .*code: apply \d\.\d MiB, \d+ times", table)
 
 
 @needs_libtpu
@@ -313,7 +330,7 @@ def test_the_command(config, tmp_path):
     assert "--topology is missing" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["v5e-17", "v7x-8", "v5litepod-16", "v5e:4", "16", ""])
+@pytest.mark.parametrize("name", ["v5e-17", "v7x-8", "v5litepod-16", "v5e:4", "16", "", "1xv5e-16", "2xv5e-17"])
 def test_unknown_slices_are_refused(name):
     with pytest.raises(BadInput, match="is unknown; known are v5e-1, v5e-4"):
         topology(name)

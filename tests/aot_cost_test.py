@@ -2,7 +2,7 @@
 
 import pytest
 
-from codea1.lab.aot.cost import COLLECTIVE_BEGINS, Cost, costs
+from codea1.lab.aot.cost import COLLECTIVE_BEGINS, SLICES_BEGIN, Cost, costs
 from codea1.models.flops import CHIPS
 
 # Of what the compiler writes, the parts that are read.
@@ -77,7 +77,48 @@ def test_loops_count_as_often_as_they_turn_and_what_has_no_estimate_by_its_bytes
 def test_bytes_are_priced_by_a_part_of_the_bandwidth():
     seconds = Cost(3e9, 0.7 * 0.81e12, 0.7 * 2 * 45e9, 10).seconds(CHIPS["v5e"])
     begun = 10 * COLLECTIVE_BEGINS
-    assert seconds == pytest.approx({"estimated": 2.0, "kernels": 1.0, "collectives": 1.0 + begun})
+    expected = {"estimated": 2.0, "kernels": 1.0, "collectives": 1.0 + begun, "between slices": 0.0}
+    assert seconds == pytest.approx(expected)
+
+
+def to_slices(key: str, slices: str, kind: str) -> str:
+    """The attributes of a transfer."""
+    return (
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",'
+        f'_xla_host_transfer_rendezvous="{key}",_xla_megascale_target="{{{slices}}}x{{0:3}}",'
+        f'_xla_megascale_transfer_type="{kind}"}}'
+    )
+
+
+# What libtpu makes of an all-reduce over four slices of four chips, and of an all-gather over them.
+BETWEEN = f"""
+%sums (p: f32[250,4,1000]) -> f32[250,4,1000] {{
+  %p = f32[250,4,1000]{{2,1,0}} parameter(0)
+  %send.1 = (f32[250,4,1000]{{2,1,0:T(4,128)}}, u32[], token[]) send(%p, %t), {to_slices("a", "1,2,3,4", "ALL_REDUCE")}
+  ROOT %recv.1 = (f32[250,4,1000]{{2,1,0}}, u32[], token[]) recv(%t), {to_slices("a", "1,2,3,4", "ALL_REDUCE")}
+}}
+
+ENTRY %main (f: f32[250,4,1000]) -> f32[250,4,1000] {{
+  %f = f32[250,4,1000]{{2,1,0}} parameter(0)
+  %all-reduce.1 = f32[250,4,1000]{{2,1,0}} all-reduce(%f), channel_id=1, replica_groups={{{{0,1,2,3}}}}, to_apply=%sum
+  %to_host = (s32[8]{{0}}, u32[], token[]) send(%f, %t), channel_id=2, is_host_transfer=true
+  %send.2 = (s32[16,16]{{1,0:T(8,128)}}, u32[], token[]) send(%f, %t), {to_slices("g", "1:4", "ALL_GATHER")}
+  ROOT %part.1 = f32[250,4,1000]{{2,1,0}} fusion(%all-reduce.1), kind=kCustom, calls=%sums
+}}
+"""
+
+
+def test_what_goes_to_other_slices_is_told_from_what_stays_in_one():
+    once, _ = costs(BETWEEN)
+    reduced, gathered = 4e6, 16 * 16 * 4
+    # To three others: all of what is gathered; of what is summed each slice's quarter, and then the quarters' sums.
+    assert once == Cost(ici_bytes=2 * 4e6, collectives=1, dcn_bytes=2 * 3 / 4 * reduced + 3 * gathered, transfers=2)
+
+
+def test_an_all_reduce_over_two_slices_takes_its_bytes_at_half_of_the_network():
+    # 200 Gb/s for the eight chips of a v5e's host are 3.125 GB/s for each, of which half is reached.
+    seconds = Cost(dcn_bytes=2 * 1 / 2 * 6.25e9, transfers=1).seconds(CHIPS["v5e"])["between slices"]
+    assert seconds == pytest.approx(4.0 + SLICES_BEGIN)
 
 
 def test_collectives_that_share_a_channel_are_told_apart():

@@ -10,7 +10,7 @@ from codea1.config import default_config, trained_sequences, validate
 from codea1.lab.aot.jobs import models
 from codea1.lab.aot.topology import shipped_configs
 from codea1.runtime.errors import BadInput
-from codea1.slices import SLICES
+from codea1.slices import SLICES, num_chips, split
 from configs import code_a1
 from tests import golden_shardings
 from tests.conftest import ROOT
@@ -85,7 +85,9 @@ def test_parameters_are_cut_as_before():
 def test_a_shipped_config_is_possible(name: str):
     config = CONFIGS[name]
     validate(config)
-    assert config.mesh.topology in SLICES
+    slices, of_one = split(config.mesh.topology)
+    assert of_one in SLICES
+    assert config.mesh.replica == slices
     assert (set(config), set(config.code)) == (set(default_config()), set(default_config().code))
 
 
@@ -120,7 +122,7 @@ def test_documented_memory_and_times_are_the_compilers():
     said = {
         f"code_a1:size={size},{f'lora={rank},' if rank else ''}topology={slice}": (learn, rollout, step)
         for size, rank, slice, learn, rollout, step in re.findall(
-            r"^  (\S+b) +(?:(\d+) +)?(v\S+) +(\d+%) +(\d+%) +(\d+)$",
+            r"^  (\S+b) +(?:(\d+) +)?((?:\d+x)?v\S+) +(\d+%) +(\d+%) +(\d+)$",
             (ROOT / "configs" / "code_a1.py").read_text(),
             re.MULTILINE,
         )
@@ -154,6 +156,16 @@ def test_players_of_adapters_start_from_one_base_and_learn_ten_times_as_fast():
             assert player.kl_coefficient == OF_EACH_PLAYER["kl_coefficient"]
     full, adapted = (code_a1.get_config(f"size=7b,{each}topology=v5e-64,method=simple") for each in ("", "lora=8,"))
     assert adapted.code.learning_rate == pytest.approx(10 * full.code.learning_rate)
+
+
+def test_several_slices_are_one_name():
+    assert [split(name) for name in ("2xv5e-16", "16xv5p-8", "v5e-16", "1xv5e-16")] == [
+        (2, "v5e-16"),
+        (16, "v5p-8"),
+        (1, "v5e-16"),
+        (1, "1xv5e-16"),
+    ]
+    assert [num_chips(name) for name in ("2xv5e-16", "4xv5p-8")] == [32, 16]
 
 
 def test_a_size_on_a_slice_that_is_not_shipped_is_refused_with_those_that_are():

@@ -79,6 +79,17 @@ def test_decoding_takes_its_steps_and_a_chunk_what_it_begins_with():
         assert clock.seconds(f"{role}: decode") == pytest.approx(cycles / CHIP.clock)
 
 
+def test_several_replicas_make_all_steps_of_a_chunk():
+    c = config()
+    own = players(c)
+    for each in own.values():
+        each.engine.decoding = dataclasses.replace(each.engine.decoding, replicas=2)
+    found = {name: results(each, {"decode": (7.0, 2.0)}) for name, each in own.items()}
+    clock, _ = simulate(c, own, found, equal(response=40), CHIP, no_kernels)
+    # Three chunks of 16 steps, where 40 tokens are drawn.
+    assert clock.seconds("code: decode") == pytest.approx(3 * (7 + 15 * 2) / CHIP.clock)
+
+
 def test_stragglers_decode_until_the_last_token():
     lengths = equal(response=5)
     lengths["code"].responses[1, 1] = 60

@@ -35,8 +35,8 @@ def tables() -> Table:
 
 
 def _mesh(config) -> jax.sharding.AbstractMesh:
-    chips, tensor = num_chips(config.mesh.topology), config.mesh.tensor
-    return jax.sharding.AbstractMesh((1, chips // tensor, tensor), sharding.MESH_AXES)
+    chips, replica, tensor = num_chips(config.mesh.topology), config.mesh.replica, config.mesh.tensor
+    return jax.sharding.AbstractMesh((replica, chips // replica // tensor, tensor), sharding.MESH_AXES)
 
 
 def _table(model: Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str]:

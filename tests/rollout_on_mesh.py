@@ -26,9 +26,9 @@ SPREAD: dict[str, dict] = {  # responses long enough for a few to be left
 }
 
 
-def generated(fsdp: int, tensor: int, lora_rank: int = 0, **options: Any) -> dict:
+def generated(fsdp: int, tensor: int, lora_rank: int = 0, replica: int = 1, **options: Any) -> dict:
     """What more requests than slots bring on a mesh, with the keys of its samples as text."""
-    policy = make_policy(fsdp, tensor, lora_rank=lora_rank)
+    policy = make_policy(fsdp, tensor, lora_rank=lora_rank, replica=replica)
     options = {
         "max_prompt_length": 6,
         "max_response_length": RESPONSE,
@@ -71,6 +71,7 @@ if __name__ == "__main__":
     def main() -> None:
         hosts()
         found = generated(2, 2) | {"int8": generated(2, 2, int8_weights=True)["samples"]}
+        found["replicas"] = generated(2, 1, replica=2, guesses=2, **SPREAD["spread"])
         scheduler.SPREAD_SLOTS, scheduler.SPREAD_ON = 1, ("cpu",)
         weights.MOST_SPREAD = 2
         for name, options in SPREAD.items():

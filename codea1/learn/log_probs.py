@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Float32, Int, Shaped
 from codea1.learn.batch import batch_sharding
 from codea1.models.attention import Packing
 from codea1.models.qwen2 import Params, logits
-from codea1.sharding import BATCH_AXES, EMBED_AXIS, Array, mesh_of
+from codea1.sharding import EMBED_AXIS, Array, batch_axes, mesh_of
 
 Scores = tuple[Float32[Array, "B T"], Float32[Array, "B T"]]
 
@@ -166,7 +166,7 @@ def model_log_probs(
         chunk_length = max(chunk_tokens // len(tokens_BT), 1)
         return token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
 
-    mesh, axes = mesh_of(hidden_BTD), BATCH_AXES
+    mesh, axes = mesh_of(hidden_BTD), batch_axes()
     if not mesh.empty and math.prod(mesh.shape[axis] for axis in axes) > 1:
         # Each device scores its own rows. Left to itself the partitioner gathers the head in every chunk.
         rows, cut = PartitionSpec(axes), EMBED_AXIS

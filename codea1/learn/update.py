@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Float32, Shaped
 
 from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding, rows_of
@@ -84,8 +84,29 @@ def abstract_state(params: Params, optimizer: AdamWConfig, shardings: TrainState
 
 
 def abstract_gradients(params: Params) -> Params:
-    """Returns the sums of such parameters' gradients, as shapes in their layout."""
-    return jax.tree.map(lambda p: jax.ShapeDtypeStruct(p.shape, jnp.float32, sharding=p.sharding), params)
+    """Returns the sums of such parameters' gradients, as shapes in their layout.
+
+    Of several replicas each has its own, [R, ...]: they lie in different slices, whose network is slow, and are added
+    once a step in place of once a micro-batch.
+    """
+
+    def one(p: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        replicas = _replicas(p.sharding)
+        shape = (replicas, *p.shape) if replicas > 1 else p.shape
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=_of_each_replica(p.sharding))
+
+    return jax.tree.map(one, params)
+
+
+def _replicas(sharding: NamedSharding) -> int:
+    return sharding.mesh.shape["replica"]
+
+
+def _of_each_replica(sharding: NamedSharding) -> NamedSharding:
+    """Returns the layout of a parameter's gradients from its own."""
+    if _replicas(sharding) == 1:
+        return sharding
+    return NamedSharding(sharding.mesh, PartitionSpec("replica", *sharding.spec))
 
 
 class Update:
@@ -248,21 +269,24 @@ def _jitted(
     shardings, frozen = jax.tree.unflatten(structure, sharding_leaves)
     replicated = shardings.step
     by_rows = batch_sharding(replicated.mesh)
+    of_gradients = jax.tree.map(_of_each_replica, shardings.params)
+    replicas = _replicas(replicated)
+    own = functools.partial(_accumulate, micro_loss)
     accumulate = jax.jit(
-        functools.partial(_accumulate, micro_loss),
+        _on_each_replica(own, replicated.mesh) if replicas > 1 else own,
         donate_argnums=2,
-        in_shardings=(shardings.params, frozen, shardings.params, by_rows),
-        out_shardings=(shardings.params, replicated, by_rows),
+        in_shardings=(shardings.params, frozen, of_gradients, by_rows),
+        out_shardings=(of_gradients, replicated, by_rows),
     )
     # Left open, XLA's choice for the new state would differ from the old state's layout, and the second step would be
     # refused.
     apply = jax.jit(
-        functools.partial(_apply, optimizer),
+        functools.partial(_apply, optimizer, replicas),
         donate_argnums=0,
-        in_shardings=(shardings, shardings.params, replicated),
+        in_shardings=(shardings, of_gradients, replicated),
         out_shardings=(shardings, replicated),
     )
-    return jax.jit(_zeros, out_shardings=shardings.params), accumulate, apply
+    return jax.jit(functools.partial(_zeros, replicas=replicas), out_shardings=of_gradients), accumulate, apply
 
 
 def _initial(optimizer: AdamWConfig, params: Params) -> TrainState:
@@ -270,8 +294,8 @@ def _initial(optimizer: AdamWConfig, params: Params) -> TrainState:
     return TrainState(jnp.zeros((), jnp.int32), copies, make_optimizer(optimizer).init(_zeros(params)))
 
 
-def _zeros(params: Params) -> Params:
-    return jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+def _zeros(params: Params, replicas: int = 1) -> Params:
+    return jax.tree.map(lambda p: jnp.zeros((replicas, *p.shape) if replicas > 1 else p.shape, jnp.float32), params)
 
 
 def _accumulate(
@@ -290,8 +314,24 @@ def _accumulate(
     return jax.tree.map(jnp.add, gradients, own), sums, log_probs_BT
 
 
+def _on_each_replica(accumulate: Callable, mesh: Mesh) -> Callable:
+    """Returns `_accumulate` by which each replica adds to its own gradients, [1, ...] there, those of its own rows."""
+
+    def own(
+        params: Params, frozen: Params, gradients: Params, batch: Any
+    ) -> tuple[Params, DeviceMetrics, Float[Array, "B T"]]:
+        gradients, sums, log_probs_BT = accumulate(params, frozen, jax.tree.map(lambda g: g[0], gradients), batch)
+        largest = {name: jax.lax.pmax(sums.pop(name), "replica") for name in ("ratio_max",) if name in sums}
+        return jax.tree.map(lambda g: g[None], gradients), jax.lax.psum(sums, "replica") | largest, log_probs_BT
+
+    same, own_part = PartitionSpec(), PartitionSpec("replica")
+    specs = (same, same, own_part, own_part), (own_part, same, own_part)
+    # What else cuts rows and weights is left to the partitioner, as without replicas.
+    return jax.shard_map(own, mesh=mesh, in_specs=specs[0], out_specs=specs[1], axis_names={"replica"}, check_vma=False)
+
+
 def _apply(
-    optimizer: AdamWConfig, state: TrainState, gradients: Params, learning_rate: Float32[Array, ""]
+    optimizer: AdamWConfig, replicas: int, state: TrainState, gradients: Params, learning_rate: Float32[Array, ""]
 ) -> tuple[TrainState, DeviceMetrics]:
     """Returns the state after one step of AdamW, or the state as it was when that step cannot be taken.
 
@@ -301,6 +341,8 @@ def _apply(
     Metrics: "grad_norm" before clipping, "update_norm" (0 when skipped), "param_norm" before the step, and "skipped",
     1 when nothing was changed.
     """
+    if replicas > 1:
+        gradients = jax.tree.map(lambda g: jnp.sum(g, axis=0), gradients)
     grad_norm = optax.tree.norm(gradients)
 
     def step(state: TrainState, gradients: Params) -> tuple[Params, TrainState]:

@@ -26,16 +26,18 @@ class Chip:
     hbm_bandwidth: float  # bytes per second
     ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
     ici_axes: int  # of the torus
+    dcn_bandwidth: float  # bytes per second that a chip sends to other slices, its share of its host's network
     clock: float  # cycles per second, of the compiler's estimates
     cores: int = 1
 
 
 # HBM as the compiler states it when a function does not fit; the rest from the TPU chapter of Google's "How to scale
-# your model" (jax-ml.github.io/scaling-book/tpus).
+# your model" (jax-ml.github.io/scaling-book/tpus), but for the network: docs.cloud.google.com/tpu/docs gives a host of
+# eight chips 2 x 100 Gb/s on v5e and 4 x 200 Gb/s on v6e (/v6e), and a v5p chip 50 Gb/s (/v5p-training).
 CHIPS = {
-    "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2, 1.5e9),
-    "v6e": Chip("v6e", int(31.25 * GIB), 920e12, 1.6e12, 90e9, 2, 1.75e9),
-    "v5p": Chip("v5p", int(95.74 * GIB), 459e12, 2.8e12, 90e9, 3, 1.75e9, cores=2),
+    "v5e": Chip("v5e", int(15.75 * GIB), 197e12, 0.81e12, 45e9, 2, 3.125e9, 1.5e9),
+    "v6e": Chip("v6e", int(31.25 * GIB), 920e12, 1.6e12, 90e9, 2, 12.5e9, 1.75e9),
+    "v5p": Chip("v5p", int(95.74 * GIB), 459e12, 2.8e12, 90e9, 3, 6.25e9, 1.75e9, cores=2),
 }
 
 # Bfloat16 per second, dense, of one device by the kind that JAX calls it. A v5p, whose two cores are one device, is

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Float, Float32, Int
 
-from codea1.sharding import BATCH_AXES, EMBED_AXIS, TRAIN_RULES, Array, constrain, mesh_of, on_each_device
+from codea1.sharding import EMBED_AXIS, TRAIN_RULES, Array, batch_axes, constrain, mesh_of, on_each_device
 
 MOST_SPREAD = 16  # devices: with more, what they send costs what they save
 
@@ -137,7 +137,7 @@ def _kernel_gradient(
     Every device multiplies its own rows whole, then the sums are scattered: the partitioner would multiply in windows
     here too, as narrow as a device's part of "embed".
     """
-    mesh = mesh_of(x)
+    mesh, cut_by = mesh_of(x), batch_axes()
 
     def own(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
         rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
@@ -145,7 +145,7 @@ def _kernel_gradient(
         sums_EO = jnp.matmul(rows_XE.T, y_bar_XO, preferred_element_type=jnp.float32)
         sums = sums_EO.reshape(*x.shape[2:], *y_bar.shape[2:])
         if not mesh.empty:
-            sums = jax.lax.psum(sums, "replica" if "embed" in axes else BATCH_AXES)
+            sums = jax.lax.psum(sums, [axis for axis in cut_by if axis != EMBED_AXIS or "embed" not in axes])
         if not mesh.empty and "embed" in axes:
             sums = jax.lax.psum_scatter(sums, EMBED_AXIS, scatter_dimension=axes.index("embed"), tiled=True)
         return sums
@@ -230,8 +230,9 @@ def _look_up_backward(
     # Every device adds up its own part of the dimensions, of all tokens: fewer bytes than the table has.
     mesh = mesh_of(y_bar_BTD)
     if not mesh.empty:
-        tokens_BT = jax.lax.with_sharding_constraint(tokens_BT, NamedSharding(mesh, PartitionSpec("replica")))
-        own = NamedSharding(mesh, PartitionSpec("replica", None, "fsdp"))
+        rows = tuple(axis for axis in batch_axes() if axis != EMBED_AXIS)
+        tokens_BT = jax.lax.with_sharding_constraint(tokens_BT, NamedSharding(mesh, PartitionSpec(rows)))
+        own = NamedSharding(mesh, PartitionSpec(rows, None, EMBED_AXIS))
         y_bar_BTD = jax.lax.with_sharding_constraint(y_bar_BTD, own)
     table_bar_VD = jnp.zeros(table_VD.shape, jnp.float32).at[tokens_BT].add(y_bar_BTD.astype(jnp.float32))
     return constrain(table_bar_VD, "vocab", "embed", rules=TRAIN_RULES).astype(table_VD.dtype), None

@@ -36,10 +36,19 @@ class DecodingConfig:
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
     int8_weights: bool  # whether layers' kernels are published in int8
+    replicas: int = 1  # of the mesh
 
     def columns(self, guesses: bool) -> int:
         """Returns the most tokens that a slot draws in one chunk, whose steps guess some or none."""
         return self.chunk * (GUESSED_CHUNKS if guesses else 1)
+
+    def fixed_steps(self, guesses: bool) -> int:
+        """Returns how many steps a chunk makes whatever is drawn; 0 where it goes on while it has room.
+
+        Several replicas make so many as have room in any case: they lie in different slices, and after each step would
+        wait for the network between these to learn what all drew.
+        """
+        return self.columns(guesses) // (1 + self.guesses * guesses) if self.replicas > 1 else 0
 
 
 @jax.tree_util.register_dataclass
@@ -99,7 +108,7 @@ def decode_chunk(
     exit_when_live: jax.Array,
     top_p: jax.Array | None = None,
 ) -> tuple[Cache, Chunk]:
-    """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live.
+    """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live, in one replica.
 
     With `known_BS`, the tokens of the slots' prompts and responses so far, int32, a step guesses a slot's next tokens
     (`guess_next`), runs the model on all of them at once, and draws as many as it had guessed right, and one more. A
@@ -115,10 +124,12 @@ def decode_chunk(
     columns_C = jnp.arange(config.columns(guesses=known_BS is not None))
     keys_X = jnp.repeat(keys_B, T)
     stop_ids, nth_T = jnp.array(config.stop_ids, jnp.int32), jnp.arange(T)
-    first_drawn_B = rows.drawn
+    first_drawn_B, fixed_steps = rows.drawn, config.fixed_steps(guesses=known_BS is not None)
 
     def cond(carry: Carry) -> jax.Array:
         _, rows, _, chunk = carry
+        if fixed_steps:
+            return chunk.steps < fixed_steps
         has_room = jnp.max(chunk.drawn - first_drawn_B) <= len(columns_C) - T
         return has_room & (jnp.sum(rows.live) > exit_when_live)
 

@@ -109,8 +109,10 @@ class Engine:
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
         self.guesses = guesses
-        self._decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights)
-        self._functions = generation_functions(self._decoding, graphdef, mesh, self.sizes, learns)
+        self.decoding = DecodingConfig(
+            config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights, mesh.shape["replica"]
+        )
+        self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
@@ -178,7 +180,7 @@ class Engine:
         limit = None if top_p is None else np.float32(top_p)
         decoded = weights = self.publish(params)
         if transpose := self._functions.transpose:
-            layers = range(self._decoding.model.num_layers)
+            layers = range(self.decoding.model.num_layers)
             decoded = decoding_weights(weights, [transpose(weights, np.int32(layer)) for layer in layers])
         return self._run(_CallArguments(weights, decoded, key_data, np.float32(temperature), limit), queue)
 
@@ -208,7 +210,7 @@ class Engine:
                 slots.keep(smaller)
                 size = smaller
             guesses = self.guesses > 0 and size < self.sizes.slots[-1]
-            self._statistics.preempted += slots.grow(queue, self._decoding.columns(guesses))
+            self._statistics.preempted += slots.grow(queue, self.decoding.columns(guesses))
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             decode = self._functions.decode if params.top_p is None else self._functions.decode_restricted
             cache, chunk = decode[size](

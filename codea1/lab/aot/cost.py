@@ -1,7 +1,8 @@
 """What one call of a compiled function costs a chip, added up from the text of the TPU compiler's program.
 
 The compiler writes the cycles that it expects of most instructions. It writes none for Pallas kernels, native scatters
-and gathers, and collectives: those are counted by the bytes that they move, and priced by `Cost.seconds`. The pages
+and gathers, and collectives: those are counted by the bytes that they move, and priced by `Cost.seconds`. Of a
+collective over several slices it makes one within each and a transfer between them, through their hosts. The pages
 that paged attention reads depend on what is in the slots, and what splash attention computes on what is in the
 rows: `step_time` adds both.
 """
@@ -16,6 +17,9 @@ from codea1.models.flops import Chip
 
 REACHED = 0.7  # of a bandwidth, by what has no estimate
 COLLECTIVE_BEGINS = 12e-6  # seconds until a collective sends: a guess, for no pod was measured
+# Between slices: an all-reduce of 1 GiB reached 198 of the 400 Gb/s of a v6e host's network, as others measured
+# (storage.googleapis.com/yppublic/v6e-dcn-allreduce-20260826). The seconds until it sends are a guess.
+SLICES_REACHED, SLICES_BEGIN = 0.5, 500e-6
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) .*\{$")
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?([\w.\-]+) = (\((?:[^()]|\([^()]*\))*\)|\S+) ([\w\-]+)\((.*)")
@@ -23,6 +27,9 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TURNS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CALLED = re.compile(r"(?:calls|to_apply|called_computations=\{)=?%?([\w.\-]+)")
 _ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)[a-z0-9]*)\[([\d,]*)\]")
+_TO_SLICES = re.compile(
+    r'rendezvous="(?P<key>[^"]+)".*_xla_megascale_target="\{(?P<slices>[^}]+)\}.*_xla_megascale_transfer_type="(?P<kind>\w+)"'
+)
 _COLLECTIVE = re.compile(r"(all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)(-start)?$")
 
 
@@ -34,6 +41,8 @@ class Cost:
     hbm_bytes: float = 0.0  # of kernels, scatters and gathers, for which it expects nothing
     ici_bytes: float = 0.0  # sent by collectives, as if nothing else ran meanwhile
     collectives: float = 0.0  # how many there are
+    dcn_bytes: float = 0.0  # sent to other slices, over the data center's network
+    transfers: float = 0.0  # how many times that is
 
     def __add__(self, other: Self) -> Self:
         mine, others = (vars(each).values() for each in (self, other))
@@ -43,12 +52,13 @@ class Cost:
         return type(self)(*(value * factor for value in vars(self).values()))
 
     def seconds(self, chip: Chip) -> dict[str, float]:
-        """Returns the seconds by what they are for: "estimated", "kernels" and "collectives"."""
+        """Returns the seconds by what they are for: "estimated", "kernels", "collectives" and "between slices"."""
         return {
             "estimated": self.cycles / chip.clock,
             "kernels": self.hbm_bytes / (REACHED * chip.hbm_bandwidth),
             "collectives": self.ici_bytes / (REACHED * chip.ici_bandwidth * chip.ici_axes)
             + self.collectives * COLLECTIVE_BEGINS,
+            "between slices": self.dcn_bytes / (SLICES_REACHED * chip.dcn_bandwidth) + self.transfers * SLICES_BEGIN,
         }
 
 
@@ -94,8 +104,7 @@ def _parse(hlo: str) -> tuple[_Program, str]:
 def _cost(program: _Program, name: str, unknown: int) -> Cost:
     """Adds up one execution of a computation; a loop of an unknown number of turns makes `unknown` of them."""
     types = {each.name: each.result for each in program[name]}
-    sent = _sent(program, name)
-    total = Cost(ici_bytes=sum(sent.values()), collectives=len(sent))
+    total = sum(_sent(program, name).values(), Cost())
     for each in program[name]:
         if each.opcode == "while":
             turns = _TURNS.search(each.rest) or _bound(program, each)
@@ -125,13 +134,13 @@ def _named(role: str, loop: _Instruction) -> str:
     return found[1]
 
 
-def _sent(program: _Program, name: str) -> dict[str, int]:
-    """Returns the bytes that a computation's own collectives send, by what tells one from another.
+def _sent(program: _Program, name: str) -> dict[str, Cost]:
+    """Returns what a computation's own collectives send, by what tells one from another.
 
     One that is in several fusions counts once: channel, kind and size are the same. Those of `jax.shard_map` all have
     one channel.
     """
-    sent: dict[str, int] = {}
+    sent: dict[str, Cost] = {}
     types = {each.name: each.result for each in program[name]}
     for each in program[name]:
         if found := _COLLECTIVE.match(each.opcode):
@@ -142,10 +151,25 @@ def _sent(program: _Program, name: str) -> dict[str, int]:
                 size = sum(sum(array_bytes(kind)) for kind in _operands(each, types))
             channel = re.search(r"channel_id=(\d+)", each.rest)
             key = f"{channel[1]} {found[1]} {size}" if channel else each.name
-            sent[key] = size * (2 if found[1] == "all-reduce" else 1)
+            sent[key] = Cost(ici_bytes=size * (2 if found[1] == "all-reduce" else 1), collectives=1)
+        elif each.opcode == "send" and (found := _TO_SLICES.search(each.rest)):
+            size = max(array_bytes(each.result)) * _times_sent(found["kind"], _count(found["slices"]))
+            sent[found["key"]] = Cost(dcn_bytes=size, transfers=1)
         elif each.opcode == "fusion" and each.called in program:
             sent |= _sent(program, each.called)
     return sent
+
+
+def _count(slices: str) -> int:
+    """Counts the slices of a transfer, "1,2" or "1:4"."""
+    ends = [list(map(int, part.split(":"))) for part in slices.split(",")]
+    return sum(end[-1] - end[0] + 1 for end in ends)
+
+
+def _times_sent(kind: str, slices: int) -> float:
+    """Returns how many times a chip sends what it has to other slices, in all, by the best algorithm."""
+    others = slices - 1
+    return {"ALL_REDUCE": 2 * others / slices, "ALL_GATHER": others, "ONE_TO_ONE": 1.0}.get(kind, others / slices)
 
 
 def _operands(each: _Instruction, types: Mapping[str, str]) -> list[str]:

@@ -23,6 +23,7 @@ from codea1.lab.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.lab.aot.topology import Topology
 from codea1.models.flops import CHIPS, Chip, num_weights
 from codea1.sharding import device_mesh
+from codea1.slices import split
 
 # Error bounds of the estimated step time: of the compiler's cycles, relative, and of the host's CPU time, a factor.
 # Both are guesses: no pod was measured.
@@ -65,6 +66,8 @@ machine that compiles has no such chips: nothing here ran on a TPU.
 - *ms* is what one call takes by the compiler's own estimates in cycles, or one turn of a loop over tokens. What the
   compiler does not estimate is priced by bytes over 70 % of a bandwidth, as if it hid behind nothing. That is the
   memory's for Pallas kernels and native scatters, the links' for collectives, of which each takes 12 us more to begin.
+  What goes to other slices is priced by half of the network's bandwidth, and 500 us each to begin. Several slices
+  decode a fixed number of steps in a call, and *ms* is of all of them.
 - *Compiled in* is wall time on a busy machine with two cores. It says how long a sweep takes, not more.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped.
   It is for the mean lengths that are named, which are assumptions.
@@ -279,7 +282,8 @@ def show(report: Report, console: Console) -> None:
     console.print(f"in memory: {_residents(report)}", highlight=False)
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
-    console.print(_least_time(report), highlight=False)
+    for line in filter(None, (_least_time(report), _between_slices(report))):
+        console.print(line, highlight=False)
     if report.time:
         console.print(_phases(report.estimate, report.time).terminal(_time_of_step(report.time)))
     console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
@@ -296,6 +300,7 @@ def markdown(reports: Sequence[Report]) -> str:
         parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
         if report.time:
             parts += [f"{_time_of_step(report.time)}\n", _phases(report.estimate, report.time).markdown(), ""]
+        parts += [f"{line}\n" for line in [_between_slices(report)] if line]
         parts.append(_functions(report).markdown())
     return "\n".join(parts)
 
@@ -335,8 +340,27 @@ def _cells(report: Report, row: Row) -> list[str]:
         parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
     sent = ", ".join(f"{each.count} {kind} {each.bytes / 2**20:.0f} MiB" for kind, each in found.collectives.items())
-    spent = sum(found.cost.seconds(CHIPS[report.topology.partition("-")[0].partition(":")[0]]).values())
+    spent = sum(found.cost.seconds(_chip(report)).values())
     return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{spent * 1e3:.1f}", f"{found.seconds:.0f} s"]
+
+
+def _chip(report: Report) -> Chip:
+    return CHIPS[split(report.topology)[1].partition("-")[0].partition(":")[0]]
+
+
+def _between_slices(report: Report) -> str:
+    """Returns what each function sends to other slices, and a step's seconds of it; nothing of one slice."""
+    calls = [
+        f"{row.player}: {row.name} {row.result.cost.dcn_bytes / 2**20:.1f} MiB, {row.result.cost.transfers:.0f} times, "
+        f"{row.result.cost.seconds(_chip(report))['between slices'] * 1e3:.1f} ms"
+        for row in report.rows
+        if row.result.cost.transfers
+    ]
+    if not calls:
+        return ""
+    step = report.time and sum(phase.get("between slices", 0.0) for phase in report.time.phases)
+    of_step = "" if step is None else f" In a step: {step:.1f} s."
+    return f"A chip sends to other slices, in a call: {'; '.join(calls)}.{of_step}"
 
 
 def _residents(report: Report) -> str:
@@ -366,7 +390,7 @@ def _phases(estimate: Mapping[str, Any], time: StepTime) -> TextTable:
     least = {each["name"]: each["seconds"] for each in estimate["phases"]}
     cells = []
     for phase in time.phases:
-        kinds = [phase.get(kind, 0.0) for kind in ("estimated", "kernels", "collectives", "host")]
+        kinds = [phase.get(kind, 0.0) for kind in ("estimated", "kernels", "collectives", "host", "between slices")]
         numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:3])]
         cells.append([phase["name"], *numbers, str(phase["calls"])])
     return TextTable(_PHASES, cells)

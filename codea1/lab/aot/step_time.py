@@ -26,7 +26,7 @@ from codea1.lab.aot.roofline import ASSUMED, counts
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
 from codea1.models.flops import Chip
 from codea1.players.functions import PlayerFunctions, has_reference
-from codea1.rollout.decoding import GUESSED_CHUNKS, Chunk, Rows
+from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Request
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -235,9 +235,11 @@ class _FakeCalls:
         )
         descending = np.sort(left_B[rows.live])[::-1]
         # The chunk ends when no more than that many are left.
-        columns = self._engine.chunk * (GUESSED_CHUNKS if guesses else 1)
+        columns, drawn_a_step = self._engine.decoding.columns(guesses), self._drawn_with_guesses if guesses else 1.0
         longest = min(columns, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
-        steps = math.ceil(longest / (self._drawn_with_guesses if guesses else 1.0))
+        steps = math.ceil(longest / drawn_a_step)
+        if fixed := self._engine.decoding.fixed_steps(guesses):
+            steps, longest = fixed, int(fixed * drawn_a_step)
         new_B = np.minimum(left_B, longest)
         shape = (len(rows.live), columns)
         is_last_B = rows.live & (left_B <= longest)

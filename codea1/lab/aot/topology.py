@@ -7,12 +7,12 @@ import runpy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
-from codea1.slices import SLICES
+from codea1.slices import SLICES, split
 
 if TYPE_CHECKING:  # a mistake in a config is reported before JAX is there
     import jax
@@ -33,9 +33,10 @@ FOLDER = Path(__file__).resolve().parents[3] / "configs"
 
 @dataclass(frozen=True)
 class Topology:
-    """A TPU slice."""
+    """A TPU slice, or several of one kind."""
 
     name: str
+    slices: int
     chip: "Chip"
     devices: "Sequence[jax.Device]"  # they can be compiled for, and nothing else
 
@@ -46,7 +47,7 @@ def has_compiler() -> bool:
 
 
 def topology(name: str) -> Topology:
-    """Returns the slice called `name`: as Google names it, "v5e-16", or by its shape, "v5e:4x4".
+    """Returns the slice called `name`: as Google names it, "v5e-16", or by its shape, "v5e:4x4"; or "2xv5e-16", two.
 
     Raises:
       BadInput: there is no such slice, or libtpu is not installed.
@@ -56,20 +57,25 @@ def topology(name: str) -> Topology:
 
     from codea1.models.flops import CHIPS
 
-    shape = SLICES.get(name, name)
+    slices, of_one = split(name)
+    shape = SLICES.get(of_one, of_one)
     generation = shape.partition(":")[0]
     if generation not in CHIPS or not re.fullmatch(r"\w+:\d+(x\d+){1,2}", shape):
-        raise BadInput(f"--topology={name} is unknown; known are {', '.join(SLICES)}, and shapes such as v5e:4x4.")
+        raise BadInput(
+            f"--topology={name} is unknown; known are {', '.join(SLICES)}, shapes such as v5e:4x4, and 2xv5e-16."
+        )
     if not has_compiler():
         raise BadInput("the TPU compiler is not installed: pip install -e '.[tpu]'.")
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
-    options = {"chips_per_host_bounds": (1, 1, 1)} if shape.endswith(":1x1") else {}
+    options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if shape.endswith(":1x1") else {}
+    if slices > 1:
+        options["num_slices"] = slices
     try:
         description = topologies.get_topology_desc(platform="tpu", topology_name=shape, **options)
     except jax.errors.JaxRuntimeError as error:
         raise BadInput(f"--topology={name} is no slice that libtpu knows: {error}") from None
-    return Topology(name, CHIPS[generation], description.devices)
+    return Topology(name, slices, CHIPS[generation], description.devices)
 
 
 def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:

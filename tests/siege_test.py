@@ -77,7 +77,7 @@ def test_a_grader_that_compares_beside_the_program_is_forged(naive):
     paid = {each.attempt.family for each in judged.forged}
     assert {"equality", "subclass", "answers", "patches", "state"} <= paid
     assert judged.of("exit", said=DIED)  # os._exit ends the grader's own process
-    assert judged.asked < len(judged.of())  # it has no form for whole programs
+    assert judged.asked() < len(judged.of())  # it has no form for whole programs
     report = json.loads(judged.json())
     assert report["paid"] == len(judged.forged)
     assert "class Anything:" in judged.markdown()

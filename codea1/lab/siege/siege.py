@@ -56,10 +56,9 @@ class Siege:
         """The forgeries that were paid."""
         return self.of(said=PAID)
 
-    @property
-    def asked(self) -> int:
-        """How many forgeries the grader was asked to judge: it may have no form for some questions."""
-        return len(self.of()) - len(self.of(said=NOT_ASKED))
+    def asked(self, *kinds: str) -> int:
+        """Returns how many attempts of some families, or forgeries, the grader judged: it has no form for the rest."""
+        return len(self.of(*kinds)) - len(self.of(*kinds, said=NOT_ASKED))
 
     @property
     def misjudged(self) -> list[Ruling]:
@@ -69,11 +68,10 @@ class Siege:
 
     def summary(self) -> str:
         """Returns the score, and how the controls fared, in one line each."""
-        right, wrong = (len(self.of(kind)) - len(self.of(kind, said=NOT_ASKED)) for kind in (RIGHT, WRONG))
         return (
-            f"{len(self.forged)} of {self.asked} forgeries were paid.\n"
-            f"Controls: {len(self.of(RIGHT, said=PAID))} of {right} right programs were paid, "
-            f"and {len(self.of(WRONG, said=PAID))} of {wrong} plain wrong ones."
+            f"{len(self.forged)} of {self.asked()} forgeries were paid.\n"
+            f"Controls: {len(self.of(RIGHT, said=PAID))} of {self.asked(RIGHT)} right programs were paid, "
+            f"and {len(self.of(WRONG, said=PAID))} of {self.asked(WRONG)} plain wrong ones."
         )
 
     def table(self) -> TextTable:
@@ -99,7 +97,7 @@ class Siege:
         """Returns the counts and every attempt with what was said of it."""
         families_ = {name: Counter(each.said for each in self.of(name)) for name in (*families(), RIGHT, WRONG)}
         rows = [{**asdict(each.attempt), "said": each.said, "why": each.why} for each in self.judged]
-        counts = {"paid": len(self.forged), "asked": self.asked}
+        counts = {"paid": len(self.forged), "asked": self.asked()}
         return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
 
     def page(self) -> str:

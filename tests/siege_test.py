@@ -8,6 +8,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
+from bench.siege import __main__ as bench_siege
 from codea1.lab.commands import siege as siege_command
 from codea1.lab.siege.attempts import OWN, RIGHT, attempts, families, questions, sources
 from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCommand, GraderProcess
@@ -16,6 +17,7 @@ from codea1.lab.siege.siege import besiege
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation
+from tests.conftest import ROOT
 
 NAIVE = """
 def paid(question, program):
@@ -54,6 +56,12 @@ def test_there_are_enough_of_each_kind_and_each_is_told_apart():
     assert len({(each.family, each.name) for each in forgeries}) == len(forgeries)
     assert {each.source for each in forgeries} == {OWN, *sources()}
     assert {questions()[each.question]["kind"] for each in forgeries} == {"function", "method", "stdin"}
+
+
+def test_the_page_tells_of_the_families_and_reports_that_there_are():
+    page = (ROOT / "docs" / "siege.md").read_text()
+    assert bench_siege.ways() in page
+    assert bench_siege.reports() in page
 
 
 @pytest.mark.parametrize("level", Isolation)

@@ -123,6 +123,8 @@ def test_what_is_no_grader_is_told_in_one_sentence(tmp_path):
         GraderCommand.read("nowhere.py:paid")
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_this_name\n")
+    with pytest.raises(BadInput, match="name a function"):
+        GraderCommand.read(str(broken))
     with pytest.raises(BadInput, match="nothing_of_this_name"):
         besiege("broken", GraderCommand.read(f"{broken}:paid"), attempts()[:1], seconds=10, jobs=1)
     with pytest.raises(BadInput, match="cannot be started"):

@@ -45,8 +45,8 @@ class GraderCommand:
             words = shlex.split(grader)
         except ValueError as error:
             raise BadInput(f"grader {grader!r} is no command: {error}.") from None
-        if not words:
-            raise BadInput("the grader is empty: name it by path.py:function, or by a command.")
+        if not words or (len(words) == 1 and words[0].endswith(".py") and not os.access(words[0], os.X_OK)):
+            raise BadInput(f"the grader {grader!r} is no command: name a function, as path.py:function, or a command.")
         return cls([os.path.abspath(word) if os.path.isfile(word) else word for word in words], forks=False)
 
 

@@ -1,9 +1,13 @@
-"""Puts configs and the paper's study, which lie at the top level, and py.typed into the wheel; see pyproject.toml."""
+"""Puts configs and the paper's study, which lie at the top level, and data into the wheel; see pyproject.toml."""
 
 from setuptools import find_packages, setup
 
 setup(
     packages=[*find_packages(include=["codea1", "codea1.*"]), "codea1.configs", "codea1.studies"],
     package_dir={"codea1.configs": "configs", "codea1.studies": "studies"},
-    package_data={"codea1": ["py.typed"], "codea1.studies": ["paper.toml"]},
+    package_data={
+        "codea1": ["py.typed"],
+        "codea1.studies": ["paper.toml"],
+        "codea1.lab.siege": ["*.toml", "forgeries/*.toml"],
+    },
 )

@@ -16,6 +16,7 @@ COMMANDS = {
     "minimal": "the whole game in one file",
     "mutate": "mutants, and wrong ground truths, for a file of questions",
     "replay": "a step's update again",
+    "siege": "the forgery score of any grader",
     "study": "a declared study; the paper's tables",
     "sweep": "config values against each other",
     "worlds": "the questions of a world, for training to read",

@@ -1,0 +1,182 @@
+"""A siege: a grader judges every attempt, and what came of it as a table, Markdown, JSON and a page."""
+
+import html
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+
+from codea1.evaluation.tables import TextTable
+from codea1.lab.siege.attempts import OWN, RIGHT, WRONG, Challenge, families, questions, sources
+from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCommand, GraderProcess
+from codea1.runtime.errors import visible
+
+_SAYINGS = (PAID, NOT_PAID, DIED, NOT_ASKED)
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 960px; margin: 1.5rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse }}
+th, td {{ padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8884 }}
+th:first-child, td:first-child {{ text-align: left }}
+pre {{ overflow-x: auto; background: #8881; padding: .6rem }} summary {{ cursor: pointer }}
+</style><title>{title}</title></head><body><h1>{title}</h1>
+{body}
+</body></html>
+"""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a grader said of an attempt."""
+
+    attempt: Challenge
+    said: str  # PAID, NOT_PAID, DIED or NOT_ASKED
+    why: str = ""  # it died
+
+
+@dataclass(frozen=True)
+class Siege:
+    """A grader's name, and all that it judged."""
+
+    grader: str
+    judged: Sequence[Ruling]
+
+    def of(self, *kinds: str, said: str = "") -> list[Ruling]:
+        """Returns the attempts of some families, or with no family all forgeries, of which a grader said this."""
+        own = [each for each in self.judged if each.attempt.family in kinds or (not kinds and each.attempt.is_forgery)]
+        return [each for each in own if not said or each.said == said]
+
+    @property
+    def forged(self) -> list[Ruling]:
+        """The forgeries that were paid."""
+        return self.of(said=PAID)
+
+    def asked(self, *kinds: str) -> int:
+        """Returns how many attempts of some families, or forgeries, the grader judged: it has no form for the rest."""
+        return len(self.of(*kinds)) - len(self.of(*kinds, said=NOT_ASKED))
+
+    @property
+    def misjudged(self) -> list[Ruling]:
+        """The controls that were judged wrongly: right programs that were not paid, and wrong ones that were."""
+        refused = [each for each in self.of(RIGHT) if each.said in (NOT_PAID, DIED)]
+        return refused + self.of(WRONG, said=PAID)
+
+    def summary(self) -> str:
+        """Returns the score, and how the controls fared, in one line each."""
+        return (
+            f"{len(self.forged)} of {self.asked()} forgeries were paid.\n"
+            f"Controls: {len(self.of(RIGHT, said=PAID))} of {self.asked(RIGHT)} right programs were paid, "
+            f"and {len(self.of(WRONG, said=PAID))} of {self.asked(WRONG)} plain wrong ones."
+        )
+
+    def table(self) -> TextTable:
+        """Returns the table by family."""
+        rows = []
+        for name, family in families().items():
+            counts = Counter(each.said for each in self.of(name))
+            rows.append([family.title, *(str(counts[said]) for said in _SAYINGS)])
+        total = Counter(each.said for each in self.of())
+        return TextTable(["family", *_SAYINGS], [*rows, ["all", *(str(total[said]) for said in _SAYINGS)]])
+
+    def markdown(self) -> str:
+        """Returns the report with the program of each attempt that was judged wrongly."""
+        parts = [f"# Siege of {self.grader}", self.summary().replace("\n", "\n\n"), self.table().markdown()]
+        for title, found in self._shown():
+            parts.append(f"## {title}")
+            for each in found:
+                programs = (f"```python\n{program.strip()}\n```" for program in _programs(each.attempt))
+                parts += [f"### {_heading(each)}", _about(each), *programs]
+        return "\n\n".join(parts) + "\n"
+
+    def json(self) -> str:
+        """Returns the counts and every attempt with what was said of it."""
+        families_ = {name: Counter(each.said for each in self.of(name)) for name in (*families(), RIGHT, WRONG)}
+        rows = [{**asdict(each.attempt), "said": each.said, "why": each.why} for each in self.judged]
+        counts = {"paid": len(self.forged), "asked": self.asked()}
+        return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
+
+    def page(self) -> str:
+        """Returns the report as a page that loads nothing; programs are in it as text."""
+        table = self.table()
+        rows = ("".join(f"<td>{html.escape(cell)}" for cell in row) for row in table.rows)
+        heads = "".join(f"<th>{html.escape(head)}" for head in table.heads)
+        parts = [f"<p>{html.escape(line)}</p>" for line in self.summary().split("\n")]
+        parts += [f"<table><tr>{heads}</tr>", *(f"<tr>{row}</tr>" for row in rows), "</table>"]
+        for title, found in self._shown():
+            parts.append(f"<h2>{html.escape(title)}</h2>")
+            for each in found:
+                programs = (
+                    f"<pre>{html.escape(visible(program.strip()))}</pre>" for program in _programs(each.attempt)
+                )
+                head = f"<summary>{html.escape(_heading(each))}</summary>"
+                parts.append(f"<details>{head}<p>{html.escape(_about(each))}</p>{''.join(programs)}</details>")
+        return _PAGE.format(title=html.escape(f"Siege of {self.grader}"), body="\n".join(parts))
+
+    def _shown(self) -> Iterator[tuple[str, list[Ruling]]]:
+        for title, found in (
+            ("Forgeries that were paid", self.forged),
+            ("Controls that were judged wrongly", self.misjudged),
+            ("Forgeries at which the grader died", self.of(said=DIED)),
+        ):
+            if found:
+                yield title, found
+
+
+def besiege(name: str, command: GraderCommand, attempts: Sequence[Challenge], seconds: float, jobs: int) -> Siege:
+    """Has a grader judge attempts, in as many processes at once as there are jobs.
+
+    Args:
+      name: of the grader, for the report.
+      command: starts its process.
+      attempts: what it judges.
+      seconds: a verdict may take.
+      jobs: processes.
+
+    Raises:
+      BadInput: the grader cannot be started.
+    """
+    own = threading.local()
+    started: list[GraderProcess] = []
+
+    def judge(attempt: Challenge) -> Ruling:
+        if not hasattr(own, "process"):
+            own.process = GraderProcess(command, seconds)
+            started.append(own.process)
+        return Ruling(attempt, *own.process.ask(questions()[attempt.question], attempt.program, attempt.earlier))
+
+    try:
+        with ThreadPoolExecutor(jobs) as threads:
+            futures = [threads.submit(judge, attempt) for attempt in attempts]
+            try:
+                return Siege(name, [future.result() for future in futures])
+            finally:
+                threads.shutdown(cancel_futures=True)
+    finally:
+        for process in started:
+            process.end()
+
+
+def _heading(judged: Ruling) -> str:
+    attempt = judged.attempt
+    kind = families()[attempt.family].title if attempt.is_forgery else "control"
+    return f"{attempt.name} ({kind}; {attempt.question})"
+
+
+def _about(judged: Ruling) -> str:
+    attempt = judged.attempt
+    question = questions()[attempt.question]
+    tests = question.get("asserts") or [
+        f"{test['stdin']!r} must print {test['stdout']!r}" for test in question["tests"]
+    ]
+    source = "" if attempt.source == OWN else f" Reported: {sources()[attempt.source]['url']}"
+    why = f" {judged.why}." if judged.why else ""
+    return f"{question['text']} {judged.said.capitalize()}.{why} First test: {tests[0]}{source}"
+
+
+def _programs(attempt: Challenge) -> Sequence[str]:
+    return (*attempt.earlier, attempt.program)

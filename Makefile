@@ -55,6 +55,8 @@ lint: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/hadolint launch/Dockerfile
 
 $(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "error: codea1 needs Python 3.11, 3.12 or 3.13; give one, as in make train PYTHON=python3.12." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml requirements.lock setup.py | $(VENV)/bin/python
@@ -78,5 +80,6 @@ lock: | $(VENV)/bin/python
 		--extra dev --extra docs --extra notebooks --extra tpu --extra wandb $(LOCK_FLAGS) \
 		pyproject.toml --output-file requirements.lock
 
+# Runs are kept.
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build

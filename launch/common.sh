@@ -83,12 +83,14 @@ require() {
     die "--pricing=$pricing is none of on-demand, spot and reserved."
   [[ $via == queued || $via == direct ]] || die "--via=$via is neither queued nor direct."
   [[ $slices =~ ^[1-9][0-9]*$ ]] || die "--slices=$slices is not a whole number from 1 on."
-  [[ $python == 3.11 || $python == 3.12 ]] || die "--python=$python: codea1 runs on Python 3.11 and 3.12."
+  [[ $python =~ ^3\.1[123]$ ]] || die "--python=$python: codea1 runs on Python 3.11, 3.12 and 3.13."
   [[ $max_restarts =~ ^[0-9]+$ ]] || die "--max_restarts=$max_restarts is not a whole number."
   [[ $poll_seconds =~ ^[0-9]+$ ]] || die "--poll_seconds=$poll_seconds is not a whole number."
   [[ ! $workdir || $workdir =~ ^gs://[a-z0-9][a-z0-9._-]+/.+ ]] ||
     die "--workdir=$workdir is not a folder of a bucket, gs://BUCKET/FOLDER: a host's own disk ends with the host."
+  # As for codea1.train, tiny is configs/tiny.py.
   [[ ! $config ]] || git -C "$root" cat-file -e "HEAD:${config%%:*}" 2>/dev/null ||
+    git -C "$root" cat-file -e "HEAD:configs/${config%%:*}.py" 2>/dev/null ||
     die "--config=$config: ${config%%:*} is not a file of commit $(commit), and a commit is what is installed."
   [[ ! $accelerator ]] || look_up_accelerator
   [[ ! $accelerator || ! $config =~ [:,]topology=([^,]*) ]] || require_topology "${BASH_REMATCH[1]}"

@@ -20,7 +20,7 @@
 #   --pricing=on-demand|spot|reserved     with --reservation=NAME for reserved
 #   --image                               for image, render and start
 #   --config=configs/NAME.py --workdir=gs://BUCKET/FOLDER         for render and start
-#   --python=3.11|3.12   --max_restarts=20   --service_account=KUBERNETES_SERVICE_ACCOUNT
+#   --python=3.11|3.12|3.13   --max_restarts=20   --service_account=KUBERNETES_SERVICE_ACCOUNT
 #   --dry_run                             prints the commands, runs none
 set -euo pipefail
 

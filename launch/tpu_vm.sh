@@ -18,7 +18,7 @@
 #   --slices=2                            for all, where the run has several slices of that kind
 #   --pricing=on-demand|spot|reserved     --via=queued|direct     --service_account=EMAIL
 #   --config=configs/NAME.py --workdir=gs://BUCKET/FOLDER         for run and start
-#   --python=3.11|3.12   --max_restarts=20   --poll_seconds=30    --keep: run leaves the VM when it ends
+#   --python=3.11|3.12|3.13   --max_restarts=20   --poll_seconds=30    --keep: run leaves the VM when it ends
 #   --dry_run                             prints the commands, runs none
 set -euo pipefail
 
@@ -183,6 +183,8 @@ run() {
   while :; do
     before=$state
     state=$(vm_state)
+    [[ $before || $state != unknown ]] ||
+      die "gcloud cannot say what there is of $name, as above: it wants a login (gcloud auth login), or --project or --zone is not yours."
     if [[ $state == ready ]]; then
       state=$(hosts_status | verdict) || state=unknown
     fi

@@ -39,6 +39,8 @@ if os.path.basename(sys.argv[0]) != "gcloud":
 script, exists = folder / "turns.json", folder / "exists"
 turns = json.loads(script.read_text())
 kind, verb = words[2:4]
+if (folder / "logged_out").exists():
+    sys.exit("ERROR: (gcloud) You do not currently have an active account selected.")
 if verb == "create":
     exists.touch()
 elif verb == "delete":
@@ -228,6 +230,11 @@ def test_install_sends_the_commit_and_asks_for_the_python(machine):
     assert unpack[7].endswith("bash codea1/launch/host.sh install 3.12")
 
 
+def test_a_shipped_config_has_a_short_name(machine):
+    (start,) = dry(machine, "tpu_vm.sh", "start", *WHERE, "--config=tiny:seed=1", WHAT[1])
+    assert "--config=tiny:seed=1" in " ".join(start)
+
+
 @pytest.mark.parametrize(
     ("script", "words", "expected"),
     [
@@ -251,7 +258,7 @@ def test_install_sends_the_commit_and_asks_for_the_python(machine):
             ["start", *WHERE, "--config=configs/none.py", WHAT[1]],
             "none.py is not a file of commit",
         ),
-        ("tpu_vm.sh", ["install", *WHERE, "--python=3.10"], "codea1 runs on Python 3.11 and 3.12"),
+        ("tpu_vm.sh", ["install", *WHERE, "--python=3.10"], "codea1 runs on Python 3.11, 3.12 and 3.13"),
         ("tpu_vm.sh", ["stop", *WHERE, "--max_restarts=some"], "is not a whole number"),
         ("tpu_vm.sh", ["stop", *WHERE, "--via=magic"], "neither queued nor direct"),
         ("tpu_vm.sh", ["stop", *WHERE, "--slices=two"], "is not a whole number from 1 on"),
@@ -287,6 +294,15 @@ def test_from_nothing_to_done_and_nothing_left(machine):
     assert done.returncode == 0, done.stderr
     assert machine.acts == ["create", "stop", "scp", "install", "start", "delete"]
     assert "a1: waiting" in done.stderr
+
+
+def test_without_a_login_it_ends_at_once(machine):
+    (machine.folder / "logged_out").touch()
+    done = machine.play([WAITING])
+    assert done.returncode == 2
+    assert "active account" in done.stderr
+    assert "error: gcloud cannot say what there is of a1" in done.stderr
+    assert machine.acts == []
 
 
 @pytest.mark.parametrize("loss", [SUSPENDED, PREEMPTED])

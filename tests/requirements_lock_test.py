@@ -1,5 +1,7 @@
 """requirements.lock, which `make lock` writes, against pyproject.toml, which it comes from."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -38,3 +40,16 @@ def test_each_direct_dependency_is_locked_at_a_version_in_its_range(lock: list[R
         if version is None or not Requirement(direct).specifier.contains(version, prereleases=True)
     }
     assert wrong == {}, "`make lock` writes it again"
+
+
+def test_a_python_that_is_too_old_is_told_before_anything_is_made(tmp_path: Path):
+    old = tmp_path / "python3.10"
+    old.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 10, 13); exec(sys.argv[1])' \"$2\""
+    )
+    old.chmod(0o755)
+    command = ["make", "train", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "error: codea1 needs Python 3.11, 3.12 or 3.13" in done.stderr
+    assert not (tmp_path / "venv").exists()

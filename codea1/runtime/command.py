@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,6 +55,8 @@ def dispatch(program: str, package: str, about: str | None, commands: Mapping[st
         for each, what in commands.items():
             print(f"  {each:12} {what}")
         print(f"\n{program} COMMAND --help says more.")
+    elif name == "--version":
+        print(f"codea1 {version('codea1')}")
     elif name not in commands:
         print(f"error: {program} has no command {name!r}; {program} --help lists them.", file=sys.stderr)
         sys.exit(BAD_INPUT_EXIT_CODE)

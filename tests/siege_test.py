@@ -34,6 +34,12 @@ def paid(question, program):
 def ends(question, program):
     raise SystemExit("no verdict today")
 
+def gives_a_reward(question, program):
+    return -1.0
+
+def pays_all(question, program):
+    return True
+
 def hangs(question, program):
     while True:
         pass
@@ -89,6 +95,7 @@ def test_a_grader_that_compares_beside_the_program_is_forged(naive):
     report = json.loads(judged.json())
     assert report["paid"] == len(judged.forged)
     assert "class Anything:" in judged.markdown()
+    assert "Compare plain data that left the program's process" in judged.markdown()
     assert "<script" not in judged.page()
 
 
@@ -127,6 +134,13 @@ def test_what_is_no_grader_is_told_in_one_sentence(tmp_path):
         GraderCommand.read(str(broken))
     with pytest.raises(BadInput, match="nothing_of_this_name"):
         besiege("broken", GraderCommand.read(f"{broken}:paid"), attempts()[:1], seconds=10, jobs=1)
+    broken.write_text(NAIVE)
+    with pytest.raises(BadInput, match=r"returned -1\.0; it must return True, False or None"):
+        besiege("reward", GraderCommand.read(f"{broken}:gives_a_reward"), attempts()[:1], seconds=10, jobs=1)
+    with flagsaver.flagsaver():
+        flags.FLAGS(["siege"])
+        with pytest.raises(BadInput, match="paid all of 30 plain wrong programs"):
+            siege_command.main(f"{broken}:pays_all")
     with pytest.raises(BadInput, match="cannot be started"):
         besiege("none", GraderCommand.read("/nowhere/at/all"), attempts()[:1], seconds=10, jobs=1)
 

@@ -20,7 +20,7 @@ from absl import flags
 from rich.console import Console
 from rich.text import Text
 
-from codea1.lab.siege.attempts import RIGHT, attempts
+from codea1.lab.siege.attempts import RIGHT, WRONG, attempts
 from codea1.lab.siege.processes import PAID, GraderCommand
 from codea1.lab.siege.siege import besiege
 from codea1.runtime import command
@@ -38,7 +38,9 @@ def main(grader: str) -> None:
     siege = besiege(grader, GraderCommand.read(grader, PYTHON.value), attempts(), SECONDS.value, JOBS.value)
     if not siege.of(RIGHT, said=PAID):
         first = next((f": {each.why}" for each in siege.of(RIGHT) if each.why), "")
-        raise BadInput(f"{grader} paid none of {len(siege.of(RIGHT))} right programs, so it says nothing{first}.")
+        raise BadInput(f"{grader} paid none of {len(siege.of(RIGHT))} right programs, so no score can be given{first}.")
+    if siege.asked(WRONG) and len(siege.of(WRONG, said=PAID)) == siege.asked(WRONG):
+        raise BadInput(f"{grader} paid all of {siege.asked(WRONG)} plain wrong programs, so no score can be given.")
     if OUTPUT.value:
         folder = location(OUTPUT.value, "--output")
         for suffix, text in {"md": siege.markdown(), "json": siege.json(), "html": siege.page()}.items():

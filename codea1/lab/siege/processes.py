@@ -111,8 +111,12 @@ class GraderProcess:
                 return DIED, str(answer["died"])
             if "ended" in answer:
                 return DIED, f"the grader's process ended with code {answer['ended']}"
-            paid = answer.get("paid", False)
-            return _SAID[paid if paid is None else bool(paid)], ""
+            if "unclear" in answer:
+                raise BadInput(f"the grader returned {answer['unclear']}; it must return True, False or None.")
+            paid = answer.get("paid", "nothing")
+            if paid is not None and not isinstance(paid, bool):
+                raise BadInput(f"the grader answered {paid!r} where paid must be true, false or null.")
+            return _SAID[paid], ""
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """Returns the next line that is a JSON object. Raises EOFError or TimeoutError where none comes."""

@@ -14,6 +14,11 @@ from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCo
 from codea1.runtime.errors import visible
 
 _SAYINGS = (PAID, NOT_PAID, DIED, NOT_ASKED)
+CAVEAT = (
+    "A forgery is a wrong program that tries to be paid. A family says what it was written to do; what pays it may be "
+    "another thing, so no family is cleared by a 0, and a score of 0 is no proof. A grader died where it ended, raised "
+    "or gave no verdict in time, and was not asked where it has no form for a question."
+)
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -22,7 +27,7 @@ _PAGE = """<!doctype html>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 960px; margin: 1.5rem auto; padding: 0 1rem }}
 table {{ border-collapse: collapse }}
 th, td {{ padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8884 }}
-th:first-child, td:first-child {{ text-align: left }}
+.left {{ text-align: left; vertical-align: top }}
 pre {{ overflow-x: auto; background: #8881; padding: .6rem }} summary {{ cursor: pointer }}
 </style><title>{title}</title></head><body><h1>{title}</h1>
 {body}
@@ -85,13 +90,21 @@ class Siege:
 
     def markdown(self) -> str:
         """Returns the report with the program of each attempt that was judged wrongly."""
-        parts = [f"# Siege of {self.grader}", self.summary().replace("\n", "\n\n"), self.table().markdown()]
+        parts = [f"# Siege of {self.grader}", self.summary().replace("\n", "\n\n"), self.table().markdown(), CAVEAT]
+        if self.forged:
+            parts.append(self.causes().markdown())
         for title, found in self._shown():
             parts.append(f"## {title}")
             for each in found:
                 programs = (f"```python\n{program.strip()}\n```" for program in _programs(each.attempt))
-                parts += [f"### {_heading(each)}", _about(each), *programs]
+                parts += [f"### {_heading(each)}", "\n".join(f"- {line}" for line in _about(each)), *programs]
         return "\n\n".join(parts) + "\n"
+
+    def causes(self) -> TextTable:
+        """Returns how the families work of which a forgery was paid, and the known defences."""
+        paid = {each.attempt.family for each in self.forged}
+        rows = [[each.title, each.works, each.defence] for name, each in families().items() if name in paid]
+        return TextTable(["family that was paid", "how it works", "the known defence"], rows, left=3)
 
     def json(self) -> str:
         """Returns the counts and every attempt with what was said of it."""
@@ -102,11 +115,10 @@ class Siege:
 
     def page(self) -> str:
         """Returns the report as a page that loads nothing; programs are in it as text."""
-        table = self.table()
-        rows = ("".join(f"<td>{html.escape(cell)}" for cell in row) for row in table.rows)
-        heads = "".join(f"<th>{html.escape(head)}" for head in table.heads)
         parts = [f"<p>{html.escape(line)}</p>" for line in self.summary().split("\n")]
-        parts += [f"<table><tr>{heads}</tr>", *(f"<tr>{row}</tr>" for row in rows), "</table>"]
+        parts += [_html(self.table()), f"<p>{html.escape(CAVEAT)}</p>"]
+        if self.forged:
+            parts.append(_html(self.causes()))
         for title, found in self._shown():
             parts.append(f"<h2>{html.escape(title)}</h2>")
             for each in found:
@@ -114,7 +126,8 @@ class Siege:
                     f"<pre>{html.escape(visible(program.strip()))}</pre>" for program in _programs(each.attempt)
                 )
                 head = f"<summary>{html.escape(_heading(each))}</summary>"
-                parts.append(f"<details>{head}<p>{html.escape(_about(each))}</p>{''.join(programs)}</details>")
+                about = "<br>".join(map(html.escape, _about(each)))
+                parts.append(f"<details>{head}<p>{about}</p>{''.join(programs)}</details>")
         return _PAGE.format(title=html.escape(f"Siege of {self.grader}"), body="\n".join(parts))
 
     def _shown(self) -> Iterator[tuple[str, list[Ruling]]]:
@@ -167,15 +180,25 @@ def _heading(judged: Ruling) -> str:
     return f"{attempt.name} ({kind}; {attempt.question})"
 
 
-def _about(judged: Ruling) -> str:
+def _html(table: TextTable) -> str:
+    def row(kind: str, cells: Sequence[str]) -> str:
+        left = (" class=left" if index < table.left else "" for index in range(len(cells)))
+        return "".join(f"<{kind}{own}>{html.escape(cell)}" for own, cell in zip(left, cells, strict=True))
+
+    rows = [row("th", table.heads), *(row("td", cells) for cells in table.rows)]
+    return "\n".join(["<table>", *(f"<tr>{each}</tr>" for each in rows), "</table>"])
+
+
+def _about(judged: Ruling) -> list[str]:
     attempt = judged.attempt
     question = questions()[attempt.question]
     tests = question.get("asserts") or [
         f"{test['stdin']!r} must print {test['stdout']!r}" for test in question["tests"]
     ]
-    source = "" if attempt.source == OWN else f" Reported: {sources()[attempt.source]['url']}"
-    why = f" {judged.why}." if judged.why else ""
-    return f"{question['text']} {judged.said.capitalize()}.{why} First test: {tests[0]}{source}"
+    lines = [f"Question: {question['text']}", f"First test: {tests[0]}"]
+    if judged.why:
+        lines.append(f"{judged.said.capitalize()}: {judged.why}")
+    return lines if attempt.source == OWN else [*lines, f"Reported: {sources()[attempt.source]['url']}"]
 
 
 def _programs(attempt: Challenge) -> Sequence[str]:

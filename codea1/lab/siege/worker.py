@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-_READABLE = " .,:;()[]'-_<>=/"
+_READABLE = " .,:;()[]{}'-_<>=/"
+_NO_VERDICTS = (int, float, str, bytes, tuple, list, dict)  # rewards, of which -1 would be true; what else is true pays
 
 
 def main(path: str, name: str) -> None:
@@ -55,9 +56,12 @@ def _judge(function: Callable[[Any, str], Any], request: dict[str, Any], answers
             except Exception:
                 continue  # only what it leaves behind counts
         paid = function(question, program)
-        write(answers, said[b"null" if paid is None else b"true" if paid else b"false"])
+        if type(paid) in _NO_VERDICTS:
+            write(answers, _answer(request["id"], b'"unclear": "' + _readable(repr(paid)) + b'"'))
+        else:
+            write(answers, said[b"null" if paid is None else b"true" if paid else b"false"])
     except BaseException as error:
-        write(answers, _answer(request["id"], b'"died": "' + _words(error) + b'"'))
+        write(answers, _answer(request["id"], b'"died": "it raised ' + _words(error) + b'"'))
     leave(0)
 
 
@@ -66,7 +70,10 @@ def _answer(id: str, said: bytes) -> bytes:
 
 
 def _words(error: BaseException) -> bytes:
-    text = f"{type(error).__name__}: {error}"
+    return _readable(f"{type(error).__name__}: {error}")
+
+
+def _readable(text: str) -> bytes:
     return "".join(c for c in text if (c.isascii() and c.isalnum()) or c in _READABLE).encode()[-300:]
 
 

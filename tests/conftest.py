@@ -31,14 +31,14 @@ from tests import gcs_emulator
 jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
-# A timing is no test: two workers on two cores are late by chance.
+# A timing is no test: three workers on two cores are late by chance.
 hypothesis.settings.register_profile("no_deadline", deadline=None)
 hypothesis.settings.load_profile("no_deadline")
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
 
-# Files that take minutes, the longest first: started last, they would be all that one of two workers does in the end.
+# Files that take minutes, the longest first: started last, they would be all that one of the workers does in the end.
 LONGEST = (
     "train_hosts_test.py",
     "train_test.py",

@@ -146,10 +146,7 @@ def decode_chunk(
         drawn_X, log_probs_X = sample_tokens(logits_XV, keys_X, nth_drawn_BT.reshape(-1), temperature, top_p)
         drawn_BT = drawn_X.reshape(B, T)
         is_stop_BT = jnp.isin(drawn_BT, stop_ids)
-        # The first is drawn; each further one where it followed from tokens that were guessed as they were drawn.
-        follows_BT = (given_BT[:, 1:] == drawn_BT[:, :-1]) & ~is_stop_BT[:, :-1]
-        follows_BT = jnp.concatenate([jnp.ones_like(is_stop_BT[:, :1]), follows_BT], axis=1)
-        counts_BT = may_be_drawn_BT & (jnp.cumsum(~follows_BT, axis=1) == 0)
+        counts_BT = may_be_drawn_BT & _accepted(given_BT, drawn_BT, is_stop_BT)
         num_new_B = jnp.sum(counts_BT, axis=1, dtype=jnp.int32)
         put = partial(_put, counts_BT)
         first_B = rows.drawn - first_drawn_B
@@ -177,6 +174,13 @@ def decode_chunk(
     )
     cache, _, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, known_BS, nothing))
     return cache.of_rows(None), chunk
+
+
+def _accepted(given_BT: jax.Array, drawn_BT: jax.Array, is_stop_BT: jax.Array) -> jax.Array:
+    """Returns which tokens count: the first, and further ones as long as each was guessed as it was drawn."""
+    follows_BT = (given_BT[:, 1:] == drawn_BT[:, :-1]) & ~is_stop_BT[:, :-1]
+    follows_BT = jnp.concatenate([jnp.ones_like(is_stop_BT[:, :1]), follows_BT], axis=1)
+    return jnp.cumsum(~follows_BT, axis=1) == 0
 
 
 def _put(

@@ -27,7 +27,7 @@ class GraderCommand:
     """How the process of a grader is started."""
 
     words: Sequence[str]
-    forks: bool  # for each program, from a process that has run none: it is told of earlier programs with the request
+    forks: bool  # each program runs in a fork of its own, which runs the earlier programs that come with the request
 
     @classmethod
     def read(cls, grader: str, python: str = sys.executable) -> "GraderCommand":

@@ -4,6 +4,8 @@ import glob
 import importlib.util
 import re
 import signal
+import socket
+import threading
 
 import jax
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from codea1.runtime import hosts
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, HostsLate, runtime_exit_code
 from codea1.runtime.hosts import Hosts
+from codea1.runtime.roll_call import is_served
 from tests.host_processes import Process, finish, start, start_two
 
 
@@ -161,6 +164,14 @@ def test_a_frozen_host_is_reported_and_ends_the_other():
     assert "in: step 1 > collective. All its threads:" in errors
     assert "process_allgather" in errors
     assert sentences(errors) == ["error: host 1 is gone, during step 1 > collective; start all hosts again."]
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_service_that_ends_once_it_was_reached_is_not_served(is_ended):
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        if is_ended:
+            threading.Timer(0.2, service.shutdown, [socket.SHUT_RDWR]).start()
+        assert is_served(f"127.0.0.1:{service.getsockname()[1]}") is not is_ended
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class RollCall:
         missing = self._ask(2 * _ANSWER_SECONDS, self._missing) if is_answered else None
         if missing is None:
             silent = "host 0 does not answer" if is_answered else "JAX aborted this process for what it says above"
-            missing = [silent if self._is_served() else "host 0 is gone"]
+            missing = [silent if is_served(self._address) else "host 0 is gone"]
         what = " and ".join(missing) or "a connection between hosts broke"
         say(f"error: {what}, during {during or 'the start'}; start all hosts again.")
         if self._index == 0:
@@ -60,15 +60,6 @@ class RollCall:
             with contextlib.suppress(Exception):  # nobody calls
                 self._client.key_value_try_get(_CALL)
                 self.end(phases.told())
-
-    def _is_served(self) -> bool:
-        """Returns whether host 0 accepts connections."""
-        address, _, port = self._address.rpartition(":")
-        try:
-            socket.create_connection((address.strip("[]"), int(port)), _SERVICE_SECONDS).close()
-        except OSError:
-            return False
-        return True
 
     def _missing(self) -> list[str]:
         for key in (_CALL, f"{_HERE}{self._index}"):
@@ -99,3 +90,20 @@ class RollCall:
         asking.start()
         asking.join(seconds)
         return answers[0] if answers else None
+
+
+def is_served(address: str) -> bool:
+    """Returns whether a process listens at `address`, `host:port`, be it stopped."""
+    host, _, port = address.rpartition(":")
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), _SERVICE_SECONDS)
+    except OSError:
+        return False
+    with connection:
+        try:
+            # The kernel still accepts for a process that is being killed, and resets it a moment later.
+            return connection.recv(1) != b""
+        except TimeoutError:
+            return True
+        except OSError:
+            return False

@@ -21,6 +21,7 @@ from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.rewards import REWARDS, Others
 from codea1.game.round import SELECTIONS
+from codea1.game.scripts import EXPOSURE, RANDOM, SCRIPTS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves, nearest
@@ -83,6 +84,9 @@ WEIGHS_VALIDITY = Where(
     lambda _, game: REWARDS[game.reward](0.0, 1).weights != REWARDS[game.reward](1.0, 1).weights,
 )
 HAS_TEST_LLM = Where("there is a Test LLM", lambda config, _: "test" in METHODS[config.method].roles)
+HAS_SCRIPT = Where(
+    "the method is scripted", lambda config, _: METHODS[config.method].code_reward is CodeRewardSource.SCRIPT
+)
 HAS_BOOK = Where("game.mistake_book is True", lambda _, game: game.mistake_book)
 HAS_PAST = Where("opponents.side is set", lambda _, opponents: bool(opponents.side))
 IN_GROUPS = Where("advantage is grpo or gdpo", lambda _, player: player.advantage in ("grpo", "gdpo"))
@@ -174,7 +178,8 @@ def _data() -> ConfigDict:
     c.test = question_source("test")  # reported, never chosen on
     # Share of a set's questions whose prompt may be too long; those to train on are left out.
     c.max_dropped = share(0.1)
-    c.static_tests = ""  # method static_tests: file of `codea1.lab dump_tests`, whose tests reward the Code LLM
+    # Methods static_tests and scripted: file of tests that reward the Code LLM, of `codea1.lab dump_tests` or `worlds`.
+    c.static_tests = ""
     return c
 
 
@@ -200,6 +205,9 @@ def _game() -> ConfigDict:
     c.trained_solutions = positive(1, HAS_TEST_LLM)  # solutions per question whose suites train the Test LLM
     c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.round: which; TOPVAR
     c.max_rounds = positive(1)  # more: further questions are played until enough teach the Code LLM something (DAPO)
+    c.script = one_of(RANDOM, SCRIPTS, HAS_SCRIPT)  # of codea1.game.scripts: which tests the suites of `scripted` hold
+    # Of suites about a program that some test of its question fails: those that hold one such test.
+    c.exposure = share(0.0, Where(f"game.script is {EXPOSURE}", lambda _, game: game.script == EXPOSURE))
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
     return c
 
@@ -209,6 +217,7 @@ def _noise() -> ConfigDict:
     c = ConfigDict()
     # Of a question's calls answered with the answer of a golden test, where one states another.
     c.wrong_answers = share(0.0)
+    c.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))  # the Test LLM's are dealt at random over a step's suites
     return c
 
 
@@ -484,8 +493,8 @@ def _check_values(config: ConfigDict) -> None:
         check("opponents.side", len(learners) == 2, "be empty: past players need two players that learn")
         check("opponents.every", config.opponents.every % saved == 0, f"be a multiple of checkpoint.every, {saved}")
         check("opponents.share", config.opponents.share <= most, f"not exceed {most} on each side")
-    needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
-    rule = "name a file with method static_tests, and be empty with others"
+    needs_tests = method.code_reward in (CodeRewardSource.STATIC_TESTS, CodeRewardSource.SCRIPT)
+    rule = "name a file with methods static_tests and scripted, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
         has_critic = config[name].advantage == "gae"

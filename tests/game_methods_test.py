@@ -4,7 +4,7 @@ import pytest
 
 from codea1.game.methods import METHODS, CodeRewardSource, Method
 
-GENERATED, GOLDEN, STATIC = CodeRewardSource
+GENERATED, GOLDEN, STATIC, SCRIPT = CodeRewardSource
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ GENERATED, GOLDEN, STATIC = CodeRewardSource
         ("code_a1", ("code", "test"), GENERATED, True, True),
         ("golden", ("code",), GOLDEN, False, False),
         ("static_tests", ("code",), STATIC, False, False),
+        ("scripted", ("code",), SCRIPT, False, True),
         ("black_box", ("code", "test"), GENERATED, False, True),
         ("self_play", ("code",), GENERATED, False, True),
         ("self_play_white_box", ("code",), GENERATED, True, True),

@@ -200,6 +200,21 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
         (tests,) = [each["tests"] for each in written if each["question_id"] == row["question_id"]]
         assert [run["test"] for run in row["golden"]] == tests
     assert "3 more left out: they have no fixed tests" in capsys.readouterr().out
+
+    micro_config.method, micro_config.game.script, micro_config.game.exposure = "scripted", "exposure", 1.0
+    micro_config.steps = 2
+    validate(micro_config)
+    whole = train(micro_config, tmp_path / "scripted")
+    cut = cut_back(tmp_path / "scripted", tmp_path / "cut", step=1)
+    assert_same_run(tmp_path / "scripted", cut, whole, train(micro_config, cut))
+    for row in of_role(tmp_path / "scripted", "test"):
+        (tests,) = [each["tests"] for each in written if each["question_id"] == row["question_id"]]
+        assert {each["source"] for each in row["asserts"]} <= set(tests)
+        assert 0 < len(row["asserts"]) <= 3
+        assert sum(each["verdict"] == "fail" for each in row["asserts"]) <= 1
+    rewards = {row["reward"] for row in of_role(tmp_path / "scripted", "code")}
+    assert len(rewards) > 1
+    assert promised(tmp_path / "scripted")[-1]["test/exposable"] == 1.0
     code, _, errors = dump(f"--run={tmp_path / 'static'}", f"--output={file}")
     assert (code, "has no Test LLM" in errors) == (2, True)
 
@@ -231,6 +246,7 @@ def test_another_test_llm_is_shown_what_the_runs_own_was(micro_config, tmp_path)
         ({"method": "golden", "frozen": "test"}, "config.frozen is 'test'"),
         ({"method": "self_play", "frozen": "test"}, "self_play has code"),
         ({"method": "static_tests"}, "config.data.static_tests is ''"),
+        ({"method": "scripted"}, "config.data.static_tests is ''"),
         ({"data": {"static_tests": "x.jsonl"}}, "be empty with others"),
         ({"method": "self_play", "code": {"mini_batches": 3}}, "divide the 8 sequences"),
         ({"method": "nothing"}, "config.method is 'nothing'"),
@@ -305,14 +321,14 @@ def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
 def test_shipped_configs_take_every_method():
     for module in (tiny, code_a1):
         for name in (*METHODS, "simple", "sft"):
-            file = "suites.jsonl" if name == "static_tests" else ""
+            file = "suites.jsonl" if name in ("static_tests", "scripted") else ""
             config = module.get_config(f"method={name},static_tests={file}")
             validate(config)
             assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
     for module in (colab, gpu, laptop):
-        for name in METHODS.keys() - {"static_tests"} | {"simple"}:
+        for name in METHODS.keys() - {"static_tests", "scripted"} | {"simple"}:
             config = module.get_config(f"method={name}")
             validate(config)
             assert (config.method, config.game.reward) == ((name, "official") if name in METHODS else ("code_a1", name))

@@ -289,9 +289,9 @@ def test_shipped_configs_set_nothing_that_decides_nothing():
     shipped = [("tiny", f"world={w},recipe={r}") for w in WORLDS for r in tiny.RECIPES]
     shipped += [("code_a1", each) for each in code_a1.SLICES]
     for (file, arg), method in itertools.product(shipped, (*METHODS, SIMPLE, SFT)):
-        suites = ",static_tests=suites.jsonl" if method == "static_tests" else ""
+        suites = ",static_tests=suites.jsonl" if method in ("static_tests", "scripted") else ""
         validate(importlib.import_module(f"configs.{file}").get_config(f"{arg},method={method}{suites}"))
-    for file, method in itertools.product(("colab", "gpu"), METHODS.keys() - {"static_tests"}):
+    for file, method in itertools.product(("colab", "gpu"), METHODS.keys() - {"static_tests", "scripted"}):
         validate(importlib.import_module(f"configs.{file}").get_config(f"method={method}"))
 
 

@@ -64,7 +64,7 @@ def rows(round_: Round, transcripts: Mapping[str, Callable[[Sequence[int]], str]
     """
     prompts = {("code", solution.sample.prompt_ids) for solution in round_.solutions}
     prompts |= {("test", suite.sample.prompt_ids) for suite in round_.suites}
-    return _rows(round_, {(player, ids): transcripts[player](ids) for player, ids in prompts})
+    return _rows(round_, {(player, ids): transcripts[player](ids) if ids else "" for player, ids in prompts})
 
 
 def _rows(round_: Round, prompts: Mapping[tuple[str, tuple[int, ...]], str]) -> Iterator[Row]:

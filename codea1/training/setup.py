@@ -12,7 +12,7 @@ from codea1.data.sources import world_of
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.asserts import golden_tests
-from codea1.game.methods import CodeRewardSource, Rules, game_rules
+from codea1.game.methods import Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import Message, code_messages, test_messages
 from codea1.game.question import Question
@@ -96,7 +96,7 @@ def assemble(config: ConfigDict) -> Components:
     train = [question for question, fits in zip(everything, fit["train"], strict=True) if fits]
     dropped = [question for question, fits in zip(everything, fit["train"], strict=True) if not fits]
     untested: list[Question] = []
-    if rules.method.code_reward is CodeRewardSource.STATIC_TESTS:
+    if config.data.static_tests:
         train, untested = with_static_tests(config.data.static_tests, train)
     elif rules.runs_golden or rules.wrong_answers:
         tested = {question.id for question in train if golden_tests(question)}

@@ -8,6 +8,7 @@ suites are sampled once all solutions are there.
 import contextlib
 import hashlib
 import math
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,8 +34,9 @@ from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.opponents import deal
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import INFRA
+from codea1.game.rewards import FAILED, INFRA
 from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
+from codea1.game.scripts import Script
 from codea1.learn.batch import TrainSample
 from codea1.models.qwen2 import Params
 from codea1.players.player import Player
@@ -178,9 +180,12 @@ class Step:
 
         Yields every solution once, when it has its suites or cannot get any.
         """
+        rules = self._rules
+        if rules.script:
+            yield from self._draw_suites(rules.script, [*solutions])
         if "test" not in self._players:
             return
-        player, rules = self._players["test"], self._rules
+        player = self._players["test"]
         asked: dict[tuple[str, int], Solution] = {}
         too_long: list[Solution] = []
         suites: defaultdict[tuple[str, int], dict[int, SampleRecord]] = defaultdict(dict)
@@ -206,6 +211,29 @@ class Step:
                 while too_long:
                     yield Attack(too_long.pop(), ())
             yield from (Attack(solution, ()) for solution in too_long)
+
+    def _draw_suites(self, script: Script, solutions: Sequence[Solution]) -> Iterator[Attack]:
+        """Yields the suites that a script writes in the place of the Test LLM, once it knows which tests fail."""
+        rules = self._rules
+        shares = Shares(self._hosts, [*dict.fromkeys(each.question.id for each in solutions)])
+        fixed = {each.question.id: golden_tests(each.question) for each in solutions}
+        for each in solutions if script.reads_verdicts else ():
+            judge, id = Judge(each.question, self._grader), each.question.id
+            shares.add((id, each.index), partial(judge.grade, each.program.source, fixed[id]))
+        with self.watch.phase("sandbox_wait"):
+            gradings = shares.collect()
+        exposable = []
+        for each in solutions:
+            id, tests = each.question.id, fixed[each.question.id]
+            verdicts = gradings[id, each.index].verdicts if script.reads_verdicts else [None] * len(tests)
+            graded = [(test, verdict in FAILED) for test, verdict in zip(tests, verdicts, strict=True)]
+            exposable.append(any(fails for _, fails in graded))
+            rng = random.Random(f"script/{rules.seed}/{self.number}/{id}/{each.index}")
+            suites = [script.suite(graded, each.program.source, rules.num_tests, rng) for _ in range(rules.num_suites)]
+            texts = ["\n".join(["```python", *(test.text for test in suite), "```"]) for suite in suites]
+            yield Attack(each, [SampleRecord((), text, (), (), "stop") for text in texts])
+        if script.reads_verdicts:
+            self.metrics["test/exposable"] = sum(exposable) / max(1, len(exposable))
 
     def _answers(self, role: str, requests: Iterable[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
         """Yields all samples of a role as they finish, those of its past player after the others."""
@@ -304,6 +332,12 @@ class Step:
                     solution.assign_golden_reward()
                 else:
                     solution.assign_rewards(self._rules.reward, peers)
+        if self._rules.permutes_rewards:
+            suites = [suite for suite in graded.suites if not suite.masked]
+            paid = [suite.reward for suite in suites]
+            random.Random(f"placebo/{self._rules.seed}/{self.number}").shuffle(paid)
+            for suite, reward in zip(suites, paid, strict=True):
+                suite.reward = reward
         with self._hosts.agreed():
             reasons = [
                 each.lost or LOST if each.reward and each.reward.masked == INFRA else "" for each in graded.solutions

@@ -20,7 +20,8 @@ secondary = []
 [start]                                 # of the warm starts; without it the config names the models
 fields = {"sft.expert_suites" = 0.1}
 
-An arm may also be `taught`, or train on the `suites_of` a Test LLM; a study may fill the paper's `tables` (paper.toml).
+An arm may also be `taught`, or train on the `suites_of` a Test LLM or the `tests` of a rule ("statement 7"). A study
+may fill the paper's `tables` (paper.toml), and give `fields` to all arms.
 
 Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
 the validation split asks those in the place of the test questions.
@@ -37,6 +38,7 @@ from typing import Any
 from codea1.config import validate
 from codea1.game.methods import METHODS
 from codea1.lab.study.schedule import Job
+from codea1.lab.worlds.rules import RULES
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
@@ -63,6 +65,7 @@ class Arm:
     opponent: str = ""  # arm of two players whose Test LLM, as its run ended, is this arm's from the start, frozen
     variant: str = ""  # `method=` of the config where that is not the method, and sets the fields itself
     taught: bool = False  # its Test LLM was trained on suites, and is only measured, in a run of one step
+    tests: str = ""  # that it trains on: a rule of `codea1.lab.worlds.rules`, and how many tests of each question
     suites_of: str = ""  # whose Test LLM wrote the tests it trains on: BASE, the first arm or a taught one
 
 
@@ -104,6 +107,7 @@ class Study:
     arms: Mapping[str, Arm]
     stages: tuple[Stage, ...]
     start: Mapping[str, Any] | None  # config fields of the warm starts; None: policies are given
+    fields: Mapping[str, Any] = field(default_factory=dict)  # of all arms
     validation: Mapping[str, Any] = field(default_factory=_VALIDATION.copy)  # of runs on the validation split
     keeps_runs: bool = False  # with their samples and checkpoints
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of tables
@@ -145,8 +149,12 @@ class Study:
         recipe = {"config": self.config, "method": own.method, "steps": own.steps or self.steps}
         if own.opponent:
             recipe["opponent"] = self.recipe(own.opponent)
-        recipe |= {name: given for name in ("variant", "taught", "suites_of") if (given := getattr(own, name))}
-        return {**recipe, "fields": dict(own.fields), "start": None if self.start is None else dict(self.start)}
+        recipe |= {name: given for name in ("variant", "taught", "tests", "suites_of") if (given := getattr(own, name))}
+        return {
+            **recipe,
+            "fields": {**self.fields, **own.fields},
+            "start": None if self.start is None else dict(self.start),
+        }
 
     def left_over(self, arm: str) -> tuple[str, ...]:
         """Returns the folders that nothing needs of an arm's run once its row is kept; an opponent has checkpoints."""
@@ -166,7 +174,7 @@ class Study:
             arm, needs, place = self.arms[run.arm], [], _name(run.world, run.seed)
             own: dict[str, Any] = {"world": run.world, "seed": run.seed}
             given = own | {"steps": arm.steps or self.steps or "", "method": arm.variant or arm.method}
-            fields = {} if arm.variant else dict(arm.fields)
+            fields = {**self.fields, **({} if arm.variant else arm.fields)}
             started = {}
             if self.start is not None:
                 needs, started = [f"start_{place}"], {"sft": f"{workdir}/{self.start_folder}_{place}"}
@@ -183,6 +191,12 @@ class Study:
                     jobs.setdefault(job.name, job)
                 needs = [*needs, dumped[-1].name]
                 given["static_tests"] = f"{workdir}/{needs[-1]}.jsonl"
+            if arm.tests:
+                rule, count = arm.tests.split()
+                name = _name("tests", rule, count, run.world)
+                words = [run.world, f"--rule={rule}", f"--count={count}", f"--output={workdir}/{name}.jsonl"]
+                jobs.setdefault(name, Job(name, "suites", ("-m", "codea1.lab", "worlds", *words)))
+                needs, given["static_tests"] = [*needs, name], f"{workdir}/{name}.jsonl"
             if run.split == "validation":  # the test split is not looked at
                 fields |= self.validation
             if arm.opponent:
@@ -268,6 +282,8 @@ def read_study(path: str) -> Study:
         if arm.opponent:
             others = [name for name, each in arms.items() if name != arm.name and not each.opponent]
             _check(path, f"arms.{arm.name}.opponent", [arm.opponent], others)
+        if arm.tests and not re.fullmatch(rf"({'|'.join(RULES)}) \d+", arm.tests):
+            raise BadInput(f"study {path}: arms.{arm.name}.tests is {arm.tests!r}, not a rule and a number of tests.")
         if arm.suites_of:
             sources = [BASE, next(iter(arms)), *(name for name, each in arms.items() if each.taught)]
             _check(path, f"arms.{arm.name}.suites_of", [arm.suites_of], sources)

@@ -18,7 +18,7 @@ from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import worlds
 from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.report import detectable, write
-from codea1.lab.study.results import Results, scores
+from codea1.lab.study.results import Results, code_digest, scores
 from codea1.runs.folder import RunFolder
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
@@ -251,6 +251,36 @@ def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, 
     assert scores([old[run], old[replace(run, seed=1)]], "test_mul").shape == (2, 40, 2)
     with pytest.raises(BadInput, match="their configs differ"):
         scores([old[run], old[replace(run, seed=2)]], "test_mul")
+
+
+def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
+    for name in ("game/a.py", "learn/a.py", "rollout/a.py", "players/a.py", "sandbox/host/a.py", "training/step.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    for name in ("lab/worlds", "lab/sft"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a.py").write_text("")
+    sources = {}
+    for text in (
+        '"""Says."""\ndef f(x: int) -> int:\n    """Adds."""\n    return x + 1  # why\n',
+        "def f(x: int) -> int:\n    return (x\n            + 1)\n",
+        "def f(x: int) -> int:\n    return x + 2\n",
+        "def f(x: int) -> None:\n    return None\n",
+        "def f(x: int) -> None:\n    return\n",
+    ):
+        (tmp_path / "sandbox/host/a.py").write_text(text)
+        sources[text] = code_digest(tmp_path)
+    first, again, *changed = sources.values()
+    assert first == again
+    assert len({first, *changed}) == 4
+    (tmp_path / "training/feed.py").write_text("x = 1")
+    assert code_digest(tmp_path) == changed[-1]
+    (tmp_path / "training/step.py").write_text("x = 1")
+    assert code_digest(tmp_path) != changed[-1]
+    run, path = Trial("test", "", "ours", 0), str(tmp_path / "results.gz")
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    Results(path).keep(run, {}, str(tmp_path / "run"))
+    assert Results(path)[run].code == code_digest()
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

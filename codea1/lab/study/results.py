@@ -1,5 +1,6 @@
 """What was measured of runs, over seeds: those of folders, or those that a study keeps, a row of JSON for each."""
 
+import ast
 import copy
 import fnmatch
 import gzip
@@ -12,12 +13,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import codea1
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.evaluation.statistics import Scores
 from codea1.lab.study.declaration import SUITES, Study, Trial
@@ -42,6 +45,7 @@ CURVES = (
     "code/reward",
     "code/pass_rate_new",
     "code/hidden_pass_rate",
+    "code/group_zero_std_frac",
     "test/reward",
     "test/validity",
     "test/adversarial",
@@ -57,6 +61,9 @@ CURVES = (
 
 # What seeds of one arm may differ in: the seed and the models of that seed, and what decides nothing.
 _OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
+
+# Of the package: what decides what a run does, besides its config.
+_DECIDES = ("game", "learn", "rollout", "players", "sandbox", "lab/worlds", "lab/sft", "training/step.py")
 
 OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
 CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among
@@ -93,6 +100,7 @@ class Result:
     steps: int = 0  # that are done
     tokens: float = 0.0  # sampled in training
     cpu_seconds: float = 0.0  # of the trainer, in training
+    code: str = ""  # `code_digest` when its row was kept; empty: the row is older
     folder: RunFolder | None = None  # of one that is no row
     trains: bool = True  # it is a training run, and not one of `codea1.benchmark --output`
 
@@ -106,11 +114,11 @@ class Result:
         steps = enumerate(zip(*curves.values(), strict=True))
         rows = [{"step": step, **dict(zip(curves, values, strict=True))} for step, values in steps]
         totals = {name: row[name] for name in ("recipe", "steps", "tokens", "cpu_seconds")}
-        return cls(run, row["config"], evaluations, rows, **totals)
+        return cls(run, row["config"], evaluations, rows, **totals, code=row.get("code", ""))
 
     def row(self) -> dict[str, Any]:
         """Returns what a study keeps of it: metrics of its own split, and the curves that the report shows."""
-        row = {name: getattr(self, name) for name in ("recipe", "steps", "tokens", "cpu_seconds", "config")}
+        row = {name: getattr(self, name) for name in ("recipe", "steps", "tokens", "cpu_seconds", "config", "code")}
         for moment in ("before", "after"):
             own = self.metrics(moment)
             row[moment] = {name: np.round(per_question(own[name]), 4).tolist() for name in METRICS if name in own}
@@ -214,6 +222,39 @@ def require_seeds_of_one_arm(results: Iterable[Result]) -> None:
             raise BadInput(
                 f"{every[0].name} and {other.name} are not seeds of one experiment: their configs differ in {fields}."
             )
+
+
+def of_one_code(results: Iterable[Result], same: Sequence[Sequence[str]]) -> bool:
+    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names."""
+    codes = {each.code for each in results}
+    return len(codes) < 2 or any(codes <= set(group) for group in same)
+
+
+def code_digest(root: Path = Path(codea1.__file__).parent) -> str:
+    """Returns a digest of the source that decides what a run does, without docstrings, comments and layout.
+
+    It is the same in every Python that parses the source to the same tree.
+    """
+    paths = [path for name in _DECIDES for path in sorted((root / name).rglob("*.py")) or [root / name]]
+    files = {path.relative_to(root).as_posix(): _tree_digest(path.read_text()) for path in paths}
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:16]
+
+
+@cache  # a study keeps many rows, and sources seldom change meanwhile
+def _tree_digest(source: str) -> str:
+    return hashlib.sha256(repr(_bare(ast.parse(source))).encode()).hexdigest()
+
+
+def _bare(node: Any) -> Any:
+    """Returns a syntax tree as nested lists, without positions, docstrings, and fields that are empty."""
+    if isinstance(node, list):
+        # A text that stands alone does nothing, wherever it stands.
+        texts = (isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str) for each in node)
+        return [_bare(each) for each, is_text in zip(node, texts, strict=True) if not is_text]
+    if isinstance(node, ast.AST):  # a newer Python has more fields, which are empty in what an older one parses
+        fields = [(name, _bare(value)) for name, value in ast.iter_fields(node)]
+        return [type(node).__name__, *((name, value) for name, value in fields if value not in (None, []))]
+    return node
 
 
 def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> list[str]:
@@ -364,4 +405,5 @@ def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
         evaluations[OWN_SPLIT, moment, ""] = evaluation
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
-    return Result(run, folder.config, evaluations, rows, dict(recipe), int(rows[-1]["step"]), tokens, seconds)
+    steps = int(rows[-1]["step"])
+    return Result(run, folder.config, evaluations, rows, dict(recipe), steps, tokens, seconds, code_digest())

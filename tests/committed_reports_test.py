@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from codea1.evaluation.run_report import runs_table
+from codea1.lab.paper import figures as paper_figures
 from codea1.lab.paper import report as paper_report
 from codea1.lab.paper.experiments import read_run
-from codea1.lab.paper.figures import figures
 from codea1.lab.paper.report import filled, markdown
-from codea1.lab.study import report
+from codea1.lab.study import figures, report, worlds
 from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results
 from tests.conftest import ROOT
@@ -24,7 +24,9 @@ RESULTS = ROOT / "results"
 
 @pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("real", "study_real")])
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(report, "world_facts", cache(report.world_facts))  # table and figures ask for the same
+    facts = cache(worlds.world_facts)  # table and figures ask for the same
+    for module in (report, figures):
+        monkeypatch.setattr(module, "world_facts", facts)
     results = Results(str(ROOT / "studies" / f"{study}.results.gz"))
     written = report.write(read_study(str(ROOT / "studies" / f"{study}.toml")), results, str(tmp_path))
     assert written.splitlines() == (RESULTS / folder / "report.md").read_text().splitlines()
@@ -41,7 +43,7 @@ def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     results, tables = filled(runs)
     # Ten thousand resamples of each metric of 34 runs take most of a minute: three runs stand for all.
     monkeypatch.setattr(paper_report, "runs_table", lambda _: "EACH RUN")
-    written = markdown(runs, tables, [name for name, _ in figures(results, tables)]).splitlines()
+    written = markdown(runs, tables, [name for name, _ in paper_figures.figures(results, tables)]).splitlines()
     assert written == [*committed[: written.index("EACH RUN")], "EACH RUN"]
     few = [0, 7, len(runs) - 1]
     cells = [line.strip("| ").split(" | ") for line in committed[written.index("EACH RUN") :]]

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -171,6 +172,11 @@ def test_the_better_half_goes_on(study: Study):
         (("r16", "r17"), "stage recipes, worlds: 'r17' is unknown; known are classic"),
         (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
         (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
+        (
+            ("seeds = [0, 1, 2]", 'seeds = [0]\nclaims = [["it pays", "ours"]]'),
+            "stage main: claim ('it pays', 'ours') is no",
+        ),
+        (("seeds = [0, 1, 2]", 'seeds = [0]\nclaims = [["", "ours", "us"]]'), "stage main, claims: 'us' is unknown"),
         (('title = "Ours"', 'title = "Ours"\nopponent = "ours"'), "arms.ours.opponent: 'ours' is unknown"),
         (('title = "Ours"', 'title = "Ours"\nsuites_of = "golden"'), "arms.ours.suites_of: 'golden' is unknown"),
         (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
@@ -180,7 +186,7 @@ def test_the_better_half_goes_on(study: Study):
     ],
 )
 def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[str, str], said: str):
-    with pytest.raises(BadInput, match=said.replace("[", r"\[")):
+    with pytest.raises(BadInput, match=re.escape(said)):
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
 
 

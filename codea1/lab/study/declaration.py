@@ -16,12 +16,17 @@ seeds = [0, 1, 2]
 rungs = [1, 2]                          # seeds of each rung; after each, the better half of the arms goes on
 primary = [["code_a1", "frozen"]]       # is the first above the second?
 secondary = []
+conjunction = false                     # of the primary ones: all must hold, and none needs Holm's correction then
+claims = [["Learning pays.", "code_a1", "frozen"]]  # shown where the first is above the second
 
 [start]                                 # of the warm starts; without it the config names the models
 fields = {"sft.expert_suites" = 0.1}
 
 An arm may also be `taught`, or train on the `suites_of` a Test LLM or the `tests` of a rule ("statement 7"). A study
 may fill the paper's `tables` (paper.toml), and give `fields` to all arms.
+
+Rows of different code are not compared, unless `same_code = [["DIGEST", "DIGEST"]]` says that runs of those were equal
+digit for digit.
 
 Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
 the validation split asks those in the place of the test questions.
@@ -81,6 +86,8 @@ class Stage:
     rungs: tuple[int, ...] = ()  # empty: every arm has every seed
     primary: tuple[Pair, ...] = ()
     secondary: tuple[Pair, ...] = ()
+    conjunction: bool = False  # all primary comparisons must hold, each tested at 0.05
+    claims: tuple[tuple[str, str, str], ...] = ()  # text, the arm above, the arm below
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,7 @@ class Study:
     tables: Sequence[Mapping[str, Any]] = ()  # that run folders, which are kept, fill: `codea1.lab.paper.layouts`
     start_folder: str = "start"  # how names of the warm starts' folders begin
     model: str = ""  # folder of the Test LLM before training, where no warm start makes it
+    same_code: Sequence[Sequence[str]] = ()  # digests (`Result.code`) of which runs were equal digit for digit
 
     def runs(self, stage: Stage, arms: Sequence[str], seeds: Sequence[int]) -> list[Trial]:
         """Returns the runs of some arms and seeds of a stage, those of one seed together."""
@@ -294,6 +302,10 @@ def read_study(path: str) -> Study:
         _check(path, f"{where}, arms", stage.arms, arms)
         for pair in (*stage.primary, *stage.secondary):
             _check(path, f"{where}, comparisons", pair, stage.arms)
+        for claim in stage.claims:
+            if len(claim) != 3:
+                raise BadInput(f"study {path}: {where}: claim {claim!r} is not a text, an arm above and an arm below.")
+            _check(path, f"{where}, claims", claim[1:], stage.arms)
         if sum(stage.rungs) > len(stage.seeds):
             raise BadInput(f"study {path}: {where}: its rungs take {sum(stage.rungs)} seeds of {len(stage.seeds)}.")
     return study

@@ -1,27 +1,26 @@
-"""The report of a study: worlds, recipes, power, comparisons and the figure, from the declaration and its results."""
+"""The report of a study: compute, claims, the law, and each stage's comparisons, from declaration and results."""
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy import stats
 
-from codea1.evaluation import figures
 from codea1.evaluation.audit import audits, tenths
 from codea1.evaluation.statistics import CONFIDENCE, Difference, difference, holm, interval
-from codea1.evaluation.tables import TextTable, label, percents, with_bounds
+from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
+from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
-from codea1.lab.study.results import METRICS, Result, Results, scores
+from codea1.lab.study.law import PASS, Arms
+from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
 from codea1.lab.study.worlds import world_facts
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.storage.objects import write_atomically
 
 POWER = 0.8
 PLANNED_SEEDS = (5, 10)
-PASS, MUL = "code_pass_at_1", "test_mul"
+MUL = "test_mul"
 GROWN = (PASS, "test_validity", "test_mutation_score", MUL)
 WATCHED = {
     "code/pass_rate_new": "pass rate",
@@ -31,29 +30,158 @@ WATCHED = {
     "test/own_kill_rate": "own kills",
     "test/trivial_rate": "trivial",
 }
-_STEPS = re.compile(r", \d+ steps")  # in titles: all that a figure shows have as many
 PLAYERS = ("Code LLM", "Test LLM")  # as the audit calls them
+Found = Mapping[str, Mapping[Pair, Difference]]  # in each world
 
 
 def write(study: Study, results: Results, output: str) -> str:
-    """Writes report.md, and for a stage of several worlds NAME.png, to the folder `output`; returns the report."""
+    """Writes report.md and its pictures to the folder `output`; returns the report.
+
+    Its first part is what equal compute bought, of the stages that report: of those on the validation split only where
+    there is no other.
+    """
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [f"# {study.title}"]
+    reporting = [stage for stage in study.stages if stage.split != "validation"] or study.stages
+    parts = [f"# {study.title}", *_compute_parts(study, reporting, results, folder)]
+    parts += [*_claims_parts(study, results), *_law_parts(study, reporting, results, folder)]
     if any(world for stage in study.stages for world in stage.worlds):
         parts.append(worlds_table())
     for stage in study.stages:
         seeds = "one seed" if len(stage.seeds) == 1 else f"{len(stage.seeds)} seeds"
         parts.append(f"## {stage.name}: the {stage.split} split, {seeds}")
-        if len(stage.worlds) > 1 and (picture := draw(study, stage, results)):
-            write_atomically(folder / f"{stage.name}.png", picture)
+        pairs = (*stage.primary, *stage.secondary)
+        found: Found = {world: _found(study, _done(stage, world, results), pairs) for world in stage.worlds}
+        if len(stage.worlds) > 1 and any(found.values()):
+            write_atomically(folder / f"{stage.name}.png", figures.gain(study, stage, found))
             parts.append(f"![gain by world]({stage.name}.png)")
+        if stage.conjunction:
+            parts.append(_conjunction(study, stage, found, results))
         for world in stage.worlds:
             parts += [f"### World {world}"] if world else []
             parts += _stage_parts(study, stage, world, results)
     report = "\n\n".join(parts) + "\n"
     write_atomically(folder / "report.md", report)
     return report
+
+
+def _places(stages: Sequence[Stage]) -> list[tuple[Stage, str]]:
+    return [(stage, world) for stage in stages for world in stage.worlds]
+
+
+def _compute_parts(study: Study, stages: Sequence[Stage], results: Results, folder: Path) -> Iterator[str]:
+    for stage, world in _places(stages):
+        done = {arm: runs for arm, runs in _done(stage, world, results).items() if runs}
+        name = "_".join(filter(None, ("compute", stage.name, world)))
+        title = f"{stage.name}, world {world}" if world else stage.name
+        if codes := _codes(study, done):
+            yield f"No figure of {title}: {codes}"
+        elif len(done) > 1:
+            write_atomically(folder / f"{name}.png", figures.compute(study, done, title))
+            yield f"![{title}: pass@1 over the compute of each arm]({name}.png)"
+
+
+def _claims_parts(study: Study, results: Results) -> Iterator[str]:
+    rows, codes = [], []
+    for stage, world in _places(study.stages):
+        for text, *pair in stage.claims:
+            done = {arm: runs for arm, runs in _done(stage, world, results).items() if arm in pair}
+            found = _compared(study, done, (pair[0], pair[1]))
+            seeds = min(map(len, done.values()))
+            # As a p-value, a verdict appears once all declared runs are done.
+            said = verdict(found) if found and seeds == len(stage.seeds) else "-"
+            spent = []
+            for name, unit in (("cpu_seconds", 1), ("tokens", 1000)):
+                means = (np.mean([getattr(run, name) for run in done[arm]]) / unit for arm in pair)
+                spent.append(" / ".join(f"{mean:,.0f}" for mean in means) if seeds else "-")
+            of_all = f"{seeds} of {len(stage.seeds)}"
+            rows.append([text, world, of_all, with_bounds(found and found[:3], "+"), *spent, said])
+            codes += [f"Of the claims {sentence}"] if (sentence := _codes(study, done)) else []
+    if rows:
+        yield "## Claims"
+        yield (
+            "Pass@1 of the arm that is claimed to be above, less that of the other, in points. Each claim is judged by "
+            "its 95 % interval alone: *shown* lies above 0, *not shown* holds 0, *contradicted* lies below."
+        )
+        heads = ("claim", "world", "seeds", "points", "CPU s of both", "tokens of both, thousands", "verdict")
+        yield TextTable(heads, rows, left=2).markdown()
+        yield from dict.fromkeys(codes)
+
+
+def verdict(found: Difference) -> str:
+    """Returns what an interval says of the claim that the first side is above the second."""
+    return "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+
+
+def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: Path) -> Iterator[str]:
+    dose_of = law.doses(study)
+    worlds: dict[str, tuple[Arms, Arms]] = {}
+    sentences = []
+    for world in dict.fromkeys(world for stage in stages for world in stage.worlds):
+        runs: dict[str, dict[Trial, Result]] = {arm: {} for arm in study.arms}
+        for arm, own in (each for stage in stages for each in _done(stage, world, results).items()):
+            runs[arm] |= {result.run: result for result in own}  # stages share runs
+        found = {arm: [*own.values()] for arm, own in runs.items() if own}
+        dosed = {arm: found[arm] for arm in dose_of if arm in found}
+        if len(dosed) < 2:
+            continue
+        if codes := _codes(study, found):
+            sentences.append(f"Against the curve{f' of {world}' if world else ''} {codes}")
+        of_doses = [run for own in dosed.values() for run in own]
+        like = {arm: own for arm, own in found.items() if of_one_code([*of_doses, *own], study.same_code)}
+        if of_one_code(of_doses, study.same_code):
+            worlds[world] = dosed, {arm: own for arm, own in like.items() if arm not in dosed}
+    if worlds or sentences:
+        yield "## The law: pass@1 by the contrast of groups"
+    if worlds:
+        write_atomically(folder / "dose_and_response.png", figures.response(study, dose_of, worlds))
+        yield "![pass@1 over dose, and over the contrast of groups](dose_and_response.png)"
+        yield (
+            "A monotone curve of pass@1 over one number is fitted on the scripted runs of a world. The number is *g*, "
+            "the share of groups of solutions whose rewards differ, or *exposure*, the share of wrong solutions that "
+            "their suite exposes, each a mean over steps. Errors are measured less predicted, in points, means and "
+            "standard deviations over seeds; a dose's is by the curve of all other doses."
+        )
+    for world, (dosed, others) in worlds.items():
+        yield from [f"### The law in world {world}"] if world else []
+        yield _law_table(study, dosed, others)
+    yield from sentences
+
+
+def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
+    predictors = (law.contrast, law.exposure)
+    found = [law.errors(dosed, others, predictor) for predictor in predictors]
+    rows = []
+    for arm, runs in (*dosed.items(), *others.items()):
+        cells = []
+        for predictor, errors in zip(predictors, found, strict=True):
+            mean = float(np.mean(errors[arm]))
+            spread = f" ± {100 * np.std(errors[arm], ddof=1):.1f}" if len(runs) > 1 else ""
+            at = 100 * float(np.mean([predictor(run) for run in runs]))
+            cells += ["-", "-"] if math.isnan(mean) else [f"{at:.1f}", f"{100 * mean:+.1f}{spread}"]
+        passed = 100 * law.pass_at_1(runs).mean()
+        rows.append([study.arms[arm].title, str(runs[0].steps), str(len(runs)), f"{passed:.1f}", *cells])
+    for what, arms in (("doses", dosed), ("others", others)):
+        by_arm = [[float(np.mean(errors[arm])) for errors in found] for arm in arms]
+        both = [means for means in by_arm if np.isfinite(means).all()]  # that either predictor is judged by
+        if both:
+            sizes = 100 * np.abs(both).mean(axis=0)
+            ours, theirs = (bold(f"{each:.1f}", each == sizes.min()) for each in sizes)
+            rows.append([f"mean absolute error of {len(both)} {what}", "", "", "", "", ours, "", theirs])
+    heads = ("arm", "steps", "seeds", "Code pass@1", "g, %", "error by g", "exposure, %", "error by exposure")
+    return TextTable(heads, rows).markdown()
+
+
+def _codes(study: Study, done: Arms) -> str:
+    """Returns the sentence that rows of different code are not compared, with their digests; empty where they are."""
+    arms: dict[str, dict[str, None]] = {}
+    for arm, runs in done.items():
+        for run in runs:
+            arms.setdefault(run.code, {})[arm] = None
+    if of_one_code([run for runs in done.values() for run in runs], study.same_code):
+        return ""
+    listed = "; ".join(f"{f'`{code}`' if code else 'unknown'} ({', '.join(own)})" for code, own in arms.items())
+    return f"rows of different code are not compared, and their digests are {listed}."
 
 
 def worlds_table() -> str:
@@ -70,8 +198,11 @@ def worlds_table() -> str:
 
 
 def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:
-    done = {arm: _done(stage, world, arm, results) for arm in stage.arms}
+    done = _done(stage, world, results)
     left = sum(len(stage.seeds) - len(runs) for runs in done.values())
+    if codes := _codes(study, done):
+        yield f"In this part {codes}"
+        done = {arm: runs if of_one_code(runs, study.same_code) else [] for arm, runs in done.items()}
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
     rows = [_arm_row(study.arms[arm].title, runs) for arm, runs in done.items() if runs]
     first = next((runs for runs in done.values() if runs and MUL in runs[0].metrics("before")), None)
@@ -82,14 +213,14 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
     if left and not stage.rungs:
         yield f"{left} of these runs are not done."
     for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
-        compared = {pair: _compared(done, pair) for pair in pairs}
-        found = {pair: each for pair, each in compared.items() if each is not None}
-        if found:
+        if found := _found(study, done, pairs):
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
-            yield _comparison_table(study, found, complete=not left)
+            complete = not left and len(found) == len(pairs)
+            yield _comparison_table(study, found, complete, corrected=not (stage.conjunction and name == "primary"))
     planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
-        yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
+        first_of = "" if stage.conjunction else ", as the first of Holm's"
+        yield f"What a paired t test then finds with a chance of {POWER:.0%}{first_of}, in points:"
         heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
         yield TextTable(heads, [*filter(None, planned)]).markdown()
     watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs))]
@@ -104,9 +235,10 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         yield TextTable(heads, grown).markdown()
 
 
-def _done(stage: Stage, world: str, arm: str, results: Results) -> list[Result]:
-    runs = [Trial(stage.split, world, arm, seed) for seed in stage.seeds]
-    return [results[run] for run in runs if run in results]
+def _done(stage: Stage, world: str, results: Results) -> dict[str, list[Result]]:
+    """Returns the runs of each arm that are done."""
+    trials = {arm: [Trial(stage.split, world, arm, seed) for seed in stage.seeds] for arm in stage.arms}
+    return {arm: [results[run] for run in own if run in results] for arm, own in trials.items()}
 
 
 def _cells(runs: Sequence[Result], moment: str) -> list[str]:
@@ -120,38 +252,64 @@ def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
     return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(done: dict[str, list[Result]], pair: Pair) -> tuple[list[Result], list[Result]]:
+def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
     """Returns the runs of both arms, of the seeds that both have."""
     seeds = {each.run.seed for each in done[pair[0]]} & {each.run.seed for each in done[pair[1]]}
     first, second = ([each for each in done[arm] if each.run.seed in seeds] for arm in pair)
     return first, second
 
 
-def _compared(done: dict[str, list[Result]], pair: Pair) -> Difference | None:
+def _compared(study: Study, done: Arms, pair: Pair) -> Difference | None:
+    """Returns how far the first arm is above the second; None where no seed has both or they are of different code."""
     first, second = _common(done, pair)
-    return difference([scores(second, PASS)], [scores(first, PASS)]) if first else None
+    if not first or not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+        return None
+    return difference([scores(second, PASS)], [scores(first, PASS)])
 
 
-def _comparison_table(study: Study, found: dict[Pair, Difference], complete: bool) -> str:
+def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Difference]:
+    compared = {pair: _compared(study, done, pair) for pair in pairs}
+    return {pair: each for pair, each in compared.items() if each is not None}
+
+
+def _conjunction(study: Study, stage: Stage, found: Found, results: Results) -> str:
+    """Returns whether all primary comparisons of a stage hold, in each of its worlds, once all its runs are done."""
+    own = [(world, pair, pairs.get(pair)) for world, pairs in found.items() for pair in stage.primary]
+    if not all(each for *_, each in own) or not all(
+        run in results for run in study.runs(stage, stage.arms, stage.seeds)
+    ):
+        return "Whether all primary comparisons hold is said once all runs are done, and of one code."
+    failed = [
+        " less ".join(study.arms[arm].title for arm in pair) + (f" in {world}" if world else "")
+        for world, pair, each in own
+        if each and verdict(each) != "shown"
+    ]
+    said = f"does not hold, for {'; '.join(failed)}" if failed else "holds"
+    return f"The conjunction of {len(own)} primary comparisons, each tested at 0.05 without Holm, {said}."
+
+
+def _comparison_table(study: Study, found: Mapping[Pair, Difference], complete: bool, corrected: bool) -> str:
     """Returns the differences, with p-values once all declared runs are done: before, looking would choose."""
     p_values = [each.p_value for each in found.values()]
     tested = complete and not any(map(math.isnan, p_values))
     rows = []
     for pair, each, adjusted in zip(found, found.values(), holm(p_values), strict=True):
         names = " less ".join(study.arms[arm].title for arm in pair)
-        cells = [f"{p:.2g}" if tested else "-" for p in (each.p_value, adjusted)]
+        shown = (each.p_value, adjusted) if corrected else (each.p_value,)
+        cells = [f"{p:.2g}" if tested else "-" for p in shown]
         rows.append([names, with_bounds(each[:3], "+"), *cells])
-    return TextTable(("comparison", "points", "p", "p, Holm"), rows).markdown()
+    return TextTable(("comparison", "points", "p", *(["p, Holm"] if corrected else [])), rows).markdown()
 
 
-def _power_row(study: Study, stage: Stage, pair: Pair, done: dict[str, list[Result]]) -> list[str] | None:
+def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] | None:
     first, second = _common(done, pair)
-    if len(first) < 2:
+    if len(first) < 2 or not of_one_code([*first, *second], study.same_code):
         return None
     by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
     spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))
     names = " less ".join(study.arms[arm].title for arm in pair)
-    points = percents(detectable(spread, seeds, len(stage.primary)) for seeds in PLANNED_SEEDS)
+    tests = 1 if stage.conjunction else len(stage.primary)
+    points = percents(detectable(spread, seeds, tests) for seeds in PLANNED_SEEDS)
     return [names, str(len(first)), *percents([spread]), *points]
 
 
@@ -199,36 +357,3 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
         reached = stats.nct.sf(critical, seeds - 1, middle / spread * math.sqrt(seeds))
         low, high = (low, middle) if reached >= POWER else (middle, high)
     return high
-
-
-def draw(study: Study, stage: Stage, results: Results) -> bytes | None:
-    """Returns a PNG: worlds by how rare their mistakes are, and the difference of each compared pair in each.
-
-    None where no pair has been run.
-    """
-    exposed = {world: world_facts(WORLDS[world]).four for world in stage.worlds}
-    places = {world: place for place, world in enumerate(sorted(exposed, key=lambda world: -exposed[world]))}
-    figure = Figure(figsize=(6.4, 3.8), dpi=140, layout="constrained")
-    axes = figure.add_subplot()
-    figures.style(
-        axes, "Pass@1 of the Code LLM, difference in points", xlabel="near misses that four bland inputs expose"
-    )
-    pairs = (*stage.primary, *stage.secondary)
-    for number, (pair, color) in enumerate(zip(pairs, (figures.TEST, figures.CODE, figures.BOOK), strict=False)):
-        beside = 0.08 * (number - (len(pairs) - 1) / 2)  # marks of one world stand side by side
-        points = []
-        for world in stage.worlds:
-            if found := _compared({arm: _done(stage, world, arm, results) for arm in pair}, pair):
-                points.append((places[world] + beside, *(100 * bound for bound in found[:3])))
-        if points:
-            x, mean, low, high = np.array(sorted(points)).T
-            name = " less ".join(_STEPS.sub("", study.arms[arm].title) for arm in pair)
-            axes.errorbar(x, mean, [mean - low, high - mean], color=color, marker="o", capsize=3, label=name)
-    axes.axhline(0.0, color=figures.FAINT, linewidth=0.8)
-    axes.set_xticks(list(places.values()), [f"{100 * exposed[world]:.0f} %\n{world}" for world in places])
-    if not axes.containers:
-        return None
-    axes.set_xlim(-0.4, len(places) - 0.6)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    figure.legend(fontsize=9, frameon=False, labelcolor=figures.INK, loc="outside lower left")
-    return figures.picture(figure, "png")

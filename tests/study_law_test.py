@@ -1,0 +1,159 @@
+"""What a study's report says of compute, claims, the law and code, against numbers worked out by hand."""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codea1.lab.study.declaration import Arm, Stage, Study, Trial
+from codea1.lab.study.figures import kind
+from codea1.lab.study.law import doses
+from codea1.lab.study.report import write
+from codea1.lab.study.results import OWN_SPLIT, Result, Results
+
+Key = tuple[str, int]  # arm, seed
+
+
+def study_of(arms: Sequence[Arm], **given: object) -> Study:
+    seeds = given.pop("seeds", (0, 1, 2))
+    same_code = given.pop("same_code", ())
+    stage = Stage("main", "test", tuple(arm.name for arm in arms), seeds, **given)
+    by_name = {arm.name: arm for arm in arms}
+    return Study("Law", "configs/tiny.py", 60, by_name, (stage,), None, same_code=same_code)
+
+
+def ran(passed: float, code: str = "", seconds: float = 10.0, **curves: float) -> Result:
+    """A run of which each question passes with the same share; a curve deviates by 0.1 from its mean, up and down."""
+    metrics = {"code_pass_at_1": {"per_question": [passed] * 2}}
+    evaluations = {
+        (OWN_SPLIT, when, ""): {"question_ids": ["mbpp/1", "mbpp/2"], "metrics": metrics}
+        for when in ("before", "after")
+    }
+    names = {"zero": "code/group_zero_std_frac", "exposed": "test/own_kill_rate"}
+    rows = [
+        {"step": step, **{names[name]: mean + shift for name, mean in curves.items()}}
+        for step, shift in enumerate((-0.1, 0.1), start=1)
+    ]
+    return Result(Trial("test", "", "", 0), {}, evaluations, rows, {}, 60, 2000 * seconds, seconds, code)
+
+
+def report_of(study: Study, runs: Mapping[Key, Result], folder: Path) -> str:
+    placed = [replace(run, run=Trial("test", "", arm, seed)) for (arm, seed), run in runs.items()]
+    lines = "\n".join(json.dumps(each.row()) for each in placed)
+    folder.mkdir(exist_ok=True)
+    (folder / "results.gz").write_bytes(gzip.compress(lines.encode()))
+    return write(study, Results(str(folder / "results.gz")), str(folder / "report"))
+
+
+def cells(report: str, first: str) -> list[str]:
+    (line,) = [line for line in report.splitlines() if line.startswith(f"| {first} | ")]
+    return line.strip("| ").split(" | ")[1:]
+
+
+def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Path):
+    given = {0.0: (0.0, 0.2), 0.1: (0.4, 0.5), 0.5: (0.8, 0.4), 1.0: (1.0, 0.9)}  # exposure: g, pass@1
+    scripted = [Arm(f"p{p}", f"p{p}", "scripted", fields={"game.exposure": p}) for p in given]
+    longer = Arm("longer", "longer", "scripted", steps=90, fields={"game.exposure": 0.1})
+    others = [Arm("golden", "golden", "golden"), Arm("learner", "learner")]
+    study = study_of([*scripted, longer, *others], seeds=(0, 1))
+    runs = {(f"p{p}", 0): ran(passed, zero=1 - g, exposed=p) for p, (g, passed) in given.items()}
+    runs["golden", 0] = ran(0.25, zero=0.6)
+    runs["learner", 0] = ran(0.425, zero=0.8, exposed=0.1)
+    runs["learner", 1] = ran(0.655, zero=0.1, exposed=0.5)
+    assert doses(study) == {f"p{p}": p for p in given}  # all of as many steps
+    report = report_of(study, runs, tmp_path)
+    # 0.5 before 0.4 is 0.45 twice in the monotone curve: 0.2, 0.45, 0.45, 0.9 at g of 0, 0.4, 0.8, 1. It says 0.325 at
+    # 0.2 and 0.675 at 0.9, and of exposures of 0.1 and 0.5 that both have 0.45.
+    of_law = report[report.index("## The law") : report.index("## main")]
+    assert cells(of_law, "learner") == ["60", "2", "54.0", "55.0", "+4.0 ± 8.5", "30.0", "+9.0 ± 16.3"]
+    assert cells(of_law, "golden") == ["60", "1", "25.0", "40.0", "-20.0", "-", "-"]
+    # Without itself: 0.45 for the first, 0.3 between 0.2 and 0.4, 0.767 between 0.5 and 0.9, 0.45 for the last.
+    errors = [cells(of_law, f"p{p}") for p in given]
+    assert [row[4] for row in errors] == ["-25.0", "+20.0", "-36.7", "+45.0"]
+    assert [row[6] for row in errors] == ["-25.0", "+26.0", "-27.8", "+45.0"]
+    assert cells(of_law, "mean absolute error of 4 doses")[-3:] == ["31.7", "", "**30.9**"]
+    assert cells(of_law, "mean absolute error of 1 others")[-3:] == ["**4.0**", "", "9.0"]
+    assert (tmp_path / "report" / "dose_and_response.png").stat().st_size > 10_000
+    # What is of other code than the curve is not laid on it.
+    runs["golden", 0] = replace(runs["golden", 0], code="beef")
+    report = report_of(study, runs, tmp_path)
+    of_law = report[report.index("## The law") : report.index("## main")]
+    assert "| golden | " not in of_law
+    assert cells(of_law, "learner")[4] == "+4.0 ± 8.5"
+    assert "`beef` (golden)" in of_law
+
+
+CLAIMS = (("high above low", "high", "low"), ("near above low", "near", "low"), ("low above high", "low", "high"))
+ARMS = [Arm(name, name.title()) for name in ("high", "low", "near")]
+
+
+def claimed(code: str = "") -> dict[Key, Result]:
+    """Runs of three arms, of which the last two differ by 0.2, 0 and 0.1 over seeds."""
+    runs = {("high", seed): ran(0.8, code, seconds=30) for seed in range(3)}
+    runs |= {("low", seed): ran(0.3, seconds=10) for seed in range(3)}
+    return runs | {("near", seed): ran(0.3 + more, seconds=20) for seed, more in enumerate((0.2, 0.0, 0.1))}
+
+
+def test_a_claim_is_judged_by_its_interval(tmp_path: Path):
+    runs = claimed()
+    report = report_of(study_of(ARMS, claims=CLAIMS), runs, tmp_path)
+    shown, held, contradicted = (cells(report, text) for text, *_ in CLAIMS)
+    assert shown == ["", "3 of 3", "+50.0 [+50.0, +50.0]", "30 / 10", "60 / 20", "shown"]
+    # Student's t with two degrees of freedom, 4.303, times the deviation over seeds, 10, by the root of three.
+    assert held == ["", "3 of 3", "+10.0 [-14.8, +34.8]", "20 / 10", "40 / 20", "not shown"]
+    assert contradicted[2::3] == ["-50.0 [-50.0, -50.0]", "contradicted"]
+    assert report.index("(compute_main.png)") < report.index("## Claims") < report.index("## main")
+    assert (tmp_path / "report" / "compute_main.png").stat().st_size > 10_000
+    del runs["high", 1]
+    unfinished = cells(report_of(study_of(ARMS, claims=CLAIMS), runs, tmp_path), "high above low")
+    assert unfinished[1:3] + unfinished[-1:] == ["2 of 3", "+50.0 [+50.0, +50.0]", "-"]
+
+
+def test_rows_of_different_code_are_not_compared(tmp_path: Path):
+    study = study_of(ARMS, claims=CLAIMS, primary=(("high", "low"), ("near", "low")))
+    report = report_of(study, claimed("beef"), tmp_path / "mixed")
+    assert "High less Low" not in report
+    assert cells(report, "Near less Low")[1:] == ["-", "-"]  # of two declared comparisons one cannot be made
+    assert cells(report, "high above low") == ["", "3 of 3", "-", "30 / 10", "60 / 20", "-"]
+    assert not list((tmp_path / "mixed" / "report").glob("*.png"))
+    said = "rows of different code are not compared, and their digests are `beef` (high); unknown (low, near)."
+    assert f"No figure of main: {said}" in report
+    assert f"In this part {said}" in report
+    same = report_of(replace(study, same_code=(("beef", ""),)), claimed("beef"), tmp_path / "same")
+    assert same == report_of(study, claimed(), tmp_path / "one")
+    assert "different code" not in same
+    of_two = claimed() | {("near", 2): ran(0.4, "beef")}
+    report = report_of(study, of_two, tmp_path / "seeds")
+    assert "\n| Near | " not in report[report.index("## main") :]  # one arm's seeds are no mean
+    assert cells(report, "High less Low")[0] == "+50.0 [+50.0, +50.0]"
+
+
+@pytest.mark.parametrize(
+    ("second", "said"), [("low", "holds."), ("near", "does not hold, for Near less Low."), ("", "is said once all")]
+)
+def test_a_conjunction_holds_where_each_of_its_comparisons_does(tmp_path: Path, second: str, said: str):
+    pairs = {"low": ("high", "near"), "near": ("near", "low"), "": ("high", "near")}
+    study = study_of(ARMS, primary=(("high", "low"), pairs[second]), conjunction=True)
+    runs = claimed()
+    if not second:
+        del runs["near", 0]
+    report = report_of(study, runs, tmp_path)
+    assert said in report
+    assert "| comparison | points | p |\n" in report
+
+
+@pytest.mark.parametrize(
+    ("arm", "said"),
+    [
+        (Arm("a", "a"), "a Test LLM learns"),
+        (Arm("a", "a", fields={"frozen": "test"}), "frozen Test LLM"),
+        (Arm("a", "a", opponent="b"), "frozen Test LLM"),
+        (Arm("a", "a", "golden"), "trivial baseline: no Test LLM"),
+        (Arm("a", "a", "scripted"), "trivial baseline: no Test LLM"),
+    ],
+)
+def test_trivial_baselines_are_told_from_what_learns(arm: Arm, said: str):
+    assert kind(arm) == said

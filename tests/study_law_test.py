@@ -99,7 +99,9 @@ def claimed(code: str = "") -> dict[Key, Result]:
 
 def test_a_claim_is_judged_by_its_interval(tmp_path: Path):
     runs = claimed()
-    report = report_of(study_of(ARMS, claims=CLAIMS), runs, tmp_path)
+    arms = [replace(ARMS[0], opponent="low"), *ARMS[1:]]
+    report = report_of(study_of(arms, claims=CLAIMS), runs, tmp_path)
+    assert "Not in it is what the finished Test LLM cost of: High.\n" in report
     shown, held, contradicted = (cells(report, text) for text, *_ in CLAIMS)
     assert shown == ["", "3 of 3", "+50.0 [+50.0, +50.0]", "30 / 10", "60 / 20", "shown"]
     # Student's t with two degrees of freedom, 4.303, times the deviation over seeds, 10, by the root of three.

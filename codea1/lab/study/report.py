@@ -79,6 +79,9 @@ def _compute_parts(study: Study, stages: Sequence[Stage], results: Results, fold
         elif len(done) > 1:
             write_atomically(folder / f"{name}.png", figures.compute(study, done, title))
             yield f"![{title}: pass@1 over the compute of each arm]({name}.png)"
+            borrowed = [own.title for own in map(study.arms.__getitem__, done) if own.opponent or own.suites_of]
+            if borrowed:
+                yield f"Not in it is what the finished Test LLM cost of: {'; '.join(borrowed)}."
 
 
 def _claims_parts(study: Study, results: Results) -> Iterator[str]:

@@ -128,10 +128,10 @@ def test_what_is_done_is_not_done_again(place: Plan, stand_in: StandIn, capsys: 
 def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path):
     """Two jobs that each wait for the other to begin, and a third that needs both."""
     meet = (
-        "import pathlib, sys, time\n"
+        "import os, pathlib, sys, time\n"
         f"told = pathlib.Path({str(tmp_path)!r})\n"
         "own, other = sys.argv[1:3]\n"
-        "(told / own).write_text('')\n"
+        "(told / own).write_text(' '.join(map(str, os.sched_getaffinity(0))))\n"
         "for _ in range(300):\n"
         "    if (told / other).exists():\n"
         "        sys.exit(0)\n"
@@ -145,6 +145,10 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path):
     third = Job("third", "suites", ("-c", "pass"), needs=("first", "second"))
     assert Schedule([first, second, third], str(tmp_path / "runs"), at_once=2).run()
     assert {file.stem for file in (tmp_path / "runs" / "done").iterdir()} == {"first", "second", "third"}
+    one, other = ({*map(int, (tmp_path / name).read_text().split())} for name in ("first", "second"))
+    every = os.sched_getaffinity(0)
+    assert one | other == every
+    assert len(every) == 1 or not one & other
 
 
 def test_what_a_job_makes_possible_runs_before_later_jobs(tmp_path: Path, stand_in: StandIn):

@@ -190,14 +190,44 @@ def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
 
 
-def test_every_arm_of_the_declared_study_is_a_config():
-    declared = read_study(str(ROOT / "studies" / "adversary.toml"))
-    for stage in declared.stages:
-        for run in declared.runs(stage, stage.arms, stage.seeds[:1]):
-            arm = declared.arms[run.arm]
-            given = f"--config=tiny:world={run.world},steps={arm.steps or declared.steps},method={arm.method}"
-            config = read_config(validate, [given, *(f"--config.{name}={value}" for name, value in arm.fields.items())])
+@pytest.mark.parametrize("name", ["adversary", "law"])
+def test_every_arm_of_the_declared_studies_is_a_config(name):
+    study = read_study(str(ROOT / "studies" / f"{name}.toml"))
+    for stage in study.stages:
+        trials = study.runs(stage, stage.arms, stage.seeds[:1])
+        jobs = {job.name: job for job in study.jobs(trials, "W")}
+        for run in trials:
+            words = [word for word in jobs[run.name].arguments if word.startswith("--config")]
+            config = read_config(validate, words)
+            arm = study.arms[run.arm]
             assert (config.method, config.data.train.source) == (arm.method, f"procedural/{run.world}")
+            assert (config.steps, config.seed) == (arm.steps or study.steps, run.seed)
+
+
+def test_an_arm_trains_on_the_tests_of_a_rule(tmp_path: Path):
+    ruled = '[arms.ruled]\ntitle = "Ruled"\nmethod = "static_tests"\ntests = "statement 7"\n[[stages]]'
+    changed = DECLARED.replace("[[stages]]", ruled, 1).replace(
+        "steps = ", 'fields = {"validation.every" = 9}\nsteps = ', 1
+    )
+    study = read_study(declared(tmp_path, changed))
+    rule, run = study.jobs([Trial("test", "r16", "ruled", 3)], "W")[1:]
+    written = "W/tests_statement_7_r16.jsonl"
+    assert rule.arguments == (
+        "-m",
+        "codea1.lab",
+        "worlds",
+        "r16",
+        "--rule=statement",
+        "--count=7",
+        f"--output={written}",
+    )
+    assert run.needs == ("start_r16_3", rule.name)
+    assert f"static_tests={written}" in run.command
+    assert "--config.validation.every=9" in run.arguments
+    assert (study.recipe("ruled")["tests"], study.recipe("ruled")["fields"]) == ("statement 7", {"validation.every": 9})
+    for wrong in ("statement", "best 7", "statement seven"):
+        with pytest.raises(BadInput, match=f"arms.ruled.tests is '{wrong}', not a rule and a number of tests"):
+            read_study(declared(tmp_path, changed.replace("statement 7", wrong)))
 
 
 def test_a_row_outlives_its_run(tmp_path: Path, study: Study):

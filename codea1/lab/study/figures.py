@@ -27,7 +27,7 @@ _SPAN = 4.0  # of a logarithmic axis at least, so that arms of one price look li
 
 def kind(arm: Arm) -> str:
     """Returns what the Code LLM of an arm learns against, as legends say it."""
-    if getattr(arm, "tests", "") or arm.method in ("static_tests", "golden", "scripted"):
+    if arm.tests or arm.method in ("static_tests", "golden", "scripted"):
         return _TRIVIAL
     return _FROZEN if arm.opponent or arm.fields.get("frozen") == "test" else _LEARNS
 

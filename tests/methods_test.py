@@ -139,6 +139,18 @@ def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     assert len({row["reward"] for row in of_role(workdir, "test")}) > 1
 
 
+def check_placebo(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+    config.noise.permuted_rewards = False
+    train(config, workdir.parent / "plain")
+    first = [[row for row in rows(folder) if row["step"] == 1] for folder in (workdir, workdir.parent / "plain")]
+    permuted, plain = ([(row["text"], row["reward"]) for row in each if row["player"] == "test"] for each in first)
+    assert [text for text, _ in permuted] == [text for text, _ in plain]
+    assert sorted(reward for _, reward in permuted) == sorted(reward for _, reward in plain)
+    assert permuted != plain
+    of_code = [[row["reward"] for row in each if row["player"] == "code"] for each in first]
+    assert of_code[0] == of_code[1]
+
+
 CASES = {
     "black_box": ({"method": "black_box"}, check_black_box),
     "self_play": ({"method": "self_play"}, check_self_play),
@@ -146,6 +158,7 @@ CASES = {
     "frozen code": ({"frozen": "code"}, check_frozen),
     "frozen test": ({"frozen": "test"}, check_frozen),
     "simple": ({"game": {"book_total_cap": 3}}, check_simple),
+    "placebo": ({"noise": {"permuted_rewards": True}}, check_placebo),
     "cure": ({"method": "self_play", "game": {"reward": "cure"}}, check_cure),
 }
 

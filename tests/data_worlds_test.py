@@ -96,7 +96,7 @@ def test_rows_are_those_of_the_version():
         digests[world.name] = hashlib.sha256(json.dumps(of_world, sort_keys=True).encode()).hexdigest()[:8]
     assert digests == {
         **{"r8": "c91d7636", "r16": "d3eabe22", "r32": "b6f1cdc6", "r100": "c2557248", "blind": "e5a1535c"},
-        **{"stated": "b6a84295", "left": "ef24a1dc", "met": "1371ad77", "shifted": "9f86e8a5", "neither": "6c28cd2f"},
+        **{"stated": "b6a84295", "left": "ef24a1dc", "met": "1371ad77", "shifted": "41c00a10", "neither": "6c28cd2f"},
     }
 
 
@@ -149,11 +149,11 @@ def test_aiming_in_the_dial_needs_no_borrow_and_the_program_keeps_to_itself_what
     rng = random.Random(4)
     for _ in range(200):
         task = rng.choice(compositions("train", WORLDS["shifted"])).draw(rng)
-        choices = (rng.randint(1, 4), 0, 0)
+        choices = (rng.randint(1, 8), 0, 0)
         constant = task.own_constant(choices, rng)
         ((x,),) = task.exposing(task.program(choices, constant))
         assert x // 10 == constant // 10
-        assert 2 <= constant - x <= 5
+        assert 2 <= constant - x <= 9
         assert str(constant) not in task.problem
 
 

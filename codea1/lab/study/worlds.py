@@ -32,7 +32,7 @@ class WorldFacts:
     compositions: int  # in all splits
     stated: float  # four inputs made of the problem's constants and their neighbours
     expert: float  # all inputs that the corpus's expert would choose among, who knows the generator
-    sixteen: float  # hidden inputs, drawn uniformly
+    sixteen: float  # hidden inputs, drawn uniformly, one perhaps twice
     restated: tuple[int, int]  # compositions of the test split that equal one of training up to constants; of how many
 
 
@@ -67,7 +67,7 @@ def world_facts(world: World) -> WorldFacts:
         compositions=sum(len(compositions(split, world)) for split in ("train", "validation", "test")),
         stated=exposed(lambda task, _: task.aimed_inputs(task.problem, rng)[:4]),
         expert=exposed(lambda task, program: expert_inputs(task, program, rng), draws=1),
-        sixteen=exposed(lambda task, _: rng.sample(task.hidden_inputs(), 16)),
+        sixteen=exposed(lambda task, _: rng.choices(task.hidden_inputs(), k=16)),
         restated=restated(world),
     )
 

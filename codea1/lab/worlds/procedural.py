@@ -90,7 +90,7 @@ class RareProcedural(Procedural):
 
 
 def prepare(world: str, data_folder: str | None) -> None:
-    """Prepares the questions of a world where `codea1.data.loader` reads them, in about two seconds; not twice.
+    """Prepares the questions of a world where `codea1.data.loader` reads them, in a few seconds; not twice.
 
     Raises:
       BadInput: there is no such world.

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from codea1.data.sources import CLASSIC, source_of, world_of
-from codea1.lab.sft.corpus import Recipe, chats, corpus_texts, plant, usual_inputs
+from codea1.lab.sft.corpus import Recipe, chats, corpus_texts, expert_inputs, plant, usual_inputs
 from codea1.lab.sft.tokenizer import make_tokenizer
-from codea1.lab.worlds.compositions import SPLITS, Task, behaviour, compositions
+from codea1.lab.study.worlds import restated
+from codea1.lab.worlds.compositions import SPLITS, Task, behaviour, compiled, compositions
 from codea1.lab.worlds.procedural import NUM_QUESTIONS, prepare, rows, tasks
 from codea1.lab.worlds.worlds import LIST, WORLDS, World
 from codea1.runtime.errors import BadInput
 
-RARE = [world for name, world in WORLDS.items() if name != CLASSIC]
+DIAL = [world for world in WORLDS.values() if world.searched]
+RARE = [world for name, world in WORLDS.items() if name != CLASSIC and world not in DIAL]
 each_rare_world = pytest.mark.parametrize("world", RARE, ids=lambda world: world.name)
+each_of_the_dial = pytest.mark.parametrize("world", DIAL, ids=lambda world: world.name)
 
 
 def exposes(program: str, truth: str, inputs: list[tuple]) -> bool:
@@ -34,7 +37,7 @@ def exposed(world: World, inputs_of) -> float:
 
 def test_four_bland_inputs_expose_less_from_world_to_world():
     rng = random.Random(0)
-    shares = [exposed(world, lambda task, _: usual_inputs(task, 4, rng)) for world in WORLDS.values()]
+    shares = [exposed(world, lambda task, _: usual_inputs(task, 4, rng)) for world in (WORLDS[CLASSIC], *RARE)]
     np.testing.assert_allclose(shares, [0.77, 0.54, 0.32, 0.19, 0.07, 0.0], atol=0.04)
     assert shares[-1] == 0
 
@@ -51,7 +54,7 @@ def test_a_left_over_special_case_is_seen_in_the_program_alone(world):
     for _ in range(60):
         task = rng.choice([c for c in compositions("train", world) if c.family == "int"]).draw(rng)
         choices, _ = [choices for choices in task.near_misses(1) if task.has_own_constant(choices)]
-        own = task.own_constant(rng)
+        own = task.own_constant(choices, rng)
         program, truth = task.program(choices, own), task.program()
         if behaviour(program, [(own,)]) != behaviour(truth, [(own,)]):
             assert exposes(program, truth, task.hidden_inputs())
@@ -88,10 +91,93 @@ def test_questions_are_balanced_unseen_and_their_truths_hold(world):
 def test_rows_are_those_of_the_version():
     # If rows are meant to change, raise Procedural.VERSION, or folders that hold the old rows go on being used.
     digests = {}
-    for world in RARE:
+    for world in (*RARE, *DIAL):
         of_world = {split: list(rows(split, world)) for split in NUM_QUESTIONS}
         digests[world.name] = hashlib.sha256(json.dumps(of_world, sort_keys=True).encode()).hexdigest()[:8]
-    assert digests == {"r8": "c91d7636", "r16": "d3eabe22", "r32": "b6f1cdc6", "r100": "c2557248", "blind": "e5a1535c"}
+    assert digests == {
+        **{"r8": "c91d7636", "r16": "d3eabe22", "r32": "b6f1cdc6", "r100": "c2557248", "blind": "e5a1535c"},
+        **{"stated": "b6a84295", "left": "ef24a1dc", "met": "1371ad77", "shifted": "41c00a10", "neither": "6c28cd2f"},
+    }
+
+
+def test_the_corpora_of_the_published_runs_are_what_they_were():
+    digests = {}
+    for world in (WORLDS[CLASSIC], *RARE):
+        written = list(islice(chats("0/7", Recipe(expert_suites=0.4, black_box=0.25, world=world)), 200))
+        digests[world.name] = hashlib.sha256(json.dumps(written).encode()).hexdigest()[:8]
+    assert digests == {
+        **{"classic": "86c93c65", "r8": "8e1118aa", "r16": "0d15ca02", "r32": "baf4a63f", "r100": "71f21127"},
+        "blind": "ad863ea0",
+    }
+
+
+# Of near misses: which fail an input made of the problem's constants and their neighbours, or of the program's.
+@pytest.mark.parametrize(
+    ("name", "by_the_problem", "by_the_program"),
+    [("stated", 1, 1), ("left", 0, 1), ("met", 0, 0), ("shifted", 0, 0), ("neither", 0, 0)],
+)
+def test_the_dial_says_where_a_rule_must_look(name, by_the_problem, by_the_program):
+    rng, world = random.Random(0), WORLDS[name]
+    problem = exposed(world, lambda task, _: task.aimed_inputs(task.problem, rng))
+    program = exposed(world, lambda task, mutant: task.aimed_inputs(mutant, rng))
+    assert (problem, program) == pytest.approx((by_the_problem, by_the_program), abs=0.01)
+    assert exposed(world, lambda task, mutant: expert_inputs(task, mutant, rng)[:1]) == 1
+    assert exposed(world, lambda task, _: [(x,) for x in world.integers]) == 0
+    assert exposed(world, lambda task, _: rng.sample(task.hidden_inputs(), 16)) < 0.04
+
+
+@each_of_the_dial
+def test_hidden_tests_of_the_dial_find_every_mistake_and_pass_the_truth(world):
+    rng = random.Random(3)
+    for task, row in islice(tasks("test", world), 60):
+        judge: dict = {}
+        exec(row["test"], judge)
+        judge["check"](compiled(row["GT_code"]))
+        assert len(row["mutants"]) >= 2
+        for program in (*row["mutants"], *(task.program((i, 0, 0), own(task, i, rng)) for i in (1, 2))):
+            assert 1 <= len(task.exposing(program)) <= 3
+            with pytest.raises(AssertionError):
+                judge["check"](compiled(program))
+
+
+def own(task: Task, choice: int, rng: random.Random) -> int | None:
+    choices = (choice, 0, 0)
+    return task.own_constant(choices, rng) if task.has_own_constant(choices) else None
+
+
+def test_aiming_in_the_dial_needs_no_borrow_and_the_program_keeps_to_itself_what_the_problem_does_not_say():
+    rng = random.Random(4)
+    for _ in range(200):
+        task = rng.choice(compositions("train", WORLDS["shifted"])).draw(rng)
+        choices = (rng.randint(1, 8), 0, 0)
+        constant = task.own_constant(choices, rng)
+        ((x,),) = task.exposing(task.program(choices, constant))
+        assert x // 10 == constant // 10
+        assert 2 <= constant - x <= 9
+        assert str(constant) not in task.problem
+
+
+@each_of_the_dial
+def test_no_test_composition_of_the_dial_is_one_of_training_up_to_constants(world):
+    assert restated(world) == (0, 28)
+
+
+def test_in_the_blind_world_a_negation_with_swapped_branches_restates_training():
+    found, tested = restated(WORLDS["blind"])
+    assert tested == 89
+    assert found == 60
+
+
+@each_of_the_dial
+def test_token_budgets_of_the_dial(world):
+    tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=1500, world=world), 512)
+    fit = []
+    for problem, program, request, suite in islice(chats("1", Recipe(expert_suites=0.5, world=world)), 300):
+        assert len(tokenizer.encode_chat([problem])) <= 20
+        assert len(tokenizer.encode(program["content"])) + 1 <= 28
+        fit.append(len(tokenizer.encode_chat([problem, program, request])) <= 48)
+        assert len(tokenizer.encode(suite["content"])) + 1 <= 68
+    assert np.mean(fit) == 1
 
 
 @each_rare_world
@@ -107,7 +193,7 @@ def test_sources_name_worlds():
     assert all(world_of(source_of(name)) == name for name in WORLDS)
     assert source_of(CLASSIC) == "procedural"
     assert world_of("data/rows.parquet") is None
-    with pytest.raises(BadInput, match="there is no world 'r7'; there are classic, r8, r16, r32, r100, blind"):
+    with pytest.raises(BadInput, match=f"there is no world 'r7'; there are {', '.join(WORLDS)}"):
         prepare("r7", None)
 
 

@@ -96,7 +96,7 @@ def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Cha
 def planted_program(task: Task, rng: random.Random) -> str:
     """Returns a program of the corpus: with mistakes as `plant` draws them, and a constant of its own where one is."""
     choices = plant(task, rng)
-    return task.program(choices, task.own_constant(rng) if task.has_own_constant(choices) else None)
+    return task.program(choices, task.own_constant(choices, rng) if task.has_own_constant(choices) else None)
 
 
 def plant(task: Task, rng: random.Random) -> Choices:
@@ -118,7 +118,7 @@ def _suite(task: Task, program: str, is_shown: bool, rng: random.Random, recipe:
     expert = rng.random() < recipe.expert_suites
     rng.random()  # decides nothing: without it the corpus of the published runs would be another
     if expert and recipe.world.name != CLASSIC:
-        inputs = task.aimed_inputs(program if is_shown else task.problem, rng)
+        inputs = expert_inputs(task, program if is_shown else None, rng)
     else:
         inputs = usual_inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
     truths, shown = behaviour(task.program(), inputs), behaviour(program, inputs)
@@ -144,6 +144,19 @@ def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
     name = task.signature[-2]
     working = outcome(task.working(), arguments)
     return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
+
+
+def expert_inputs(task: Task, program: str | None, rng: random.Random) -> list[tuple]:
+    """Returns different inputs among which an expert of a rare world looks for those that expose what they see.
+
+    They are aimed at the program, or at the problem where none is in sight. In a searched world those that expose the
+    program are among them, near a constant or not.
+    """
+    inputs = task.aimed_inputs(task.problem if program is None else program, rng)
+    if program is None or not task.composition.world.searched:
+        return inputs
+    found = task.exposing(program)
+    return [*found, *(each for each in inputs if each not in found)]
 
 
 def usual_inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:

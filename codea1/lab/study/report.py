@@ -192,9 +192,14 @@ def worlds_table() -> str:
     rows = []
     for name, world in WORLDS.items():
         facts = world_facts(world)
-        shares = (facts.one, facts.four, facts.golden, facts.aimed, facts.all_aimed, facts.right_programs)
-        rows.append([name, str(facts.compositions), *percents(shares)])
-    heads = ("world", "compositions", "one bland input", "four", "golden tests", "four aimed", "all aimed", "right")
+        bland = (facts.one, facts.four, facts.golden, facts.sixteen)
+        aimed = (facts.stated, facts.aimed, facts.all_aimed, facts.expert, facts.right_programs)
+        restated, tested = facts.restated
+        rows.append([name, str(facts.compositions), f"{restated} of {tested}", *percents((*bland, *aimed))])
+    heads = (
+        *("world", "compositions", "test ones restated", "one bland input", "four", "golden tests", "16 hidden"),
+        *("four aimed at the problem", "four aimed", "all aimed", "expert", "right"),
+    )
     return (
         "## Worlds: near misses exposed, and right programs of the corpus, in %\n\n" + TextTable(heads, rows).markdown()
     )

@@ -4,18 +4,19 @@ import ast
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 
-from codea1.lab.sft.corpus import planted_program, usual_inputs
-from codea1.lab.worlds.compositions import Task, behaviour, compositions
+from codea1.lab.sft.corpus import expert_inputs, planted_program, usual_inputs
+from codea1.lab.worlds.compositions import Composition, Task, behaviour, compositions
 from codea1.lab.worlds.procedural import tasks
 from codea1.lab.worlds.worlds import World
 
 QUESTIONS = 192  # of the validation split
 DRAWS = 10  # of inputs for each near miss
 PROGRAMS = 2000  # of the corpus
+CONSTANTS = 4  # of a component that are tried where two compositions may be one function
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,14 @@ class WorldFacts:
     one: float  # bland input
     four: float  # bland inputs
     golden: float  # the question's golden tests
-    aimed: float  # four inputs made of the program's constants
+    aimed: float  # four inputs made of the program's constants and their neighbours
     all_aimed: float  # all such inputs
     right_programs: float  # of the corpus, which both players are made from
     compositions: int  # in all splits
+    stated: float  # four inputs made of the problem's constants and their neighbours
+    expert: float  # all inputs that the corpus's expert would choose among, who knows the generator
+    sixteen: float  # hidden inputs, drawn uniformly, one perhaps twice
+    restated: tuple[int, int]  # compositions of the test split that equal one of training up to constants; of how many
 
 
 def world_facts(world: World) -> WorldFacts:
@@ -60,7 +65,30 @@ def world_facts(world: World) -> WorldFacts:
         all_aimed=exposed(lambda task, program: task.aimed_inputs(program, rng), draws=1),
         right_programs=float(np.mean(right)),
         compositions=sum(len(compositions(split, world)) for split in ("train", "validation", "test")),
+        stated=exposed(lambda task, _: task.aimed_inputs(task.problem, rng)[:4]),
+        expert=exposed(lambda task, program: expert_inputs(task, program, rng), draws=1),
+        sixteen=exposed(lambda task, _: rng.choices(task.hidden_inputs(), k=16)),
+        restated=restated(world),
     )
+
+
+def restated(world: World) -> tuple[int, int]:
+    """Returns how many compositions of the test split equal one of training up to constants, and how many there are.
+
+    Of each component the constants in the middle of its own are tried. Lists are those of one task's hidden tests.
+    """
+    drawn = (composition.draw(random.Random(0)) for composition in compositions("train", world))
+    inputs = {task.composition.family: task.hidden_inputs() for task in drawn}
+
+    def functions(composition: Composition) -> set[int]:
+        ranges = [k.constants[len(k.constants) // 2 - 2 :][:CONSTANTS] for k in composition.components]
+        tasks = (Task(composition, constants) for constants in product(*ranges))
+        programs = dict.fromkeys(task.program() for task in tasks)
+        return {hash(repr(behaviour(program, inputs[composition.family]))) for program in programs}
+
+    taught = set().union(*map(functions, compositions("train", world)))
+    tested = compositions("test", world)
+    return sum(not taught.isdisjoint(functions(composition)) for composition in tested), len(tested)
 
 
 def _arguments(test: str) -> tuple:

@@ -109,11 +109,27 @@ class Task:
         """Returns whether one of the chosen mistakes is a special case that the question knows nothing of."""
         return any("{own}" in template for template in self._templates(choices))
 
-    def own_constant(self, rng: random.Random) -> int:
-        """Returns an input for such a special case: one that does not qualify by the question's condition."""
+    def own_constant(self, choices: Choices, rng: random.Random) -> int:
+        """Returns a constant for such a special case, with which it shows.
+
+        It is an input that does not qualify by the question's condition. In a searched world a case is made of it that
+        shows on no bland input.
+        """
+        world = self.composition.world
+        while world.searched:
+            own = rng.choice(world.values)
+            shown = self.exposing(self.program(choices, own))
+            if shown and not any(x in world.integers for (x,) in shown):
+                return own
         is_list = self.composition.family == LIST
-        arguments = ((x, ([x],) if is_list else (x,)) for x in self.composition.world.values)
+        arguments = ((x, ([x],) if is_list else (x,)) for x in world.values)
         return rng.choice([x for x, each in arguments if not outcome(self.working(), each)])
+
+    def exposing(self, program: str) -> list[tuple]:
+        """Returns the hidden inputs on which a program differs from the truth."""
+        inputs = self.hidden_inputs()
+        pairs = zip(behaviour(program, inputs), behaviour(self.program(), inputs), strict=True)
+        return [each for each, (shown, truth) in zip(inputs, pairs, strict=True) if shown != truth]
 
     def aimed_inputs(self, text: str, rng: random.Random) -> list[tuple]:
         """Returns different argument tuples, in random order, made of the constants in a program or problem.
@@ -158,7 +174,8 @@ class Task:
 
     def _expressions(self, choices: Choices, own: int | None) -> list[str]:
         if own is None and self.has_own_constant(choices):
-            own = self.own_constant(random.Random(f"{self.id}/own"))
+            each = f"/{choices}" if self.composition.world.searched else ""  # another constant in each near miss
+            own = self.own_constant(choices, random.Random(f"{self.id}/own{each}"))
         templates = zip(self._templates(choices), self.constants, strict=True)
         return [Component.fill(template, constant, own or 0) for template, constant in templates]
 

@@ -32,7 +32,7 @@ USUAL_MUTANTS = 6  # single near misses are filled up to this number with double
 
 _CHECK_SCRIPT = """\
 def check(candidate):
-    inputs = {inputs!r}
+    inputs = {inputs}
     results = {results!r}
     for arguments, expected in zip(inputs, results):
         assert candidate(*arguments) == expected
@@ -90,7 +90,7 @@ class RareProcedural(Procedural):
 
 
 def prepare(world: str, data_folder: str | None) -> None:
-    """Prepares the questions of a world where `codea1.data.loader` reads them, in about two seconds; not twice.
+    """Prepares the questions of a world where `codea1.data.loader` reads them, in a few seconds; not twice.
 
     Raises:
       BadInput: there is no such world.
@@ -144,17 +144,19 @@ def tasks(split: str, world: World) -> Iterator[tuple[Task, dict[str, Any]]]:
 
 def question_row(task: Task) -> dict[str, Any] | None:
     """Returns the dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
+    world = task.composition.world
     inputs = task.hidden_inputs()
     results = behaviour(task.program(), inputs)
     mutants = _mutants(task, inputs, results)
-    if len(mutants) < task.composition.world.min_mutants or all(result == results[0] for result in results):
+    if len(mutants) < world.min_mutants or all(result == results[0] for result in results):
         return None
+    written = f"[(x,) for x in {world.hidden_integers}]" if world.searched else repr(inputs)  # a thousand are long
     return {
         "prompt": [{"role": "user", "content": task.problem}],
         "problem": task.problem,
         "description": task.description,
         "GT_code": task.program(),
-        "test": _CHECK_SCRIPT.format(inputs=inputs, results=list(results)),
+        "test": _CHECK_SCRIPT.format(inputs=written, results=list(results)),
         "GT_test": _golden_tests(task),
         "mutants": mutants,
         "data_source": PROCEDURAL,

@@ -6,12 +6,16 @@ a chance that falls as 4/R, while an input aimed at it always does. Its kinds of
 a special case left over in the program alone, one branch of several, empties, duplicates and ties. `blind` is where the
 ladder ends: bland inputs are small and different, thresholds are larger, and no bland input exposes anything.
 
+In the worlds of the dial bland inputs expose nothing either, and a mistake shows on one or two of a thousand values.
+The worlds differ in what tells which: the problem (`stated`), a constant of the program (`left`), one of each taken
+together (`met`), the program once it is understood (`shifted`), or hardly anything (`neither`).
+
 The mistakes are deliberate. Policies made from nothing must start mediocre for reinforcement learning to have something
 to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake is what most
 programs do. docs/misconceptions.md lists them all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from codea1.data.sources import CLASSIC
@@ -54,7 +58,7 @@ class World:
 
     name: str
     families: Mapping[str, tuple[Table, Table, Table]]  # what the three components of a family's functions can be
-    values: range  # that special cases of a program alone are drawn from
+    values: Sequence[int]  # that special cases of a program alone are drawn from
     integers: range  # that bland inputs are drawn from
     elements: range  # of bland lists
     repeats: bool  # whether bland lists may hold an element twice
@@ -66,6 +70,7 @@ class World:
     preference: tuple[int, ...]  # how often a wrong component has its first mistake, its second, ...
     slips: float  # share of the corpus's asserts that state a wrong answer
     min_mutants: int  # questions with fewer are left out
+    searched: bool = False  # whether experts try all values: where a mistake shows need not be near a constant
 
 
 def _condition(
@@ -146,6 +151,20 @@ REDUCES = {
 }
 
 
+# What becomes of one x, and what is returned instead by mistake, in a branch that is seldom taken.
+_SMALL = (1, 2, 3)
+_RARE_MAPS = {
+    SAME: Component("same", "it", "x", ("x + 1",), 0.65),
+    "add": Component("plus {c}", "it plus {c}", "x + {c}", ("x - {c}",), 0.65, _SMALL),
+    "sub": Component("minus {c}", "it minus {c}", "x - {c}", ("x + {c}",), 0.65, _SMALL),
+    "zero": Component("zero", "zero", "0", ("1",), 0.65),
+    "one": Component("one", "one", "1", ("0",), 0.65),
+    "two": Component("two", "two", "2", ("1",), 0.65),
+    "three": Component("three", "three", "3", ("2",), 0.65),
+    "ten": Component("ten", "ten", "10", ("0",), 0.65),
+}
+
+
 def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
     """Returns the world of `num_values` input values, in which a mistake shows on one to three of them.
 
@@ -157,7 +176,6 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
     some = max(len(inner) // 3, 2)
     low, high = inner[:some], inner[-some:]  # filters by them leave most elements
     middle = num_values // 2
-    small = (1, 2, 3)
 
     def threshold(phrase: str, correct: str, *mistakes: str) -> Component:
         # A case is left over in half of the programs, be the rest right or wrong, and most of them have the wrong sign:
@@ -183,18 +201,7 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
         "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.8, constants=inner),
     }
-    # What becomes of one x, and what is returned instead by mistake, in a branch that is seldom taken.
-    maps = {
-        SAME: Component("same", "it", "x", ("x + 1",), 0.65),
-        "add": Component("plus {c}", "it plus {c}", "x + {c}", ("x - {c}",), 0.65, small),
-        "sub": Component("minus {c}", "it minus {c}", "x - {c}", ("x + {c}",), 0.65, small),
-        "zero": Component("zero", "zero", "0", ("1",), 0.65),
-        "one": Component("one", "one", "1", ("0",), 0.65),
-        "two": Component("two", "two", "2", ("1",), 0.65),
-        "three": Component("three", "three", "3", ("2",), 0.65),
-        "ten": Component("ten", "ten", "10", ("0",), 0.65),
-    }
-    right_maps = {name: replace(each, mistakes=(), rate=0.0) for name, each in maps.items()}
+    right_maps = {name: replace(each, mistakes=(), rate=0.0) for name, each in _RARE_MAPS.items()}
 
     def reduce(phrase: str, meaning: str, correct: str, *mistakes: str) -> Component:
         return Component(phrase, meaning, correct, mistakes, 0.65)
@@ -226,7 +233,7 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
         name=name,
         families={
             "int": (conditions, right_maps, right_maps),
-            "branch": (branches, maps, right_maps),
+            "branch": (branches, _RARE_MAPS, right_maps),
             LIST: (filters, {name: right_maps[name] for name in (SAME, "add", "sub")}, reduces),
         },
         values=values,
@@ -247,6 +254,65 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
         min_mutants=2,
     )
 
+
+def _traced(name: str, *left_over: str, own: Sequence[int] = (), preference: tuple[int, ...] = (1, 1, 1, 1)) -> World:
+    """Returns the world of the dial in which one of these cases is left over beside a condition.
+
+    `own` is what constants of the program alone are drawn from. Without such cases the condition is off by one. No
+    condition is another's negation: with swapped branches, one function would be in two compositions.
+    """
+    conditions = {
+        "gt": ("above {c}", "x > {c}", ("x >= {c}", "x > {next}")),
+        "eq": ("just {c}", "x == {c}", ("x == {next}", "x == {prev}")),
+        "near": ("within 1 of {c}", "abs(x - {c}) <= 1", ("abs(x - {c}) < 1", "0 <= x - {c} <= 1")),
+    }
+    constants = tuple(c for c in range(705, 996) if c % 10 >= 5)  # in `met` a digit up to 4 is taken off without borrow
+    wrong = {
+        key: _condition(
+            *(phrase, right, tuple(f"{right} or {case}" for case in left_over) or off, 0.8), constants=constants
+        )
+        for key, (phrase, right, off) in conditions.items()
+    }
+    maps = {key: replace(each, mistakes=(), rate=0.0) for key, each in _RARE_MAPS.items()}
+    maps["five"] = Component("five", "five", "5", (), 0.0)
+    bland = range(12)
+    return World(
+        name=name,
+        families={"int": (wrong, maps, maps)},
+        values=own,
+        integers=bland,
+        elements=bland,
+        repeats=False,
+        suite_lengths=(),
+        golden_lengths=(),
+        hidden_integers=range(-1, 1001),
+        hidden_lists=0,
+        edges=(),
+        preference=preference,
+        slips=0.25,
+        min_mutants=2,
+        searched=True,
+    )
+
+
+_OWN = range(105, 700)  # below all constants of problems
+_DIAL = (
+    _traced("stated", preference=(3, 1)),
+    # One spelling is usual, so that the likeliest program is wrong.
+    _traced("left", "x == {own}", "{own} == x", "x - {own} == 0", "not x - {own}", own=_OWN, preference=(5, 1, 1, 1)),
+    _traced(
+        *("met", "x + {own} == {c}", "{own} + x == {c}", "{c} - x == {own}", "{c} - {own} == x"),
+        own=tuple(own for own in range(12, 100) if own % 10 < 5),
+        preference=(5, 1, 1, 1),
+    ),
+    # As many shifts as twice the tests of a suite, so that no suite tries them all; and none needs a borrow.
+    _traced(
+        *("shifted", *(f"x + {k} == {{own}}" for k in range(2, 10))),
+        own=tuple(own for own in _OWN if own % 10 == 9),
+        preference=(1,) * 8,
+    ),
+    _traced("neither", *(f"{{own}} * x % 997 == {k}" for k in (2, 3, 4, 5)), own=range(100, 997)),
+)
 
 WORLDS = {
     world.name: world
@@ -272,6 +338,7 @@ WORLDS = {
         ),
         *(_rare(f"r{num_values}", num_values) for num_values in (8, 16, 32, 100)),
         _rare("blind", 32, num_bland=12),
+        *_DIAL,
     )
 }
 

@@ -40,7 +40,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 865, "evaluation": 1561, "game": 3583, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
+    **{"data": 865, "evaluation": 1561, "game": 3590, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
     **{"runs": 1522, "runtime": 1362, "sandbox": 3984, "storage": 714, "training": 1887, "values": 1114},
     "": 1329,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }

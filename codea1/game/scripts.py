@@ -7,13 +7,15 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from codea1.game.calls import CallTest
 
 RANDOM = "random"  # any of the tests
 CONSTANTS = "constants"  # tests of nothing but the program's constants and their neighbours, and others if they are few
+PAIRS = "pairs"  # the same of sums and differences of two of the program's numbers
 EXPOSURE = "exposure"  # a test that fails the program, with a given probability, and tests that it passes
-SCRIPTS = (RANDOM, CONSTANTS, EXPOSURE)
+SCRIPTS = (RANDOM, CONSTANTS, PAIRS, EXPOSURE)
 
 _NUMBER = re.compile(r"(?<!\w)\d+")
 
@@ -41,13 +43,18 @@ class Script:
             first = [test for test, fails in graded if fails]
             first = [rng.choice(first)] if first and rng.random() < self.exposure else []
             rest = [test for test, fails in graded if not fails]
-        elif self.name == CONSTANTS:
-            near = {str(int(digits) + offset) for digits in _NUMBER.findall(program) for offset in (-1, 0, 1)}
-            is_near = [near.issuperset(_NUMBER.findall(test.call.text)) for test, _ in graded]
-            first = [test for (test, _), own in zip(graded, is_near, strict=True) if own]
-            rest = [test for (test, _), own in zip(graded, is_near, strict=True) if not own]
         else:
-            first, rest = [], [test for test, _ in graded]
+            numbers = [*map(int, _NUMBER.findall(program))]
+            aims = {
+                RANDOM: (),
+                CONSTANTS: (number + offset for number in numbers for offset in (-1, 0, 1)),
+                PAIRS: (value for a, b in permutations(numbers, 2) for value in (a + b, a - b)),
+            }
+            aimed = {*map(str, aims[self.name])}
+            first, rest = [], []
+            for test, _ in graded:
+                is_aimed = self.name != RANDOM and aimed.issuperset(_NUMBER.findall(test.call.text))
+                (first if is_aimed else rest).append(test)
         suite = rng.sample(first, min(count, len(first)))
         suite += rng.sample(rest, min(count - len(suite), len(rest)))
         rng.shuffle(suite)

@@ -1,7 +1,7 @@
 """The report of a study: compute, claims, the law, and each stage's comparisons, from declaration and results."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.law import PASS, Arms
 from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
-from codea1.lab.study.worlds import world_facts
+from codea1.lab.study.worlds import unlike_training, world_facts
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.storage.objects import write_atomically
 
@@ -194,8 +194,7 @@ def worlds_table() -> str:
         facts = world_facts(world)
         bland = (facts.one, facts.four, facts.golden, facts.sixteen)
         aimed = (facts.stated, facts.aimed, facts.all_aimed, facts.expert, facts.right_programs)
-        restated, tested = facts.restated
-        rows.append([name, str(facts.compositions), f"{restated} of {tested}", *percents((*bland, *aimed))])
+        rows.append([name, str(facts.compositions), f"{facts.restated} of {facts.tested}", *percents((*bland, *aimed))])
     heads = (
         *("world", "compositions", "test ones restated", "one bland input", "four", "golden tests", "16 hidden"),
         *("four aimed at the problem", "four aimed", "all aimed", "expert", "right"),
@@ -224,7 +223,10 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         if found := _found(study, done, pairs):
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             complete = not left and len(found) == len(pairs)
-            yield _comparison_table(study, found, complete, corrected=not (stage.conjunction and name == "primary"))
+            unlike = unlike_training(WORLDS[world]) if world and stage.split == "test" else frozenset()
+            apart = {pair: _compared(study, done, pair, unlike) for pair in found} if unlike else {}
+            corrected = not (stage.conjunction and name == "primary")
+            yield _comparison_table(study, found, apart, complete, corrected)
     planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
         first_of = "" if stage.conjunction else ", as the first of Holm's"
@@ -267,12 +269,16 @@ def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
     return first, second
 
 
-def _compared(study: Study, done: Arms, pair: Pair) -> Difference | None:
-    """Returns how far the first arm is above the second; None where no seed has both or they are of different code."""
+def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) -> Difference | None:
+    """Returns how far the first arm is above the second, on `only` some compositions or all.
+
+    None where no seed has both, they are of different code, or they were measured on none of those compositions.
+    """
     first, second = _common(done, pair)
     if not first or not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
         return None
-    return difference([scores(second, PASS)], [scores(first, PASS)])
+    one, other = (scores(runs, PASS, only=only) for runs in (second, first))
+    return difference([one], [other]) if one.size else None
 
 
 def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Difference]:
@@ -296,8 +302,17 @@ def _conjunction(study: Study, stage: Stage, found: Found, results: Results) -> 
     return f"The conjunction of {len(own)} primary comparisons, each tested at 0.05 without Holm, {said}."
 
 
-def _comparison_table(study: Study, found: Mapping[Pair, Difference], complete: bool, corrected: bool) -> str:
-    """Returns the differences, with p-values once all declared runs are done: before, looking would choose."""
+def _comparison_table(
+    study: Study,
+    found: Mapping[Pair, Difference],
+    apart: Mapping[Pair, Difference | None],
+    complete: bool,
+    corrected: bool,
+) -> str:
+    """Returns the differences, with p-values once all declared runs are done: before, looking would choose.
+
+    `apart` are the differences on compositions that equal none of training, where there are some.
+    """
     p_values = [each.p_value for each in found.values()]
     tested = complete and not any(map(math.isnan, p_values))
     rows = []
@@ -305,8 +320,11 @@ def _comparison_table(study: Study, found: Mapping[Pair, Difference], complete: 
         names = " less ".join(study.arms[arm].title for arm in pair)
         shown = (each.p_value, adjusted) if corrected else (each.p_value,)
         cells = [f"{p:.2g}" if tested else "-" for p in shown]
-        rows.append([names, with_bounds(each[:3], "+"), *cells])
-    return TextTable(("comparison", "points", "p", *(["p, Holm"] if corrected else [])), rows).markdown()
+        other = apart.get(pair)
+        unlike = [with_bounds(other[:3], "+") if other else "-"] if apart else []
+        rows.append([names, with_bounds(each[:3], "+"), *unlike, *cells])
+    heads = ["comparison", "points", *(["unlike training"] if apart else []), "p", *(["p, Holm"] if corrected else [])]
+    return TextTable(heads, rows).markdown()
 
 
 def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] | None:

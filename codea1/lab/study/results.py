@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import chain
@@ -266,8 +266,8 @@ def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) ->
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
 
 
-def by_composition(scores: Scores, question_ids: Sequence[str], world: str) -> Scores:
-    """Returns scores [seeds, compositions, factors] of those of procedural questions.
+def by_composition(scores: Scores, question_ids: Sequence[str], world: str, only: Collection[str] = ()) -> Scores:
+    """Returns scores [seeds, compositions, factors] of those of procedural questions: of `only` some, or of all.
 
     Questions of one composition differ in their constants alone and are no independent draws: their mean is one value.
     NaN where no question of a composition has a value. Any other question is a composition.
@@ -275,13 +275,18 @@ def by_composition(scores: Scores, question_ids: Sequence[str], world: str) -> S
     Raises BadInput: a question is of no family of its world.
     """
     compositions = [composition_of(id, world) for id in question_ids]
-    members = [[i for i, each in enumerate(compositions) if each == name] for name in dict.fromkeys(compositions)]
+    names = [name for name in dict.fromkeys(compositions) if not only or name in only]
+    members = [[i for i, each in enumerate(compositions) if each == name] for name in names]
+    if not members:
+        return scores[:, :0]
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a mean of nothing is NaN
         return np.stack([np.nanmean(scores[:, questions], axis=1) for questions in members], axis=1)
 
 
-def scores(seeds: Sequence[Result], metric: str, moment: str = "after") -> Scores:
+def scores(seeds: Sequence[Result], metric: str, moment: str = "after", only: Collection[str] = ()) -> Scores:
     """Returns a metric of runs that are alike but for their seeds, a value for each composition of questions.
+
+    `only` names some compositions, as `composition_of` does; all count where it is empty.
 
     Raises BadInput: the runs were not measured on the same questions, a question is of no family of their world, or
     their configs differ.
@@ -289,7 +294,7 @@ def scores(seeds: Sequence[Result], metric: str, moment: str = "after") -> Score
     require_seeds_of_one_arm(seeds)
     found = [next(each.measured(Measure(metric), moment)) for each in seeds]
     (values,) = stacked([[each] for each in found], f"{seeds[0].name}, {metric},")
-    return by_composition(values, found[0].question_ids, seeds[0].run.world)
+    return by_composition(values, found[0].question_ids, seeds[0].run.world, only)
 
 
 class Results:

@@ -4,6 +4,7 @@ import ast
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, product
 
 import numpy as np
@@ -33,7 +34,8 @@ class WorldFacts:
     stated: float  # four inputs made of the problem's constants and their neighbours
     expert: float  # all inputs that the corpus's expert would choose among, who knows the generator
     sixteen: float  # hidden inputs, drawn uniformly, one perhaps twice
-    restated: tuple[int, int]  # compositions of the test split that equal one of training up to constants; of how many
+    restated: int  # compositions of the test split that equal one of training up to constants,
+    tested: int  # of so many
 
 
 def world_facts(world: World) -> WorldFacts:
@@ -68,12 +70,14 @@ def world_facts(world: World) -> WorldFacts:
         stated=exposed(lambda task, _: task.aimed_inputs(task.problem, rng)[:4]),
         expert=exposed(lambda task, program: expert_inputs(task, program, rng), draws=1),
         sixteen=exposed(lambda task, _: rng.choices(task.hidden_inputs(), k=16)),
-        restated=restated(world),
+        restated=len(compositions("test", world)) - len(unlike_training(world)),
+        tested=len(compositions("test", world)),
     )
 
 
-def restated(world: World) -> tuple[int, int]:
-    """Returns how many compositions of the test split equal one of training up to constants, and how many there are.
+@cache
+def unlike_training(world: World) -> frozenset[str]:
+    """Returns the compositions of the test split that equal none of training, whatever the constants: family and names.
 
     Of each component the constants in the middle of its own are tried. Lists are those of one task's hidden tests.
     """
@@ -87,8 +91,8 @@ def restated(world: World) -> tuple[int, int]:
         return {hash(repr(behaviour(program, inputs[composition.family]))) for program in programs}
 
     taught = set().union(*map(functions, compositions("train", world)))
-    tested = compositions("test", world)
-    return sum(not taught.isdisjoint(functions(composition)) for composition in tested), len(tested)
+    unlike = [each for each in compositions("test", world) if taught.isdisjoint(functions(each))]
+    return frozenset("/".join([each.family, *each.names]) for each in unlike)
 
 
 def _arguments(test: str) -> tuple:

@@ -1,5 +1,6 @@
 """The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -192,13 +193,13 @@ MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prom
 def made_for(config: ConfigDict) -> dict[str, str]:
     """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
     world = world_of(config.data.train.source)
-    return {"world": world, "prompts": config.game.prompts} if world else {}
+    return {"world": world, "prompts": os.path.basename(config.game.prompts)} if world else {}
 
 
 def require_made_for(config: ConfigDict, model: ModelFolder) -> None:
     """Raises BadInput: the model is a warm start for another world or other prompts. One from elsewhere is for any."""
     there = model.read_json(MADE_FOR) if MADE_FOR in model.names() else {}
     for what, here in made_for(config).items():
-        if (made := there.get(what, here)) != here:
+        if (made := os.path.basename(there.get(what, here))) != here:
             agree = {"world": f"the config's argument world={made}", "prompts": f"--config.game.prompts={made}"}[what]
             raise BadInput(f"{model} is a warm start for the {what} {made}, not {here}: {agree} makes them agree.")

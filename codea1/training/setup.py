@@ -13,7 +13,7 @@ from codea1.data.sources import world_of
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.asserts import golden_tests
-from codea1.game.methods import CodeRewardSource, Rules, game_rules
+from codea1.game.methods import METHODS, CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import Message, code_messages, test_messages
 from codea1.game.question import Question
@@ -184,7 +184,10 @@ def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
 def questions_of(config: ConfigDict, name: str) -> list[Question]:
     """Returns the questions of section `name` of config.data."""
     section = config.data[name]
-    return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
+    is_golden = METHODS[config.method].code_reward is CodeRewardSource.GOLDEN_TESTS
+    return load_questions(
+        section.source, section.split, section.limit or None, config.data.folder, may_lack_truth=is_golden
+    )
 
 
 MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prompts of what it was trained on

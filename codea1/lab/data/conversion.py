@@ -190,10 +190,12 @@ def _become(
         return RowOutcome(where, _named(row), reason=read)
     solved = read if isinstance(read, Solved) else Solved(read)
     question = solved.question
-    if question.id in ids or not _is_unicode(solved):
-        return RowOutcome(where, question.id, reason=SAME_ID if question.id in ids else NO_UNICODE)
+    if not _is_unicode(solved):
+        return RowOutcome(where, question.id, reason=NO_UNICODE)
     words = " ".join(question.problem.lower().split())
     asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+    if question.id in ids and asks not in asked:
+        return RowOutcome(where, question.id, reason=SAME_ID)
     programs = (question.ground_truth, *solved.others)
     is_near = any(evaluations.of(question.id, question.description, program) is not None for program in programs)
     reason = REPEATED if asks in asked else NEAR_DUPLICATE if is_near else ""
@@ -416,7 +418,9 @@ def make_training_set(
     path = location(output, "output")
     if (path.suffix == ".parquet") is bool(shares):
         raise BadInput(f"output {path} {'is no folder, for a split' if shares else 'does not end in .parquet'}.")
-    outputs = {part: path / f"{part}.parquet" for part in reversed(shares)} or {"": path}  # the first part comes last
+    outputs = {part: path / f"{part}.parquet" for part in reversed(list(shares))} or {
+        "": path
+    }  # the first part comes last
     folder = path.with_suffix(".parts")
     if exists(list(outputs.values())[-1]):
         of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""
@@ -435,7 +439,7 @@ def make_training_set(
         task = progress.add_task("rows", total=None, completed=len(parts.done))
         rows = chain.from_iterable(map(format.rows, files))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
-    parted = {part: [] for part in outputs}
+    parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
         if each.question:
             parted[part_of(each.asks, shares) if shares else ""].append(each.question)

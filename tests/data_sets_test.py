@@ -342,13 +342,24 @@ def test_a_set_is_split_and_says_where_it_is_from(tmp_path: Path, capsys, micro_
 
 
 @given(
-    st.lists(st.text(min_size=1), min_size=1),
-    st.integers(1, 98).flatmap(lambda a: st.tuples(st.just(a), st.integers(0, 100 - a))),
+    st.lists(st.text(st.characters(codec="utf-8")), min_size=1),
+    st.integers(1, 99).flatmap(lambda first: st.tuples(st.just(first), st.integers(0, 100 - first))),
 )
 def test_a_question_is_always_in_the_same_part(texts, shares):
     first, second = shares
     parts = shares_of(f"{first}/{second}/{100 - first - second}")
-    digests = [text.encode().hex()[:32] for text in texts]
-    alone = [part_of(each, parts) for each in digests]
-    assert alone == [part_of(each, parts) for each in reversed(digests)][::-1]
-    assert all(parts[part] for part in alone)
+    alone = [part_of(each, parts) for each in texts]
+    assert alone == [part_of(f" {each}\n\n", parts) for each in texts]
+    assert all(parts[part] for part in alone)  # none is in a part without a share
+    # A larger share for training takes questions from the other parts, and gives them none.
+    larger = shares_of(f"{first + second}/0/{100 - first - second}")
+    assert all(part_of(each, larger) == "train" for each, part in zip(texts, alone, strict=True) if part == "train")
+
+
+def test_the_part_of_a_question_is_that_of_its_task_whatever_its_solution():
+    first, second = (
+        format_of_json("task", "code", "cases", "f").read(MINE | {"code": f"def add({names}):\n    return 3\n"}, "here")
+        for names in ("a, b", "c, d")
+    )
+    assert first.question.problem != second.question.problem
+    assert first.question.description == second.question.description == MINE["task"]

@@ -3,7 +3,6 @@
   python -m codea1.lab convert kodcode train-*.parquet --output=data/kodcode_hard.parquet \
     --exclude=humanevalplus_mbppplus.parquet
   python -m codea1.lab convert leetcode LeetCodeDataset-train.jsonl --output=data/leetcode.parquet
-
   python -m codea1.lab convert json rows.jsonl --problem=task --solution=program --tests=cases --entry_point=function \
     --licence=MIT --split=80/10/10 --output=data/mine
 

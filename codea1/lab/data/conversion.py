@@ -192,8 +192,7 @@ def _become(
     question = solved.question
     if not _is_unicode(solved):
         return RowOutcome(where, question.id, reason=NO_UNICODE)
-    words = " ".join(question.problem.lower().split())
-    asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+    asks = digest_of(question.problem)
     if question.id in ids and asks not in asked:
         return RowOutcome(where, question.id, reason=SAME_ID)
     programs = (question.ground_truth, *solved.others)
@@ -389,10 +388,15 @@ def shares_of(split: str) -> dict[str, int]:
     return dict(zip(PARTS, map(int, numbers), strict=True))
 
 
-def part_of(asks: str, shares: Mapping[str, int]) -> str:
-    """Returns the part of a question by the digest of what it asks, whatever else is in the file."""
-    bounds = accumulate(shares.values())
-    return next(part for part, bound in zip(shares, bounds, strict=True) if int(asks, 16) % 100 < bound)
+def digest_of(asked: str) -> str:
+    """Returns the digest of a task, whatever its layout and the case of its letters."""
+    return hashlib.blake2b(" ".join(asked.lower().split()).encode(), digest_size=16).hexdigest()
+
+
+def part_of(task: str, shares: Mapping[str, int]) -> str:
+    """Returns the part of a question by what it asks, whatever its solution and what else is in the file."""
+    bounds, number = accumulate(shares.values()), int(digest_of(task), 16) % 100
+    return next(part for part, bound in zip(shares, bounds, strict=True) if number < bound)
 
 
 def make_training_set(
@@ -442,7 +446,7 @@ def make_training_set(
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
         if each.question:
-            parted[part_of(each.asks, shares) if shares else ""].append(each.question)
+            parted[part_of(each.question.description, shares) if shares else ""].append(each.question)
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()

@@ -6,7 +6,6 @@ A test is a pair of an input and an output, of a whole program or of a function,
 
 import ast
 import copy
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from codea1.game.answers import extract_python_block
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
-from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Solved, declared, script_of_tests
+from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Solved, declared, digest_of, script_of_tests
 from codea1.runtime.errors import BadInput
 from codea1.values.entry_points import PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
 
@@ -118,9 +117,8 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
     programs = [*islice((each for each in solutions if parsed(each) is not None), MAX_SOLUTIONS)]  # some are Python 2
     if solutions and not programs:
         return UNPARSED
-    asked = " ".join(task.lower().split())
     id = next((row[each] for each in columns.id if row.get(each) is not None), None)
-    id = hashlib.blake2b(asked.encode(errors="replace"), digest_size=8).hexdigest() if id is None else id
+    id = digest_of(task.encode(errors="replace").decode())[:16] if id is None else id
     draft = _Draft(
         f"{name}/{id}", name, task, str((columns.starter and row.get(columns.starter)) or ""), given or "", programs
     )
@@ -371,7 +369,7 @@ class _Draft:
             self.id,
             None,
             problem,
-            problem,
+            self.task,
             self.programs[0] if self.programs else "",
             called,
             None if script_of_held and self.programs else script_of_tests(called, tests),

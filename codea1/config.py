@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from codea1.game.methods import METHODS, CodeRewardSource
+from codea1.game.methods import METHODS, CodeRewardSource, register_reward
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
+from codea1.game.prompts import TEMPLATES
 from codea1.game.rewards import REWARDS, Others
 from codea1.game.round import SELECTIONS
 from codea1.game.scripts import EXPOSURE, RANDOM, SCRIPTS
@@ -191,7 +192,8 @@ def _game() -> ConfigDict:
     c.num_suites = positive(8)  # N: suites per solution
     c.num_tests = positive(8)  # K: tests asked for in a suite
     c.assert_forms = one_of("all", ("equality", "all"))  # of codea1.game.forms, or the paper's: `f(x) == v` alone
-    c.reward = "official"  # a key of codea1.game.rewards.REWARDS; also decides which tests run, and so enter the book
+    # A key of codea1.game.rewards.REWARDS, or FILE.py:CLASS; also decides which tests run, and so enter the book.
+    c.reward = "official"
     # Weight of validity in the Test LLM's reward (`rewards.Reward`, by `methods.game_rules`); none in utrl and cure.
     c.alpha = share(0.5, WEIGHS_VALIDITY, HAS_TEST_LLM)
     # Of the question's mutants killed in the adversarial part, against the program shown.
@@ -446,9 +448,12 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             f"config.method is {config.method!r}; it must be {file.method!r}, as in its file: "
             f"--config=FILE:method={config.method} sets all that a method changes."
         )
-    if config.game.reward not in REWARDS:
-        known = ", ".join(sorted(REWARDS))
-        raise BadInput(f"config.game.reward is {config.game.reward!r}; it must be one of {known}, or registered there.")
+    for name in {each.game.reward: None for each in (config, file or config)}:
+        if ".py:" in name:
+            register_reward(name)
+        elif name not in REWARDS:
+            known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
+            raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
     for key, field in FIELDS.items():
         value, section = _value(config, key), key.partition(".")[0]
@@ -587,6 +592,8 @@ def config_of(folder: RunFolder) -> ConfigDict:
             config[section][field] = default[section][field]
         elif name not in config and not section:
             config[name] = default[name]
+    if "game" in config and config.game.get("prompts") not in (None, *TEMPLATES):
+        config.game.prompts = folder.kept(config.game.prompts)
     there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default))
     if there != here:
         others = ", ".join(sorted(there ^ here)[:3])

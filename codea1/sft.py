@@ -20,6 +20,7 @@ from absl import flags
 
 from codea1.config import validate
 from codea1.data.sources import world_of
+from codea1.game.methods import own_files
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command, output
@@ -40,7 +41,8 @@ def main() -> None:
         data = config.data.train.to_dict() if config.sft.start else {"source": config.data.train.source}
         settings = {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
         settings |= {"data": data, "prompts": config.game.prompts}
-        hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings))
+        own = {setting: file for setting, file in own_files(config.game).items() if setting == "prompts"}
+        hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, own))
         sources = {config.data[name].source for name in ("train", "validation", "test")}
         for world in filter(None, map(world_of, sources)):
             from codea1.lab.worlds.procedural import prepare  # imports tensorflow-datasets, which takes a second
@@ -55,7 +57,7 @@ def main() -> None:
         from codea1.lab.sft import supervised  # imports JAX, once the flags are checked
 
         setup = supervised.prepare(config)
-    folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings))
+    folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings, own))
     with hosts.agreed():
         folder.require_visible()
     state = supervised.train(config, setup, folder, hosts)

@@ -12,19 +12,18 @@ from codea1.data.loader import load_questions
 from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
 from codea1.lab.data.conversion import Solved, converted, make_training_set
-from codea1.lab.data.formats import (
-    FORMATS,
+from codea1.lab.data.formats import FORMATS, quixbugs_rows
+from codea1.lab.data.near_duplicates import NearDuplicates
+from codea1.lab.data.sets import (
     NO_FUNCTION,
-    NO_PROGRAM,
+    NO_NAME,
     NO_SOLUTION,
     NO_TESTS,
     TOO_LARGE,
     UNPAIRED,
     UNPARSED,
     UNPARSED_TESTS,
-    quixbugs_rows,
 )
-from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -141,7 +140,7 @@ def test_what_is_no_tree_in_a_row_of_leetcode_is_for_the_script_alone():
 def test_a_row_of_pairs_of_texts():
     solved = read("stdin", STDIN)
     question = solved.question
-    assert (question.id, question.entry_point, question.form) == ("5", "stdout", "program")
+    assert (question.id, question.entry_point, question.form) == ("stdin/5", "stdout", "program")
     assert question.golden_tests == ("assert stdout('1 2\\n') == '3'", "assert stdout('3 4\\n') == '7'")
     assert question.ground_truth.startswith("a, b")
     unpacked = {name: json.loads(STDIN[name]) for name in ("solutions", "input_output")}
@@ -203,7 +202,7 @@ def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, e
         ("leetcode", LEETCODE, {"test": "def check("}, UNPARSED_TESTS),
         ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
         ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
-        ("stdin", STDIN, {"function_name": ["stdout"]}, NO_PROGRAM),
+        ("stdin", STDIN, {"function_name": ["stdout"]}, NO_NAME),
         ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
         ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, UNPAIRED),
         ("stdin", STDIN, {"input_output": {"inputs": ["7" * 70_000], "outputs": ["7"]}}, TOO_LARGE),
@@ -338,7 +337,11 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["apps", "a.jsonl"], "'apps' is no form of files; known are kodcode, mbpp, "),
+        (["ape", "a.jsonl"], "'ape' is no form of files; known are json, kodcode, mbpp, "),
+        (["json", "a.jsonl", "--tests=t"], "json needs --problem and --tests"),
+        (["apps", "a.jsonl", "--tests=t"], "name fields of json; other forms have theirs"),
+        (["mbpp", "a.jsonl", "--output=a", "--split=80/30/10"], "--split is '80/30/10'; it must be three percentages"),
+        (["mbpp", "a.jsonl", "--output=a.parquet", "--split=80/10/10"], "a.parquet is no folder, for a split"),
         (["mbpp"], "FILE is missing."),
         (["mbpp", "a.jsonl"], "--output is missing"),
         (["mbpp", "a.jsonl", "--output=a.jsonl"], "does not end in .parquet"),

@@ -150,6 +150,7 @@ def test_limit_takes_the_first_rows(tmp_path, kind):
     [
         ({"GT_code": None}, r"\(H/1\): there is no ground truth"),
         ({"GT_code": "  \n"}, r"\(H/1\): there is no ground truth"),
+        ({"GT_code": ""}, r"\(H/1\): there is no ground truth in GT_code, which all but method=golden needs"),
         ({"GT_code": "    return (\n"}, r"\(H/1\): its ground truth does not parse"),
         ({"GT_code": "def less(n):\n    return n"}, r"\(H/1\): .* does not define .* 'more'"),
         ({"test": "assert more(1) == 2"}, r"\(H/1\): its test defines no function check"),

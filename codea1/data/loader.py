@@ -25,7 +25,12 @@ _QUESTION_MARK = "Question:\n"  # what stands before the problem in the official
 
 
 def load_questions(
-    source: str, split: str | None = None, limit: int | None = None, data_folder: str | None = None
+    source: str,
+    split: str | None = None,
+    limit: int | None = None,
+    data_folder: str | None = None,
+    *,
+    may_lack_truth: bool = False,
 ) -> list[Question]:
     """Returns all questions of a dataset, in its order.
 
@@ -36,6 +41,7 @@ def load_questions(
       limit: only the first so many; None or 0 for all.
       data_folder: where worlds are prepared, and what is in buckets is copied to; None for
         ~/tensorflow_datasets and ~/.cache/codea1.
+      may_lack_truth: a row may have an empty GT_code, where nothing asks a ground truth.
 
     Raises:
       StorageFailed: a bucket fails.
@@ -44,7 +50,7 @@ def load_questions(
     """
     questions: dict[str, Question] = {}
     for where, row in rows_of(source, split, data_folder):
-        question = _question(row, where)
+        question = _question(row, where, may_lack_truth)
         if question.id in questions:
             raise BadInput(f"{where}: question {question.id} comes twice.")
         questions[question.id] = question
@@ -81,8 +87,8 @@ def _world_rows(world: str, split: str | None, data_folder: str | None) -> Itera
         raise BadInput(f"{error} Once {folder} is removed, {makes} it again.") from None
 
 
-def _question(row: Row, where: str) -> Question:
-    _check_fields(row, where)
+def _question(row: Row, where: str, may_lack_truth: bool) -> Question:
+    _check_fields(row, where, may_lack_truth)
     extra = row["extra_info"]
     where = f"{where} ({extra['question_id']})"
     prompt = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
@@ -97,7 +103,9 @@ def _question(row: Row, where: str) -> Question:
             raise ValueError(f"its function_name {tested!r} is none of {', '.join(PROGRAMS)}")
         if row.get("checker"):
             _check_checker(row["checker"], tested)
-        if tested in PROGRAMS or class_and_method(tested):
+        if not row["GT_code"]:
+            program = ""
+        elif tested in PROGRAMS or class_and_method(tested):
             program = row["GT_code"]
             _check_definition(program, tested)
         else:
@@ -121,7 +129,7 @@ def _question(row: Row, where: str) -> Question:
     )
 
 
-def _check_fields(row: Row, where: str) -> None:
+def _check_fields(row: Row, where: str, may_lack_truth: bool) -> None:
     for name in _REQUIRED:
         if name not in row:
             raise BadInput(f"{where}: the column {name!r} is missing.")
@@ -131,8 +139,8 @@ def _check_fields(row: Row, where: str) -> None:
     if not isinstance(extra, Mapping) or extra.get("question_id") in (None, ""):
         raise BadInput(f"{where}: extra_info has no question_id.")
     where = f"{where} ({extra['question_id']})"
-    if not isinstance(row["GT_code"], str) or not row["GT_code"].strip():
-        raise BadInput(f"{where}: there is no ground truth in GT_code.")
+    if not isinstance(row["GT_code"], str) or not (row["GT_code"].strip() or (may_lack_truth and not row["GT_code"])):
+        raise BadInput(f"{where}: there is no ground truth in GT_code, which all but method=golden needs.")
     prompt = row["prompt"]
     is_chat = isinstance(prompt, list) and len(prompt) > 0 and all(map(_is_message, prompt))
     if not is_chat:

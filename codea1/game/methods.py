@@ -3,10 +3,12 @@
 Where the paper leaves a method's recipe open, ours is stated here.
 """
 
+import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
+from types import ModuleType
 from typing import NoReturn, cast
 
 from ml_collections import ConfigDict
@@ -16,6 +18,7 @@ from codea1.game.rewards import REWARDS, Reward
 from codea1.game.round import SELECTIONS, SuiteGroup
 from codea1.game.scripts import Script
 from codea1.runtime.errors import BadInput
+from codea1.storage.objects import location, read
 
 
 class CodeRewardSource(Enum):
@@ -110,7 +113,7 @@ class Rules:
 
 
 class _Unregistered:
-    """Stands for the reward of a run that its config file registered, where that is not read; it can pay nobody."""
+    """Stands for the reward of a run that is in a file, which only training runs; it can pay nobody."""
 
     reads_history, reads_golden = True, False
 
@@ -118,7 +121,7 @@ class _Unregistered:
         self._name = name
 
     def __getattr__(self, _: str) -> NoReturn:
-        raise BadInput(f"the reward {self._name} is not known here: register its class in codea1/game/rewards.py.")
+        raise BadInput(f"the reward {self._name} is not known here: nothing but training runs the file of a reward.")
 
 
 def game_rules(config: ConfigDict) -> Rules:
@@ -152,10 +155,55 @@ def game_rules(config: ConfigDict) -> Rules:
     )
 
 
+def own_files(game: ConfigDict) -> dict[str, tuple[str, bytes]]:
+    """Returns path and content of the files that the settings of a game name, by setting: a reward's, templates.
+
+    Raises BadInput: one cannot be read.
+    """
+    named = {"reward": game.reward.rpartition(":")[0], "prompts": "" if game.prompts in TEMPLATES else game.prompts}
+    return {setting: (path, _own_file(path, setting)) for setting, path in named.items() if path}
+
+
+def _own_file(path: str, setting: str) -> bytes:
+    try:
+        return read(location(path, f"config.game.{setting}"))
+    except FileNotFoundError:
+        raise BadInput(f"config.game.{setting}: there is no file {path}.") from None
+    except OSError as error:
+        raise BadInput(f"config.game.{setting} {path} cannot be read: {error}.") from None
+
+
+def register_reward(name: str) -> None:
+    """Adds to REWARDS what `FILE.py:CLASS` names. The file is run; nothing else that reads a run runs it.
+
+    Raises BadInput: there is no such file or class, it is no reward, lacks a method, or the file raises.
+    """
+    path, _, wanted = name.rpartition(":")
+    source = _own_file(path, "reward")
+    module = ModuleType(f"own_reward_{len(REWARDS)}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses look for the names of annotations
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+        found = vars(module).get(wanted)
+        if not isinstance(found, type) or not issubclass(found, Reward):
+            raise BadInput(f"config.game.reward: {path} defines no {wanted} that is a codea1.game.rewards.Reward.")
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise BadInput(f"config.game.reward: {wanted} in {path} lacks {', '.join(missing)}.")
+        found(0.5, 1, 0.0)
+    except BadInput:
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        where = f"{path}, line {lines[-1]}" if lines else path
+        raise BadInput(f"config.game.reward: {where}: {type(error).__name__}: {error}.") from None
+    REWARDS[name] = found
+
+
 def _templates(name: str) -> PromptTemplates:
     if name in TEMPLATES:
         return TEMPLATES[name]
     try:
-        return PromptTemplates.from_json(Path(name).read_text(), name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"config.game.prompts {name} cannot be read: {error}.") from None
+        return PromptTemplates.from_json(_own_file(name, "prompts").decode(), name)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"config.game.prompts {name} is no text: {error}.") from None

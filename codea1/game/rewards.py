@@ -64,6 +64,8 @@ class SuiteOutcome:
     others_right: tuple[bool, ...] = ()  # which of the tests for others are right
     num_unique: int = 0  # different asserts in the whole answer; of exact duplicates only one counts
     fenced: bool = False  # they stood in closed code blocks
+    text: str = ""  # the whole answer
+    token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
 
     @classmethod
     def of(
@@ -124,6 +126,8 @@ class SolutionOutcome:
     golden: tuple[Verdict, ...] = ()  # of the dataset's own tests, where the reward reads them
     peers: tuple[bool | None, ...] = ()  # which of the question's M solutions pass all golden tests; None: lost
     fenced: bool = False  # the program stood in a closed code block
+    text: str = ""  # the whole answer
+    token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
 
     @property
     def history_lost(self) -> bool:

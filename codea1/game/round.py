@@ -7,7 +7,7 @@ Records are made with all their verdicts; rewards, and then selection and advant
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -197,7 +197,13 @@ class SolutionRecord:
         `peers` are the `passes_golden` of all solutions of the question.
         """
         suites = tuple(
-            SuiteOutcome.of(each.parsed, each.marked, each.verdicts, reward.for_others(each.marked), each.on_others)
+            replace(
+                SuiteOutcome.of(
+                    each.parsed, each.marked, each.verdicts, reward.for_others(each.marked), each.on_others
+                ),
+                text=each.sample.text,
+                token_ids=each.sample.token_ids,
+            )
             for each in self.suites
         )
         outcome = SolutionOutcome(
@@ -207,6 +213,8 @@ class SolutionRecord:
             golden=tuple(graded.verdict for graded in self.golden),
             peers=peers,
             fenced=self.program.fenced,
+            text=self.sample.text,
+            token_ids=self.sample.token_ids,
         )
         self.reward = reward.code_reward(outcome)
         for suite, suite_outcome in zip(self.suites, suites, strict=True):

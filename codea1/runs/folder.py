@@ -8,6 +8,7 @@ samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
 set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it
 profile/                      a profiler's trace of a few steps, where the config asks for one
+own/                          the files of a reward and of templates that the config names
 restarts.json                 how often it was started again since its last new step; see restarts.py
 report.md, report.png         the tables and curves drawn from the above
 report.html                   the same with samples, as one page that opens anywhere
@@ -15,6 +16,7 @@ report.html                   the same with samples, as one page that opens anyw
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -47,6 +49,7 @@ _NOW = {
 _NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were
 # What runs did from before there were these fields.
 _THEN = {"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0}
+Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
 _FORM = {  # of a config, as far as it is read without being compared with this version's
     **{"method": (str, ...), "steps": (int, ...), "seed": (int, ...), "sft": ({"steps": (int, ...)}, ...)},
@@ -72,6 +75,7 @@ class RunFolder:
     samples = _part("samples")
     evaluations = _part("evaluations")
     profile = _part("profile")
+    own = _part("own")
     aside = _part("set_aside")
     compiled = _part("compiled")  # of JAX, where the run is in a bucket
     report = _part("report.md")
@@ -80,33 +84,37 @@ class RunFolder:
     tracker = _part("wandb_id")
 
     @classmethod
-    def open(cls, workdir: str, config: Mapping[str, Any]) -> "RunFolder":
+    def open(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
         """Makes the folder for a new run, or continues the run that lies there.
 
         Args:
           workdir: a local folder, made where it is missing, or gs://BUCKET/FOLDER.
           config: what the run is; anything that JSON can hold.
+          own: path and content of files that the config names, by what names them; the folder keeps a copy.
 
         Raises:
-          BadInput: the folder cannot be written, or holds a run with another config or the remains of one without a
-            config. Nothing is left behind that was not there.
+          BadInput: the folder cannot be written, or holds a run with another config or other files, or the remains of
+            one without a config. Nothing is left behind that was not there.
         """
-        return cls._prepare(workdir, config, is_made=True)
+        return cls._prepare(workdir, config, own or {}, is_made=True)
 
     @classmethod
-    def check(cls, workdir: str, config: Mapping[str, Any]) -> None:
+    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> None:
         """Raises what `open` would, and changes nothing: a check before slow work."""
-        cls._prepare(workdir, config, is_made=False)
+        cls._prepare(workdir, config, own or {}, is_made=False)
 
     @classmethod
-    def _prepare(cls, workdir: str, config: Mapping[str, Any], is_made: bool) -> "RunFolder":
+    def _prepare(cls, workdir: str, config: Mapping[str, Any], own: Own, is_made: bool) -> "RunFolder":
         path = location(str(workdir), "workdir")
         folder = cls(path, json.loads(json.dumps(dict(config))))
         with _errors_as_bad_input(path):
             # Innermost first; buckets have no folders.
             missing = [] if is_remote(path) else [each for each in (path, *path.parents) if not each.exists()]
             try:
-                if not folder._holds_run() and is_made:
+                holds_run = folder._holds_run()
+                for setting, (source, given) in own.items():
+                    folder._keep(setting, source, given, holds_run, is_made)
+                if not holds_run and is_made:
                     content = {**folder.config, _MADE_WITH: versions()}
                     write_atomically(folder.config_file, json.dumps(content, indent=2) + "\n")
                 else:
@@ -158,6 +166,24 @@ class RunFolder:
         """Raises BadInput where another host opened the run and this one does not see it."""
         if not exists(self.config_file):
             raise BadInput(f"workdir {self.path} is not the folder that host 0 has there: all hosts must share it.")
+
+    def kept(self, source: str) -> str:
+        """Returns the path of the copy of a file that the config names; its own where there is none."""
+        copy = self.own / os.path.basename(source)
+        return os.fspath(copy) if exists(copy) else source
+
+    def _keep(self, setting: str, source: str, given: bytes, holds_run: bool, is_made: bool) -> None:
+        """Keeps a copy of a file. Raises BadInput where the run has one of another content."""
+        copy = self.own / os.path.basename(source)
+        if holds_run and exists(copy):
+            there, here = (hashlib.sha256(each).hexdigest()[:12] for each in (read(copy), given))
+            if there != here:
+                raise BadInput(
+                    f"{self.path} holds a run with another file for config.game.{setting}: {source} has the SHA-256 "
+                    f"{here}, and had {there} when the run began, as {copy} has."
+                )
+        elif is_made:
+            write_atomically(copy, given)
 
     def _holds_run(self) -> bool:
         """Returns whether the run is there. Raises BadInput where something else is."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
+from codea1.game.methods import own_files
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runs.restarts import count_restart, forget_restarts
@@ -58,8 +59,9 @@ def guarded(
             stack.enter_context(Watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
+            own = own_files(config.game)
             if workdir:
-                hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict()))
+                hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own))
             elif not dry_run:
                 raise BadInput("--workdir is missing: it names the folder of the run.")
             from codea1.training.setup import assemble
@@ -67,6 +69,7 @@ def guarded(
             with doing("storage"):
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
+            hosts.require_same("the files of the reward and the prompts", repr(own).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
             sandbox = stack.enter_context(SandboxPool.of_config(config))
         if dry_run:
@@ -77,7 +80,7 @@ def guarded(
 
         def open_locked() -> RunFolder:
             assert workdir is not None
-            folder = RunFolder.open(workdir, config.to_dict())
+            folder = RunFolder.open(workdir, config.to_dict(), own)
             stack.enter_context(locked(folder))
             return folder
 

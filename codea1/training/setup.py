@@ -1,8 +1,10 @@
 """The components of a run, made from its config. Mistakes in the input are found here, cheap checks first."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 from ml_collections import ConfigDict
 
@@ -12,9 +14,9 @@ from codea1.data.sources import world_of
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.asserts import golden_tests
-from codea1.game.methods import Rules, game_rules
+from codea1.game.methods import METHODS, CodeRewardSource, Rules, game_rules
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
-from codea1.game.prompts import Message, code_messages, test_messages
+from codea1.game.prompts import TEMPLATES, Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
 from codea1.models.files import ModelFolder
@@ -183,7 +185,10 @@ def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
 def questions_of(config: ConfigDict, name: str) -> list[Question]:
     """Returns the questions of section `name` of config.data."""
     section = config.data[name]
-    return load_questions(section.source, section.split, section.limit or None, data_folder=config.data.folder)
+    is_golden = METHODS[config.method].code_reward is CodeRewardSource.GOLDEN_TESTS
+    return load_questions(
+        section.source, section.split, section.limit or None, config.data.folder, may_lack_truth=is_golden
+    )
 
 
 MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prompts of what it was trained on
@@ -191,8 +196,10 @@ MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prom
 
 def made_for(config: ConfigDict) -> dict[str, str]:
     """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
-    world = world_of(config.data.train.source)
-    return {"world": world, "prompts": config.game.prompts} if world else {}
+    world, prompts = world_of(config.data.train.source), config.game.prompts
+    if prompts not in TEMPLATES:  # a run has a copy of the file, at another place
+        prompts = f"with the SHA-256 {hashlib.sha256(Path(prompts).read_bytes()).hexdigest()[:12]}"
+    return {"world": world, "prompts": prompts} if world else {}
 
 
 def require_made_for(config: ConfigDict, model: ModelFolder) -> None:

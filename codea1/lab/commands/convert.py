@@ -3,35 +3,56 @@
   python -m codea1.lab convert kodcode train-*.parquet --output=data/kodcode_hard.parquet \
     --exclude=humanevalplus_mbppplus.parquet
   python -m codea1.lab convert leetcode LeetCodeDataset-train.jsonl --output=data/leetcode.parquet
+  python -m codea1.lab convert json rows.jsonl --problem=task --solution=program --tests=cases --entry_point=function \
+    --licence=MIT --split=80/10/10 --output=data/mine
 
-Forms: kodcode, mbpp, humanevalpack, leetcode, quixbugs (a clone's folder), stdin (programs with inputs and outputs, as
-APPS and TACO have them). Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://. A row is
-kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted by its
-reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
-docs/data.md says where each file comes from.
+Forms are json, for rows with fields of any name, and sets by their names, which docs/data.md lists with what a row must
+have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. A
+row is kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted
+by its reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
+With --split OUTPUT is a folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the
+same question is always in the same one.
 """
+
+from dataclasses import replace
 
 from absl import flags
 
-from codea1.lab.data.conversion import Format, make_training_set
+from codea1.lab.data.conversion import Format, make_training_set, shares_of
 from codea1.lab.data.formats import FORMATS, HARD, kodcode
+from codea1.lab.data.sets import format_of_json
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
 OUTPUT = flags.DEFINE_string("output", None, "file of the training set, .parquet")
 EXCLUDE = flags.DEFINE_list("exclude", [], "files of evaluation sets to stay away from")
 MAX_PASS_RATE = flags.DEFINE_float("max_pass_rate", HARD, "of kodcode: share of trials below which a question is kept")
+SPLIT = flags.DEFINE_string("split", "", "percentages for training, validation and test, such as 80/10/10")
+LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, in place of what the form says")
+SOURCE = flags.DEFINE_string("source", None, "the same of its source")
+PROBLEM = flags.DEFINE_string("problem", None, "of json: field of the task, a text or a chat that ends with it")
+TESTS = flags.DEFINE_string("tests", None, "of json: field of the tests, pairs or asserts")
+SOLUTION = flags.DEFINE_string("solution", "", "of json: field of a program, or several; empty: there is none")
+ENTRY_POINT = flags.DEFINE_string("entry_point", "", "of json: field that names the function under test")
 
 
 def main(form: str, *files: str) -> None:
     formats: dict[str, Format] = {"kodcode": kodcode(MAX_PASS_RATE.value), **FORMATS}
+    if form == "json":
+        if not PROBLEM.value or not TESTS.value:
+            raise BadInput("json needs --problem and --tests, the names of the fields that hold them.")
+        formats["json"] = format_of_json(PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)
+    elif any((PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)):
+        raise BadInput("--problem, --solution, --tests and --entry_point name fields of json; other forms have theirs.")
     if form not in formats:
-        raise BadInput(f"{form!r} is no form of files; known are {', '.join(formats)}.")
+        raise BadInput(f"{form!r} is no form of files; known are json, {', '.join(formats)}.")
+    given = {"licence": LICENCE.value, "source": SOURCE.value}
+    format = replace(formats[form], **{name: value for name, value in given.items() if value})
     if not files:
         raise BadInput("FILE is missing.")
     if not OUTPUT.value:
         raise BadInput("--output is missing: it names the file of the training set.")
-    make_training_set(formats[form], files, OUTPUT.value, EXCLUDE.value)
+    make_training_set(format, files, OUTPUT.value, EXCLUDE.value, shares_of(SPLIT.value))
 
 
 if __name__ == "__main__":

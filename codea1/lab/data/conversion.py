@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any
 
 from rich.console import Console
@@ -54,6 +54,8 @@ SCRIPT_CANNOT_RUN = "its check script cannot run"
 SANDBOX = "the sandbox failed to run its solution"
 
 MAX_SOLUTIONS = 5  # of a row that are tried
+PARTS = ("train", "validation", "test")  # of a split
+_WHOLE: Mapping[str, int] = {}  # the shares of no split
 
 _IDS = ("question_id", "task_id", "problem_id", "name")  # fields of other datasets
 _IN_FLIGHT = 256  # rows, of which some have programs that are being run
@@ -73,6 +75,8 @@ class Solved:
     question: Question
     others: tuple[str, ...] = ()  # more solutions of the row, for where that one does not pass all of its tests
     too_large: int = 0  # tests of the row left out
+    as_json: bool = False  # tests state lists for tuples, and may state an answer as the one item of a list
+    script_of_held: bool = False  # its check script is made of the tests that hold
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,14 @@ class Format:
 def declared(task: str, declaration: str) -> str:
     """Returns a task in words with the first line of the function that it asks for."""
     return f"{task.rstrip()}\n\nThe function is declared as `{declaration}`."
+
+
+def script_of_tests(called: str, tests: Iterable[str]) -> str:
+    """Returns a check script with the asserts of `tests`, which call `called`."""
+    call = re.compile(rf"(?<![\w.]){re.escape(called)}\(")
+    asserts = (test for test in tests if test.startswith("assert "))
+    lines = (f"    {call.sub('candidate(', test, count=1)}\n" for test in asserts)
+    return f"\n\ndef check(candidate):\n{''.join(lines)}"
 
 
 @dataclass(frozen=True)
@@ -178,10 +190,11 @@ def _become(
         return RowOutcome(where, _named(row), reason=read)
     solved = read if isinstance(read, Solved) else Solved(read)
     question = solved.question
-    if question.id in ids or not _is_unicode(solved):
-        return RowOutcome(where, question.id, reason=SAME_ID if question.id in ids else NO_UNICODE)
-    words = " ".join(question.problem.lower().split())
-    asks = hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+    if not _is_unicode(solved):
+        return RowOutcome(where, question.id, reason=NO_UNICODE)
+    asks = digest_of(question.problem)
+    if question.id in ids and asks not in asked:
+        return RowOutcome(where, question.id, reason=SAME_ID)
     programs = (question.ground_truth, *solved.others)
     is_near = any(evaluations.of(question.id, question.description, program) is not None for program in programs)
     reason = REPEATED if asks in asked else NEAR_DUPLICATE if is_near else ""
@@ -218,6 +231,8 @@ class _Tried:
 
 def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutcome]:
     """Runs the programs of a question, with one solution after another as its ground truth, until one passes all."""
+    if not solved.question.ground_truth:
+        return RowOutcome("", solved.question.id, question=solved.question, too_large=solved.too_large)
     tests = golden_tests(solved.question)
     programs = (solved.question.ground_truth, *solved.others)
     all_tried: list[_Tried] = []
@@ -225,7 +240,8 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         question = replace(solved.question, ground_truth=program)
         answers = yield from _answers(Judge(question, grader), tests)
         pairs = zip(tests, answers, strict=True)
-        held = [test for each in pairs if (test := _held(*each, format.answers_are_json)) is not None]
+        as_json = format.answers_are_json or solved.as_json
+        held = [test for each in pairs if (test := _held(*each, as_json, solved.as_json)) is not None]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break
@@ -243,10 +259,13 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         return RowOutcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
     exposed = []
     for mutant in question.mutants:
-        exposed.append((yield from _is_exposed(judge, mutant, tests, passes)))
+        exposed.append((yield from _is_exposed(judge, mutant, tried.held, passes)))
+    held = tuple(test.text for test in tried.held)
+    if solved.script_of_held and not script:
+        script, passes = script_of_tests(question.entry_point, held), True
     kept = replace(
         question,
-        golden_tests=tuple(test.text for test in tried.held),
+        golden_tests=held,
         mutants=tuple(mutant for mutant, is_exposed in zip(question.mutants, exposed, strict=True) if is_exposed),
         check_script=script if passes else None,
     )
@@ -333,23 +352,56 @@ def _why_lost_script(script: str, run: ScriptRun | None) -> str:
     return "they cannot run" if why_unjudged(run) else "their solution fails them"
 
 
-def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool) -> CallTest | None:
+def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool, may_be_wrapped: bool) -> CallTest | None:
     """Returns a test that a ground truth passes, stating what it answers; None where it does not pass it."""
     if not answer.usable:
         return None
     if same_answer(test.call.entry_point, answer.value, test.expected):
         return test
     # No set is built: a program chooses its members, which may take for ever to compare.
-    if as_json and encode_canonical(_as_lists(decode_exact(answer.value, hashed=False))) == canonical_of(test.expected):
-        return replace(test, expected=answer.value)
-    return None
+    if not as_json:
+        return None
+    answered, expected = _as_lists(decode_exact(answer.value, hashed=False)), canonical_of(test.expected)
+    is_same = encode_canonical(answered) == expected or (may_be_wrapped and encode_canonical([answered]) == expected)
+    return replace(test, expected=answer.value) if is_same else None
 
 
 def _as_lists(value: Any) -> Any:
     return [_as_lists(each) for each in value] if type(value) in (list, tuple) else value
 
 
-def make_training_set(format: Format, files: Sequence[str], output: str, exclude: Sequence[str] = ()) -> None:
+def shares_of(split: str) -> dict[str, int]:
+    """Returns the shares of a split such as 80/10/10, in percent, by part; the empty text is no split.
+
+    Raises BadInput: it is not of that form.
+    """
+    if not split:
+        return {}
+    numbers = split.split("/")
+    if (
+        len(numbers) != 3
+        or not all(map(str.isdecimal, numbers))
+        or sum(map(int, numbers)) != 100
+        or not int(numbers[0])
+    ):
+        raise BadInput(f"--split is {split!r}; it must be three percentages that make 100, such as 80/10/10.")
+    return dict(zip(PARTS, map(int, numbers), strict=True))
+
+
+def digest_of(asked: str) -> str:
+    """Returns the digest of a task, whatever its layout and the case of its letters."""
+    return hashlib.blake2b(" ".join(asked.lower().split()).encode(), digest_size=16).hexdigest()
+
+
+def part_of(task: str, shares: Mapping[str, int]) -> str:
+    """Returns the part of a question by what it asks, whatever its solution and what else is in the file."""
+    bounds, number = accumulate(shares.values()), int(digest_of(task), 16) % 100
+    return next(part for part, bound in zip(shares, bounds, strict=True) if number < bound)
+
+
+def make_training_set(
+    format: Format, files: Sequence[str], output: str, exclude: Sequence[str] = (), shares: Mapping[str, int] = _WHOLE
+) -> None:
     """Writes the questions of `files` that can be trained on, and prints how many were left out, and why.
 
     Beside the output, `OUTPUT.left_out.jsonl` says so of each row. Until it is there, `OUTPUT.parts` holds what became
@@ -358,8 +410,9 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
     Args:
       format: of the files.
       files: Parquet, JSON lines or a JSON array, see `file_rows`, or what else the format takes.
-      output: .parquet file that is not there yet, local or gs://.
+      output: .parquet file that is not there yet, local or gs://; of a split the folder of a file for each part.
       exclude: files of evaluation sets, whose questions must not be trained on.
+      shares: of a split, as `shares_of` returns them; none: there is one file.
 
     Raises:
       BadInput: one of the files cannot be used or the output be written, the parts are another conversion's, or no
@@ -367,10 +420,13 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
       StorageFailed: a disk or bucket fails.
     """
     path = location(output, "output")
-    if path.suffix != ".parquet":
-        raise BadInput(f"output {path} does not end in .parquet.")
+    if (path.suffix == ".parquet") is bool(shares):
+        raise BadInput(f"output {path} {'is no folder, for a split' if shares else 'does not end in .parquet'}.")
+    outputs = {part: path / f"{part}.parquet" for part in reversed(list(shares))} or {
+        "": path
+    }  # the first part comes last
     folder = path.with_suffix(".parts")
-    if exists(path):
+    if exists(list(outputs.values())[-1]):
         of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""
         raise BadInput(f"output {path} is there already{of_parts}.")
     above = next((each for each in path.parents if not is_remote(path) and exists(each)), None)
@@ -387,7 +443,11 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
         task = progress.add_task("rows", total=None, completed=len(parts.done))
         rows = chain.from_iterable(map(format.rows, files))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
-    _show(result)
+    parted: dict[str, list[Question]] = {part: [] for part in outputs}
+    for each in result.outcomes:
+        if each.question:
+            parted[part_of(each.question.description, shares) if shares else ""].append(each.question)
+    _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()
         first = next((f"; {each.where}: {_in_words(each)}" for each in result.left_out), "")
@@ -398,7 +458,9 @@ def make_training_set(format: Format, files: Sequence[str], output: str, exclude
     ]
     listed = path.with_suffix(".left_out.jsonl")
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
-    write_rows(path, [_row(question, format) for question in result.kept])
+    for part, questions in parted.items():
+        if questions:
+            write_rows(outputs[part], [_row(question, format) for question in questions])
     parts.remove()
     print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
 
@@ -425,7 +487,7 @@ def _in_words(outcome: RowOutcome) -> str:
     return f"{outcome.reason} ({outcome.detail})" if outcome.detail else outcome.reason
 
 
-def _show(result: Converted) -> None:
+def _show(result: Converted, parts: Mapping[str, int]) -> None:
     left = len(result.outcomes)
     rows = [("rows read", "", f"{left:,}")]
     for reason, count in Counter(each.reason for each in result.left_out).most_common():
@@ -438,14 +500,17 @@ def _show(result: Converted) -> None:
     rows.append((what, f"{len(result.kept):,}", f"{left:,}"))
     for reason, count in Counter(each.lost_script for each in result.outcomes if each.lost_script).most_common():
         rows.append((f"check scripts left out: {reason}", f"{count:,}", ""))
+    unsolved = "kept without a solution: not run, for method=golden"
     slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
     for what, count in {
         "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
         "tests left out: an input or output of more than 64 KiB": sum(each.too_large for each in result.outcomes),
         slow: sum(each.is_slow for each in result.outcomes),
+        unsolved: sum(not each.ground_truth for each in result.kept),
     }.items():
         if count:
             rows.append((what, f"{count:,}", ""))
+    rows += [(f"in the part {part}", f"{count:,}", "") for part, count in parts.items()]
     Console().print(TextTable(("", "questions", "left"), rows).terminal())
 
 

@@ -1,46 +1,44 @@
 """Datasets whose rows become training questions, each as its files have it; see `codea1.lab.data.conversion`."""
 
 import ast
-import copy
 import json
 import math
 import os
-from collections.abc import Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from textwrap import indent
 from types import SimpleNamespace
-from typing import TypeGuard
 
 from codea1.data.loader import entry_point, parsed
 from codea1.data.rows import rows_or_errors
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
-from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Rows, Solved, declared
+from codea1.lab.data.conversion import Format, Row, Rows, declared
+from codea1.lab.data.sets import (
+    NO_FUNCTION,
+    NO_TESTS,
+    NOT_TEXTS,
+    SETS,
+    UNPARSED,
+    UNPARSED_TESTS,
+    are_texts,
+    declaration,
+    script_of,
+    stated,
+)
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.child.entries import level_order, tree
 from codea1.storage.objects import is_remote
-from codea1.values.entry_points import PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
+from codea1.values.entry_points import class_and_method
 from codea1.values.literals import Budget, NotLiteral, literal_value
 
-NO_FUNCTION = "its solution does not define the function under test"
-UNPARSED = "its solution does not parse as Python"
-UNPARSED_TESTS = "its tests do not parse as Python"
-NO_SOLUTION = "it has no solution"
-NO_TESTS = "it has no tests"
 NO_PAIR = "one of its tests is no pair of arguments and answer"
-UNPAIRED = "it has more inputs than outputs, or fewer"
-NOT_TEXTS = "its {} is not a list of texts"
 NOT_ONE_FUNCTION = "its tests are not of one function"
 NOT_HARD = "not hard: too many trials passed"
 NO_SHARE = "its share of trials that passed is NaN"
 INCOMPLETE = "a field is empty"
 NO_ASSERT = "no plain assert on a call with plain data"
-TOO_LARGE = "each of its tests has an input or output of more than 64 KiB"
-CALLS_A_FUNCTION = "its tests call a function, not a program"
-NO_PROGRAM = f"its function_name is none of {', '.join(PROGRAMS)}"
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 _ROUNDING = 0.0005  # of the shares in its files, in which a third, 0.333 there, is labelled medium
@@ -61,36 +59,13 @@ def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
             raise BadInput(f"{where}: {name} is {type(row[name]).__name__}.")
 
 
-def _are_texts(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _script(asserts: Sequence[str], set_up: str = "") -> str:
-    return f"{set_up}\n\ndef check(candidate):\n{indent(chr(10).join(asserts), '    ')}\n"
-
-
-def _stated(body: Sequence[ast.stmt], name: str) -> tuple[str, ...]:
-    """Returns the sources of the asserts among statements that state what a call gives, each call once."""
-    tests = (test for test in read_fixed_tests(body, name) if not isinstance(test, Rejected))
-    return tuple({test.identity: test.text for test in tests}.values())
-
-
-def _declaration(program: str, name: str) -> str:
-    """Returns the first line of a function as Python writes it."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    defined = (node for node in ast.parse(program).body if isinstance(node, kinds) and node.name == name)
-    function = copy.deepcopy(next(defined))
-    function.body, function.decorator_list = [ast.Pass()], []
-    return ast.unparse(function).rpartition("\n")[0]
-
-
 def read_mbpp(row: Row, where: str) -> Question | str:
     """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task, a solution, and asserts."""
-    if "prompt" in row and _are_texts(row.get("test_imports")):
+    if "prompt" in row and are_texts(row.get("test_imports")):
         row = {**row, "text": row["prompt"], "test_setup_code": "\n".join(row["test_imports"])}
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)
     lists = {"test_list": row["test_list"], "challenge_test_list": row.get("challenge_test_list") or []}
-    if bad := next((key for key, tests in lists.items() if not _are_texts(tests)), None):
+    if bad := next((key for key, tests in lists.items() if not are_texts(tests)), None):
         return NOT_TEXTS.format(bad)
     program, asserts = row["code"].replace("\r\n", "\n"), [*chain(*lists.values())]
     module = parsed(program)
@@ -100,14 +75,14 @@ def read_mbpp(row: Row, where: str) -> Question | str:
         return NO_TESTS
     if all(parsed(source) is None for source in asserts):
         return UNPARSED_TESTS
-    stated = [node for source in asserts for node in (parsed(source) or ast.Module([], [])).body]
+    nodes = [node for source in asserts for node in (parsed(source) or ast.Module([], [])).body]
     defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
-    called = [node.func for each in stated for node in ast.walk(each) if isinstance(node, ast.Call)]
+    called = [node.func for each in nodes for node in ast.walk(each) if isinstance(node, ast.Call)]
     name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), None)
     if name is None:
         return NO_FUNCTION
-    script, tests = _script(asserts, row["test_setup_code"]), _stated(stated, name)
-    problem = declared(row["text"], _declaration(program, name))
+    script, tests = script_of(asserts, row["test_setup_code"]), stated(nodes, name)
+    problem = declared(row["text"], declaration(program, name))
     id = f"mbpp/{row['task_id']}"
     return Question(id, None, problem, row["text"], program, name, script, tests, data_source="mbpp")
 
@@ -126,7 +101,7 @@ def read_humanevalpack(row: Row, where: str) -> Question | str:
         name = entry_point(program, name, script, name)
     except ValueError:
         return NO_FUNCTION
-    tests = _stated(_check_body(script, ast.Name(name)), name)
+    tests = stated(_check_body(script, ast.Name(name)), name)
     mutants = (mutant,) if parsed(mutant) else ()
     return Question(
         row["task_id"], None, problem, row["docstring"], program, name, script, tests, mutants, "humanevalpack"
@@ -193,7 +168,7 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     if not body:
         return NO_TESTS
     called = _check_body(row["test"], ast.Name("candidate"))
-    script = _script([ast.unparse(ast.fix_missing_locations(each)) for each in called])
+    script = script_of([ast.unparse(ast.fix_missing_locations(each)) for each in called])
     return Question(
         f"leetcode/{row['task_id']}",
         None,
@@ -202,68 +177,10 @@ def read_leetcode(row: Row, where: str) -> Question | str:
         program,
         name,
         script,
-        _stated(list(map(ast.fix_missing_locations, body)), name),
+        stated(list(map(ast.fix_missing_locations, body)), name),
         data_source="leetcode",
         preamble=row["prompt"],
     )
-
-
-def read_stdin(row: Row, where: str) -> Solved | str:
-    """Returns a row in the form of APPS (Hendrycks et al., 2021), of which TACO's is another: a whole program's pairs.
-
-    `solutions` and `input_output` are JSON or what that stands for; the first solutions that parse are tried as the
-    ground truth. What is printed is compared by `function_name`; without it as text, or as tokens where an output has
-    decimals.
-    """
-    name = "question" if "question" in row else "description"
-    _require(row, where, **{name: str}, solutions=(str, list), input_output=(str, dict))
-    solutions, pairs = (_unpacked(row[each], f"{where}: {each}") for each in ("solutions", "input_output"))
-    if not _are_texts(solutions):
-        raise BadInput(f"{where}: solutions is not a list of texts.")
-    if not solutions:
-        return NO_SOLUTION
-    if not isinstance(pairs, dict) or not pairs.get("inputs"):
-        return NO_TESTS
-    if pairs.get("fn_name"):
-        return CALLS_A_FUNCTION
-    programs = [*islice((each for each in solutions if parsed(each) is not None), MAX_SOLUTIONS)]  # some are Python 2
-    if not programs:
-        return UNPARSED
-    for key in ("inputs", "outputs"):
-        value = pairs.get(key)
-        if not isinstance(value, list) or not all(isinstance(each, str) or _are_texts(each) for each in value):
-            return NOT_TEXTS.format(key)
-    texts = [*map(_as_text, pairs["inputs"])], [*map(_as_text, pairs["outputs"])]
-    if len(texts[0]) != len(texts[1]):
-        return UNPAIRED
-    own = STDOUT_TOKENS if any(map(has_decimals, texts[1])) else STDOUT
-    called = own if row.get("function_name") is None else row["function_name"]
-    if called not in PROGRAMS:
-        return NO_PROGRAM
-    asserts = (f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True))
-    read = [*chain.from_iterable(read_fixed_tests(ast.parse(source).body, called) for source in asserts)]
-    tests = tuple({test.identity: test.text for test in read if not isinstance(test, Rejected)}.values())
-    if not tests:
-        return TOO_LARGE
-    id = str(next((row[each] for each in ("problem_id", "task_id", "id", "url") if row.get(each) is not None), where))
-    asked = row[name]
-    script = _script([f"assert candidate{test.removeprefix(f'assert {called}')}" for test in tests])
-    question = Question(id, None, asked, asked, programs[0], called, script, tests, data_source="stdin")
-    return Solved(question, tuple(programs[1:]), sum(isinstance(test, Rejected) for test in read))
-
-
-def _unpacked(value: str | list | dict, where: str) -> object:
-    try:
-        return json.loads(value) if isinstance(value, str) and value else value or []
-    except ValueError as error:
-        raise BadInput(f"{where} is not JSON: {error}.") from None
-    except RecursionError:
-        raise BadInput(f"{where} is JSON nested too deeply.") from None
-
-
-def _as_text(value: str | list[str]) -> str:
-    """Returns an input or output that may be a list of lines."""
-    return value if isinstance(value, str) else "\n".join(value)
 
 
 def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question | str:
@@ -382,7 +299,7 @@ def read_quixbugs(row: Row, where: str) -> Question | str:
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
     calls = ((f"{name}({', '.join(map(source_of, _arguments(given)))})", value) for given, value in row["tests"])
     tests = tuple(f"assert {call} == {source_of(value)}" for call, value in calls)
-    problem = declared(task, _declaration(row["right"], name))
+    problem = declared(task, declaration(row["right"], name))
     return Question(
         f"quixbugs/{name}", None, problem, task, row["right"], name, None, tests, (code,), data_source="quixbugs"
     )
@@ -396,6 +313,6 @@ FORMATS = {
     "mbpp": Format(rows_or_errors, read_mbpp, "CC-BY-4.0", "google-research/mbpp"),
     "humanevalpack": Format(rows_or_errors, read_humanevalpack, "MIT", "bigcode/humanevalpack"),
     "leetcode": Format(rows_or_errors, read_leetcode, "MIT; the tasks are LeetCode's", "newfacade/LeetCodeDataset"),
-    "stdin": Format(rows_or_errors, read_stdin, "of its source", "a file in the form of APPS"),
     "quixbugs": Format(quixbugs_rows, read_quixbugs, "MIT", "jkoppel/QuixBugs", answers_are_json=True),
+    **SETS,
 }

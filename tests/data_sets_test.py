@@ -1,0 +1,365 @@
+"""Rows of published sets, in the form of their files, become questions with what of them holds."""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codea1.data.loader import load_questions
+from codea1.data.rows import file_rows
+from codea1.game.question import Question
+from codea1.lab.data.conversion import (
+    PARTS,
+    Converted,
+    Format,
+    Solved,
+    converted,
+    make_training_set,
+    part_of,
+    script_of_tests,
+    shares_of,
+)
+from codea1.lab.data.formats import FORMATS
+from codea1.lab.data.near_duplicates import NearDuplicates
+from codea1.lab.data.sets import (
+    NO_ARGUMENTS,
+    NO_FUNCTION,
+    NO_SOLUTION,
+    NO_STATED,
+    NO_TESTS,
+    NOT_TOLD,
+    OTHER_LANGUAGE,
+    UNPAIRED,
+    UNPARSED_TESTS,
+    format_of_json,
+)
+from codea1.runtime.errors import BadInput
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sandbox.isolation import AUTO
+from codea1.training.setup import questions_of
+from tests.conftest import SHARED
+
+ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
+TAKE = ADD.replace("+", "-")
+METHOD = "class Solution:\n    def add(self, a: List[int]) -> Tuple[int, int]:\n        return len(a), sum(a)\n"
+FENCED = f"Here it is:\n```python\n{ADD}```\nDone."
+CASES = [{"type": "stdin_stdout", "fn_name": None, "input": "1 2\n", "output": "3\n"}]
+
+ROWS: dict[str, dict[str, Any]] = {
+    "apps": {
+        "problem_id": 7,
+        "question": "Count and add.",
+        "solutions": json.dumps([METHOD]),
+        "input_output": json.dumps({"fn_name": "add", "inputs": [[[1, 2]], [[5]]], "outputs": [[2, 3], [[1, 5]]]}),
+        "difficulty": "interview",
+        "url": "https://example.org/7",
+        "starter_code": "class Solution:\n    def add(self, a: List[int]) -> Tuple[int, int]:\n        ",
+    },
+    "taco": {
+        "question": "Add two.",
+        "starter_code": "",
+        "input_output": json.dumps({"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}),
+        "solutions": json.dumps(["def add(a, b):\n    return a + b\n"]),
+        "url": "https://example.org/add",
+    },
+    "acecode": {
+        "id": "oss_1",
+        "source": "oss",
+        "question": "Write `add(a, b)`.",
+        "test_cases": ["assert add(1, 2) == 3", "assert add(b=1, a=1) == 2"],
+        "inferences": [
+            {"completion": "```python\ndef add(a, b):\n    return a - b\n```", "pass_rate": 0.0, "model_name": "m"},
+            {"completion": "```python\ndef add(a, b):\n    return a + b\n```", "pass_rate": 1.0, "model_name": "m"},
+        ],
+        "context_messages": [],
+    },
+    "code_contests": {
+        "name": "1_A. Sum",
+        "description": "Print the sum.",
+        "public_tests": {"input": ["1 2\n"], "output": ["3\n"]},
+        "private_tests": {"input": ["4 4\n"], "output": ["8\n"]},
+        "generated_tests": {"input": [], "output": []},
+        "solutions": {"language": [2, 1, 3], "solution": ["int main() {}", "print 3", ADD]},
+        "incorrect_solutions": {"language": [3, 2, 3], "solution": [TAKE, "int main() {}", ADD + "\n"]},
+    },
+    "code_contests_plus": {
+        "id": "1_A",
+        "title": "Sum",
+        "description": "Print the sum.",
+        "test_cases": [{"input": "1 2\n", "output": "3\n"}],
+        "correct_submissions": [{"language": "cpp", "code": "int main() {}"}, {"language": "py3", "code": ADD}],
+        "incorrect_submissions": [{"language": "py3", "code": TAKE}],
+    },
+    "deepcoder": {
+        "problem": "Print the sum.",
+        "starter_code": None,
+        "solutions": [FENCED],
+        "tests": json.dumps(CASES),
+    },
+    "verifiable_coding": {
+        "source": "apps",
+        "task_type": "verifiable_code",
+        "in_source_id": "3",
+        "prompt": "Print the sum.",
+        "gold_standard_solution": FENCED,
+        "verification_info": repr({"language": "python", "test_cases": CASES}),  # Python's notation, as in the files
+        "metadata": "{}",
+        "problem_id": "vcp_1",
+    },
+    "synthetic1": {
+        "problem_id": "vcp_1",
+        "prompt": "Print the sum.",
+        "gold_standard_solution": FENCED,
+        "verification_info": json.dumps({"language": "python", "test_cases": CASES}),
+        "llm_response": "no",
+        "score": 0.0,
+    },
+    "rstar_coder": {
+        "question_id": "synthetic_1",
+        "question": "Print the sum.",
+        "inputs": json.dumps(["1 2\n"]),
+        "outputs": json.dumps(["3\n"]),
+    },
+    "eurus2": {
+        "data_source": "taco",
+        "prompt": [{"role": "system", "content": "Think."}, {"role": "user", "content": "Print the sum."}],
+        "ability": "code",
+        "reward_model": {"style": "rule", "ground_truth": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})},
+        "extra_info": {"index": 0, "split": "train"},
+    },
+    "skywork_or1": {
+        "data_source": "train-code-taco-easy",
+        "prompt": [{"role": "user", "content": "Write it.\nclass Solution:\n    def add(self, a, b):\n        pass\n"}],
+        "ability": "code",
+        "reward_model": {"ground_truth": json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]})},
+        "extra_info": {"index": 0},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SandboxPool]:
+    with SandboxPool(isolation=AUTO) as pool:
+        yield pool
+
+
+@pytest.fixture
+def convert(pool: SandboxPool) -> Callable[..., Converted]:
+    def run(form: str | Format, *rows: dict) -> Converted:
+        placed = ((f"row {number}", row) for number, row in enumerate(rows))
+        format = FORMATS[form] if isinstance(form, str) else form
+        return converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None)
+
+    return run
+
+
+def read(form: str, **changes) -> Question | Solved | str:
+    return FORMATS[form].read({**ROWS[form], **changes}, "here")
+
+
+def pairs(form: str, **changes) -> str:
+    return json.dumps({**json.loads(ROWS[form]["input_output"]), **changes})
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_a_row_of_each_set_becomes_a_question(convert, form):
+    (kept,) = convert(form, ROWS[form]).kept
+    called = {"apps": "Solution().add", "taco": "add", "acecode": "add", "skywork_or1": "Solution().add"}
+    assert kept.entry_point == called.get(form, "stdout")
+    assert kept.golden_tests
+    assert "assert candidate(" in kept.check_script
+    assert kept.id.startswith(f"{form}/")
+    assert bool(kept.ground_truth) is (form not in ("rstar_coder", "eurus2", "skywork_or1"))
+
+
+def test_answers_are_read_as_the_judges_of_apps_read_them(convert):
+    (kept,) = convert("apps", ROWS["apps"]).kept
+    # JSON has no tuples, and an answer may be the one item of a list.
+    assert kept.golden_tests == (
+        "assert Solution().add([1, 2]) == (2, 3)",
+        "assert Solution().add([5]) == (1, 5)",
+    )
+    assert kept.check_script.endswith("    assert candidate([1, 2]) == (2, 3)\n    assert candidate([5]) == (1, 5)\n")
+    assert kept.problem.endswith(ROWS["apps"]["starter_code"].rstrip() + "\n")
+    (kept,) = convert("taco", ROWS["taco"]).kept
+    assert kept.golden_tests == ("assert add(1, 2) == 3", "assert add(3, 4) == 7")
+    assert kept.problem == "Add two.\n\nThe function is declared as `def add(a, b):`."
+
+
+def test_a_wrong_answer_of_a_function_is_no_test(convert):
+    changed = ROWS["taco"] | {"input_output": pairs("taco", outputs=[[3], [8]])}
+    (kept,) = convert("taco", changed).kept
+    assert kept.golden_tests == ("assert add(1, 2) == 3",)
+    assert kept.check_script.count("assert") == 1
+
+
+def test_wrong_submissions_that_a_test_exposes_become_mutants(convert):
+    for form in ("code_contests", "code_contests_plus"):
+        (outcome,) = convert(form, ROWS[form]).outcomes
+        assert outcome.question.ground_truth == ADD
+        assert outcome.question.mutants == (TAKE,)
+        assert outcome.unexposed == (form == "code_contests")  # the other one adds
+
+
+def test_samples_that_fail_their_tests_become_mutants(convert):
+    (kept,) = convert("acecode", ROWS["acecode"]).kept
+    assert (kept.ground_truth, kept.mutants) == (
+        "def add(a, b):\n    return a + b",
+        ("def add(a, b):\n    return a - b",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "reason"),
+    [
+        ("apps", {"solutions": ""}, NO_SOLUTION),
+        ("apps", {"solutions": json.dumps(["def other(): pass"])}, NO_FUNCTION),
+        ("apps", {"input_output": ""}, NO_TESTS),
+        ("taco", {"input_output": pairs("taco", outputs=[])}, UNPAIRED),
+        ("taco", {"input_output": pairs("taco", inputs=[1, 2])}, NO_ARGUMENTS),
+        ("taco", {"input_output": pairs("taco", inputs=["one", "two"])}, NO_ARGUMENTS),
+        ("taco", {"input_output": pairs("taco", fn_name="")}, "its inputs is not a list of texts"),
+        ("acecode", {"inferences": ROWS["acecode"]["inferences"][:1]}, NO_SOLUTION),
+        ("acecode", {"test_cases": []}, NO_TESTS),
+        ("acecode", {"test_cases": ["assert add(one()) == 3"]}, NO_STATED),
+        ("acecode", {"test_cases": ["assert other(1) == 3"]}, NO_FUNCTION),
+        ("code_contests", {"solutions": {"language": [2], "solution": ["int main() {}"]}}, NO_SOLUTION),
+        ("code_contests", {name: {"input": [], "output": []} for name in ("public_tests", "private_tests")}, NO_TESTS),
+        ("code_contests_plus", {"correct_submissions": []}, NO_SOLUTION),
+        ("deepcoder", {"solutions": None}, NO_SOLUTION),
+        ("deepcoder", {"tests": "[]"}, NO_TESTS),
+        ("verifiable_coding", {"verification_info": {"language": "cpp", "test_cases": CASES}}, OTHER_LANGUAGE),
+        ("eurus2", {"reward_model": {"ground_truth": ""}}, NO_TESTS),
+        ("eurus2", {"reward_model": {"ground_truth": ROWS["taco"]["input_output"]}}, NOT_TOLD),
+        ("acecode", {"test_cases": ["assert ("]}, UNPARSED_TESTS),
+    ],
+)  # fmt: skip
+def test_an_odd_row_is_left_out_for_a_reason(form, changes, reason):
+    assert read(form, **changes) == reason
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "told"),
+    [
+        ("eurus2", {"reward_model": {"ground_truth": "\\boxed{3}"}}, "reward_model.ground_truth is not JSON"),
+        ("eurus2", {"reward_model": None}, "the field 'reward_model.ground_truth' is missing"),
+        ("deepcoder", {"tests": "[1]"}, "tests has no tests in a form that is known"),
+        ("synthetic1", {"verification_info": {"ground_truth": "4"}}, "verification_info has no tests in a form"),
+        ("code_contests", {"description": None}, "description is NoneType"),
+    ],
+)
+def test_a_row_of_another_kind_is_told(form, changes, told):
+    with pytest.raises(BadInput, match=f"here: {told.replace('.', chr(92) + '.')}"):
+        read(form, **changes)
+
+
+def test_a_function_of_livecodebench_has_an_argument_on_each_line():
+    case = {"input": '[1, 2]\n"a"', "output": "[3]", "testtype": "functional", "metadata": {"func_name": "f"}}
+    program = "class Solution:\n    def f(self, a, b): ...\n"
+    solved = read("deepcoder", tests=json.dumps([case]), solutions=[program])
+    assert solved.question.golden_tests == ("assert Solution().f([1, 2], 'a') == [3]",)
+    called = {"type": "function_call", "fn_name": "f", "input": "[[1, 2], 3]", "output": "4"}
+    solved = read("deepcoder", tests=json.dumps([called]), solutions=["def f(a, b): ..."])
+    assert solved.question.golden_tests == ("assert f([1, 2], 3) == 4",)
+
+
+def test_a_script_calls_its_parameter_in_every_form():
+    tests = ["assert f(1) == 'f(2)'", "assert sorted(f([2])) == [2]", "assert abs(f(1) - 2.0) < 0.1"]
+    assert script_of_tests("f", tests).split("\n    ")[1:] == [
+        "assert candidate(1) == 'f(2)'",
+        "assert sorted(candidate([2])) == [2]",
+        "assert abs(candidate(1) - 2.0) < 0.1\n",
+    ]
+
+
+MINE = {
+    "task": "Add two.",
+    "code": "def add(a, b):\n    return a + b\n",
+    "cases": [{"input": [1, 2], "output": 3}],
+    "f": "add",
+}
+
+
+def test_rows_with_fields_of_any_name(convert):
+    named = format_of_json("task", "code", "cases", "f")
+    (kept,) = convert(named, MINE).kept
+    assert kept.golden_tests == ("assert add(1, 2) == 3",)
+    (again,) = convert(format_of_json("task", "code", "cases", ""), MINE | {"cases": "assert add(1, 2) == 3"}).kept
+    assert (again.golden_tests, again.id) == (kept.golden_tests, kept.id)
+    script = "def check(candidate):\n    assert candidate(2, 2) == 4\n"
+    (kept,) = convert(named, MINE | {"cases": script}).kept
+    assert kept.golden_tests == ("assert add(2, 2) == 4",)
+    inside = {"task": {"words": MINE["task"]}, "cases": MINE["cases"], "about": {"f": "add"}}
+    (kept,) = convert(format_of_json("task.words", "", "cases", "about.f"), inside).kept
+    assert (kept.ground_truth, kept.golden_tests) == ("", ("assert add(1, 2) == 3",))
+    with pytest.raises(BadInput, match="here: the field 'name' is missing"):
+        format_of_json("task", "code", "cases", "name").read(MINE, "here")
+
+
+def test_a_real_file_is_read_by_the_names_of_its_fields_as_by_its_own_reader():
+    file = SHARED / "data" / "real" / "mbpp.jsonl.gz"
+    if not file.exists():
+        pytest.skip("the file is not here")
+    named, compared = format_of_json("text", "code", "test_list", ""), 0
+    for where, row in file_rows(str(file)):
+        own, ours = FORMATS["mbpp"].read({**row, "challenge_test_list": []}, where), named.read(row, where)
+        if isinstance(own, Question) and isinstance(ours, Solved):
+            question, compared = ours.question, compared + 1
+            assert (question.golden_tests, question.entry_point) == (own.golden_tests, own.entry_point)
+            assert (question.problem, question.ground_truth) == (own.problem, row["code"])
+    assert compared == 780
+
+
+def test_a_set_is_split_and_says_where_it_is_from(tmp_path: Path, capsys, micro_config):
+    rows = [{**MINE, "task": f"Add two, {number} times."} for number in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    make_training_set(
+        format_of_json("task", "", "cases", "f"),
+        [str(tmp_path / "rows.jsonl")],
+        str(tmp_path / "mine"),
+        (),
+        shares_of("50/30/20"),
+    )
+    asked = {
+        part: [each.problem for each in load_questions(str(tmp_path / "mine" / f"{part}.parquet"), may_lack_truth=True)]
+        for part in PARTS
+    }
+    assert sorted(chain.from_iterable(asked.values())) == sorted(row["task"] for row in rows)
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(f"in the part {part} {len(asked[part])}" in told for part in PARTS)
+    assert "kept without a solution: not run, for method=golden 40" in told
+    micro_config.data.train.source, micro_config.data.train.limit = str(tmp_path / "mine" / "train.parquet"), 0
+    with pytest.raises(BadInput, match="no ground truth in GT_code, which all but method=golden needs"):
+        questions_of(micro_config, "train")
+    micro_config.method = "golden"
+    assert len(questions_of(micro_config, "train")) == len(asked["train"])
+
+
+@given(
+    st.lists(st.text(st.characters(codec="utf-8")), min_size=1),
+    st.integers(1, 99).flatmap(lambda first: st.tuples(st.just(first), st.integers(0, 100 - first))),
+)
+def test_a_question_is_always_in_the_same_part(texts, shares):
+    first, second = shares
+    parts = shares_of(f"{first}/{second}/{100 - first - second}")
+    alone = [part_of(each, parts) for each in texts]
+    assert alone == [part_of(f" {each}\n\n", parts) for each in texts]
+    assert all(parts[part] for part in alone)  # none is in a part without a share
+    # A larger share for training takes questions from the other parts, and gives them none.
+    larger = shares_of(f"{first + second}/0/{100 - first - second}")
+    assert all(part_of(each, larger) == "train" for each, part in zip(texts, alone, strict=True) if part == "train")
+
+
+def test_the_part_of_a_question_is_that_of_its_task_whatever_its_solution():
+    first, second = (
+        format_of_json("task", "code", "cases", "f").read(MINE | {"code": f"def add({names}):\n    return 3\n"}, "here")
+        for names in ("a, b", "c, d")
+    )
+    assert first.question.problem != second.question.problem
+    assert first.question.description == second.question.description == MINE["task"]

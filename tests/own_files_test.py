@@ -1,0 +1,138 @@
+"""A reward and prompts of one's own, each in a file: what they are given, that the run keeps them, what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from codea1 import train as command
+from codea1.config import config_of, default_config, validate
+from codea1.game.methods import game_rules, own_files
+from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
+from codea1.runs.folder import RunFolder
+from codea1.runtime.errors import BadInput
+from codea1.runtime.hosts import Hosts
+from codea1.training.guards import guarded
+from codea1.training.setup import made_for
+from tests.train_test import rows, scripted_answers, without_figure
+
+__all__ = ["scripted_answers"]
+
+BRIEF = '''from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from codea1.game.rewards import SolutionOutcome, SolutionReward, StrictReward
+
+
+@dataclass(frozen=True)
+class Brief(StrictReward):
+    """Costs a Code LLM a hundredth for each token of its answer."""
+
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        return SolutionReward(-len(solution.token_ids) / 100 - ("return" not in solution.text))
+'''
+PROMPTS = {role: [{"role": "user", "content": "{problem} !"}] for role in ("code", "test", "black_box")}
+
+
+def with_own_files(config: ConfigDict, folder: Path) -> ConfigDict:
+    (folder / "brief.py").write_text(BRIEF)
+    (folder / "prompts.json").write_text(json.dumps(PROMPTS))
+    config.game.reward = f"{folder / 'brief.py'}:Brief"
+    config.game.prompts = str(folder / "prompts.json")
+    return config
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ConfigDict:
+    return with_own_files(default_config(), tmp_path)
+
+
+def test_a_reward_in_a_file_is_given_texts_and_tokens(config):
+    validate(config)
+    reward = game_rules(config).reward
+    assert reward.code_reward(SolutionOutcome(True, text="return 1", token_ids=(7, 8, 9))).total == -0.03
+    assert reward.code_reward(SolutionOutcome(True, text="pass", token_ids=(7,))).total == -1.01
+    assert reward.test_reward(SolutionOutcome(True), SuiteOutcome(())).total == 0  # that of what it subclasses
+
+
+def test_the_file_is_read_again_when_a_config_is_validated_again(config, tmp_path):
+    validate(config)
+    (tmp_path / "brief.py").write_text(BRIEF.replace("/ 100", "/ 10"))
+    validate(config)
+    assert game_rules(config).reward.code_reward(SolutionOutcome(True, text="return", token_ids=(1,))).total == -0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (("class Brief", "class Long"), r"brief\.py defines no Brief that is a codea1\.game\.rewards\.Reward"),
+        (("(StrictReward)", ""), r"brief\.py defines no Brief that is a"),
+        (("StrictReward", "Reward"), r"Brief in .*brief\.py lacks calls, mark, test_reward\."),
+        (("@dataclass(frozen=True)\n", "\n\n1 / 0\n"), r"brief\.py, line 10: ZeroDivisionError: division by zero"),
+        (("def code_reward(", "def code_reward(,"), r"brief\.py: SyntaxError: .*line 12"),
+        (("    def ", "    wanted: int\n\n    def "), r"brief\.py.*: TypeError: non-default argument 'wanted'"),
+    ],
+)
+def test_what_is_no_reward_is_named_with_its_file(config, tmp_path, changes, sentence):
+    (tmp_path / "brief.py").write_text(BRIEF.replace(*changes))
+    with pytest.raises(BadInput, match=sentence):
+        validate(config)
+
+
+def test_a_file_that_is_missing_is_named(config, tmp_path):
+    (tmp_path / "brief.py").unlink()
+    with pytest.raises(BadInput, match=r"config\.game\.reward: there is no file .*brief\.py\."):
+        validate(config)
+    config.game.reward = "briefly"
+    with pytest.raises(BadInput, match=r"must be one of cure, .*utrl, or FILE\.py:CLASS"):
+        validate(config)
+    (tmp_path / "prompts.json").unlink()
+    with pytest.raises(BadInput, match=r"config\.game\.prompts: there is no file .*prompts\.json\."):
+        own_files(config.game)
+
+
+def play(config: ConfigDict, workdir: Path) -> None:
+    def read_config() -> ConfigDict:
+        validate(config)
+        return config
+
+    with (
+        without_figure(),
+        guarded(read_config, str(workdir), Hosts(), dry_run=False, allow_previous_step=False) as run,
+    ):
+        command.train(run)
+
+
+def test_a_run_keeps_its_files_and_does_not_go_on_with_others(micro_config, tmp_path, scripted_answers):
+    config, workdir = with_own_files(micro_config, tmp_path), tmp_path / "run"
+    config.steps = config.validation.every = config.checkpoint.every = 1
+    config.code.prompt_lengths = config.test.prompt_lengths = ()
+    play(config, workdir)
+    assert (workdir / "own" / "brief.py").read_text() == BRIEF
+    assert json.loads((workdir / "own" / "prompts.json").read_text()) == PROMPTS
+    paid = [row for row in rows(workdir) if row["player"] == "code"]
+    assert {row["reward"] for row in paid} == {-len(row["token_ids"]) / 100 for row in paid}
+    play(config, workdir)  # done already
+    (tmp_path / "brief.py").write_text(BRIEF.replace("/ 100", "/ 10"))
+    with pytest.raises(BadInput, match=r"another file for config\.game\.reward: .*brief\.py has the SHA-256 \w{12}, "):
+        play(config, workdir)
+    (tmp_path / "brief.py").write_text(BRIEF)
+    (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS | {"code": PROMPTS["test"] * 2}))
+    with pytest.raises(BadInput, match=r"another file for config\.game\.prompts: .*prompts\.json has the SHA-256"):
+        play(config, workdir)
+
+
+def test_who_reads_a_run_takes_its_prompts_and_runs_no_file_of_it(config, tmp_path):
+    folder, made = RunFolder.open(str(tmp_path / "run"), config.to_dict(), own_files(config.game)), made_for(config)
+    for name in ("brief.py", "prompts.json"):
+        (tmp_path / name).unlink()
+    REWARDS.pop(config.game.reward, None)
+    read = config_of(folder)
+    assert read.game.prompts == str(tmp_path / "run" / "own" / "prompts.json")
+    assert made_for(read) == made  # a warm start for the one is for the other
+    rules = game_rules(read)
+    assert rules.templates.code == tuple(PROMPTS["code"])
+    with pytest.raises(BadInput, match=r"brief\.py:Brief is not known here"):
+        _ = rules.reward.others

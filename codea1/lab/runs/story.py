@@ -241,13 +241,14 @@ def _evidence(solutions: Sequence[SolutionRows]) -> Evidence:
             missed = [item for item in asserts if item["verdict"] in failed]
             new = [write_test(item["call"], item["truth"], item.get("form", "")) for item in missed]
             runs = solution.row.get("history", ())
-            failed_new.append([_parse(source) for source in new])
-            passed_history.append([_parse(run["test"]) for run in runs if run["verdict"] == "pass"])
-            failed_history.append([_parse(run["test"]) for run in runs if run["verdict"] in failed])
+            failed_new.append([read_test(source) for source in new])
+            passed_history.append([read_test(run["test"]) for run in runs if run["verdict"] == "pass"])
+            failed_history.append([read_test(run["test"]) for run in runs if run["verdict"] in failed])
     return Evidence(failed_new, passed_history, failed_history)
 
 
-def _parse(source: str) -> CallTest:
+def read_test(source: str) -> CallTest:
+    """Reads a test as `write_test` writes it. Raises ValueError: it is too large to have been written out."""
     entry_point = _ENTRY_POINT.match(source)
     parsed = parse_assert(source, entry_point[1] if entry_point else "")
     if isinstance(parsed, Rejected):

@@ -231,7 +231,9 @@ def test_hostile_text_is_only_ever_text(text: str, tmp_path: Path, capsys: pytes
     known = {"lang", "charset", "http-equiv", "content", "name", "class", "open", "style"}
     assert {name for name, _ in page.attributes} <= known
     styles = {part.strip() for name, value in page.attributes if name == "style" for part in value.split(";")}
-    drawn_by_rich = r"((text-decoration-)?color: #\w{6}|font-weight: bold|text-decoration: underline|)"
+    drawn_by_rich = (
+        r"((text-decoration-)?color: light-dark\(#\w{6}, #\w{6}\)|font-weight: bold|text-decoration: underline|)"
+    )
     assert not {each for each in styles if not re.fullmatch(drawn_by_rich, each)}
     assert page.tags.count("style") == 1
     for line in visible(text).splitlines():

@@ -246,7 +246,7 @@ def _card(parts: list[str], lines: _Lines, x: int, top: int) -> int:
     """Appends a card with an act's lines, cut to its width and height, and returns where it ends."""
     written, y = [], top + 26
     for text, style in lines:
-        cut = [piece for line in text.expandtabs(4).split("\n") for piece in _cut(line)]
+        cut = [piece for line in text.expandtabs(4).split("\n") for piece in _cut(line, is_code=not style)]
         if len(cut) > _MOST_LINES:
             cut = [*cut[: _MOST_LINES - 1], "..."]
         y += 4 * (not style)
@@ -258,9 +258,9 @@ def _card(parts: list[str], lines: _Lines, x: int, top: int) -> int:
     return y - 6
 
 
-def _cut(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 4)
-    return textwrap.wrap(visible(line), _COLUMNS, subsequent_indent=indent[:20], drop_whitespace=False) or [""]
+def _cut(line: str, is_code: bool) -> list[str]:
+    indent = " " * min(20, len(line) - len(line.lstrip()) + 4) if is_code else ""
+    return textwrap.wrap(visible(line), _COLUMNS, subsequent_indent=indent, drop_whitespace=not is_code) or [""]
 
 
 def _written(text: str, x: int, y: int, kind: str) -> str:

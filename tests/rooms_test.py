@@ -45,7 +45,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1337,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1672, "benchmarks": 2503, "commands": 1128, "data": 1206, "league": 294, "paper": 1038, "runs": 1222},
+    **{"aot": 1672, "benchmarks": 2503, "commands": 1128, "data": 1206, "league": 294, "paper": 1038, "runs": 1223},
     **{"sandbox": 787, "siege": 591, "sft": 464, "study": 1267, "worlds": 720},
     "": 900,  # the files that lie in no room of the lab
 }

@@ -36,7 +36,7 @@ figure { margin: 0 } figcaption { font-weight: 600 } svg { width: 100%; height: 
 svg text { fill: var(--ink); font-size: 11px } .key { font-size: .85rem } .key b { font-weight: normal }
 .good { color: light-dark(#1a7f37, #56d364) } .bad { color: light-dark(#b3261e, #ff7b72) }
 .warn { color: light-dark(#9a6700, #d29922) } h2 { margin: 1.5rem 0 .3rem } label { margin-right: .8rem }
-.wide { overflow-x: auto }
+.wide { overflow-x: auto } #samples { max-height: 44rem; overflow-y: auto }
 pre { overflow-x: auto; background: light-dark(#f4f4f4, #24272e); padding: .6rem; margin: .3rem 0 }
 .sample { border-top: 1px solid var(--faint); padding: .4rem 0 } .suite { margin-left: 2rem }
 select, button { font: inherit; max-width: 100% }

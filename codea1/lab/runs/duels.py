@@ -51,15 +51,14 @@ class Duel:
     question_id: str
     step: int  # in which the Test LLM was shown the program
     program: str
-    source: str  # of the assert, as it was written
-    test: CallTest  # what it asks, with the ground truth's answer
+    test: CallTest  # the assert: its source may call with names of what stands before it
     reward: float | None  # the program's, in that step
     paid_at: int | None  # the last step up to `step` whose tests paid the same program 1; None: none did
     others: tuple[tuple[int, str], ...]  # programs that were paid 1 in this step or later, each with its step
 
 
 @dataclass(frozen=True)
-class Judged:
+class ProvenDuel:
     """A duel whose programs were run again."""
 
     duel: Duel
@@ -93,7 +92,7 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
                     except ValueError:  # too large to have been written out
                         continue
                     paid = [at for at, one in whole if at <= step and one.get("program", "") == program]
-                    told = suite["question_id"], step, program, item["source"], test, row["reward"]
+                    told = suite["question_id"], step, program, test, row["reward"]
                     found.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
     return sorted((min(duels, key=_to_read) for duels in found.values()), key=_to_read)
 
@@ -101,10 +100,10 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
 def _to_read(duel: Duel) -> tuple[bool, bool, int]:
     is_later = any(step > duel.step for step, _ in duel.others)
     shortest = min(len(program) for step, program in duel.others if step > duel.step or not is_later)
-    return duel.paid_at is None, not is_later, len(duel.program) + len(duel.source) + shortest
+    return duel.paid_at is None, not is_later, len(duel.program) + len(duel.test.text) + shortest
 
 
-def judge(duel: Duel, question: Question, grader: Grader) -> Judged | None:
+def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
     """Runs the programs of a duel again; None where that does not show one.
 
     It does where the ground truth answers as the assert says, the program does not, it was paid in full or the
@@ -127,7 +126,7 @@ def judge(duel: Duel, question: Question, grader: Grader) -> Judged | None:
         if question.check_script:
             passes.append(judged.check(later[1]).result().verdict)
         if all(verdict is Verdict.PASS for verdict in passes):
-            return Judged(duel, question, golden, source_of(decode_exact(truth.value)), answer, later)
+            return ProvenDuel(duel, question, golden, source_of(decode_exact(truth.value)), answer, later)
     return None
 
 
@@ -135,7 +134,7 @@ def _resemblance(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def read_duels(folder: RunFolder, question_id: str = "", step: int | None = None) -> Iterator[Judged]:
+def read_duels(folder: RunFolder, question_id: str = "", step: int | None = None) -> Iterator[ProvenDuel]:
     """Yields the duels of a run that the sandbox confirms, the best first, of each question one.
 
     Args:
@@ -193,12 +192,12 @@ _Lines = list[tuple[str, str]]  # texts, each with its style: "" is code
 _CLASSES = {"bold": "head", "dim": "faint", "green": "good", "red": "bad", "": "code"}  # of a picture, by style
 
 
-def _heads(judged: Judged, folder: RunFolder) -> _Lines:
+def _heads(judged: ProvenDuel, folder: RunFolder) -> _Lines:
     told = f"{judged.question.id} in run {folder.path.name}, which started from {folder.config['code']['model']}"
     return [(" ".join(judged.question.description.split()), "bold"), (told, "dim")]
 
 
-def _acts(judged: Judged) -> tuple[_Lines, _Lines, _Lines]:
+def _acts(judged: ProvenDuel) -> tuple[_Lines, _Lines, _Lines]:
     """Returns what is told of the wrong program, of the assert, and of the right program."""
     duel, (step, program) = judged.duel, judged.later
     paid = f"The tests of step {duel.paid_at} paid it 1.0."
@@ -212,7 +211,7 @@ def _acts(judged: Judged) -> tuple[_Lines, _Lines, _Lines]:
         broken.append((f"This step's tests pay it {duel.reward:.2f}.", "green"))
     return (
         [(f"1. The Code LLM, step {duel.step}: wrong", "bold"), (duel.program.strip("\n"), ""), (paid, "red")],
-        [("2. The Test LLM, against it", "bold"), (duel.source.strip(), ""), *broken],
+        [("2. The Test LLM, against it", "bold"), (duel.test.text, ""), *broken],
         [
             (f"3. The Code LLM, {when}, step {step}: passes", "bold"),
             (program.strip("\n"), ""),
@@ -221,7 +220,7 @@ def _acts(judged: Judged) -> tuple[_Lines, _Lines, _Lines]:
     )
 
 
-def picture(judged: Judged, folder: RunFolder) -> str:
+def picture(judged: ProvenDuel, folder: RunFolder) -> str:
     """Returns a duel as an SVG picture, light or dark as its reader's screen is; the text is never markup."""
     (question, _), (source, _) = _heads(judged, folder)
     parts, y = [], 32

@@ -423,6 +423,8 @@ def _code_parts(row: Row) -> str:
     said = ["not graded" if valid is None else "loads" if valid else "cannot be loaded"]
     rates = {"new tests": "generated_pass_rate", "history": "history_pass_rate", "golden tests": "golden_pass_rate"}
     said += [f"passes {100 * parts[key]:.0f} % of {name}" for name, key in rates.items() if parts.get(key) is not None]
+    if (passes := row.get("passes_check")) is not None:
+        said.append(f"{'passes' if passes else 'fails'} its check script")
     if parts.get("suites"):
         said.append(f"by suite {' '.join(map(_number, parts['suites']))}")
     return "; ".join(said)

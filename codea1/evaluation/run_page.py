@@ -231,8 +231,8 @@ def _panels(rows: Rows) -> list[dict[str, Any]]:
             for each in panel.series:
                 steps, values = points(rows, each.metric)
                 if len(steps):
-                    width = 1 if panel.measured else smoothing_width(len(steps))
-                    smooth = smoothed(values, width).tolist() if width > 1 else []
+                    own = 1 if panel.measured else smoothing_width(len(steps))
+                    smooth, width = smoothed(values, own).tolist() if own > 1 else [], max(own, width)
                     drawn_as = {"label": each.label, "color": each.color, "smoothed": smooth}
                     series.append(drawn_as | {"steps": steps.tolist(), "values": values.tolist()})
             kind = {"share": panel.share, "measured": panel.measured, "width": width}

@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> RunFolder:
     first = [
         code_row(1, 0),
         test_row(1, 0, [claim("f(1)", "2", "fail"), claim("f(2)", "2", "pass")]),
-        code_row(1, 1),
+        code_row(1, 1, passes_check=False),
         test_row(1, 1, [claim("f(1)", "2", "error"), claim("f(0)", "1", None, mark="wrong answer")]),
         {**code_row(1, 0), "question_id": "q/2"},
     ]
@@ -193,6 +193,7 @@ def test_the_terminal_tells_all_of_it(run: RunFolder, capsys: pytest.CaptureFixt
         "enters with 2",
         "2 → 1",
         "passes 100 % of new tests",
+        "fails its check script",
     ):
         assert part in said, part
 
@@ -231,7 +232,9 @@ def test_hostile_text_is_only_ever_text(text: str, tmp_path: Path, capsys: pytes
     known = {"lang", "charset", "http-equiv", "content", "name", "class", "open", "style"}
     assert {name for name, _ in page.attributes} <= known
     styles = {part.strip() for name, value in page.attributes if name == "style" for part in value.split(";")}
-    drawn_by_rich = r"((text-decoration-)?color: #\w{6}|font-weight: bold|text-decoration: underline|)"
+    drawn_by_rich = (
+        r"((text-decoration-)?color: light-dark\(#\w{6}, #\w{6}\)|font-weight: bold|text-decoration: underline|)"
+    )
     assert not {each for each in styles if not re.fullmatch(drawn_by_rich, each)}
     assert page.tags.count("style") == 1
     for line in visible(text).splitlines():

@@ -10,7 +10,7 @@ from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
 from codea1.game.mistake_book import NUM_SHARDS, BookChange, Evidence, MistakeBook, shard_of
 from codea1.game.question import AS_WRITTEN, Question, read_signature
-from codea1.game.rewards import REWARDS, OfficialReward
+from codea1.game.rewards import REWARDS, OfficialReward, SolutionReward
 from codea1.game.round import (
     GradedTest,
     QuestionRecord,
@@ -320,6 +320,18 @@ def test_own_kills_and_those_of_hidden_mutants_by_hand():
     assert metrics["test/trivial_rate"] == 1 / 2
     assert metrics["test/hidden_kill_rate"] == ((1 + 0) / 2 + 0) / 2
     assert not {"test/own_kill_rate", "test/trivial_rate"} & statistics(played()).keys()
+
+
+def test_paid_but_wrong_has_the_whole_reward_and_fails_its_check_script():
+    def paid(total: float | None, passes_check: bool | None) -> SolutionRecord:
+        record = solution(0, [], [], passes_check=passes_check)
+        record.reward = SolutionReward(total)
+        return record
+
+    solutions = [paid(1.0, False), paid(0.9, False), paid(1.0, True), paid(None, False), paid(1.0, None)]
+    assert [each.paid_but_wrong for each in solutions] == [True, False, False, False, None]
+    assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 1 / 4
+    assert "code/paid_but_wrong" not in statistics(played())
 
 
 def test_an_empty_round_has_metrics():

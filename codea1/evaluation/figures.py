@@ -79,6 +79,12 @@ PANELS = (
         needs="code/hidden_pass_rate",
     ),
     Panel(
+        "Code LLM: paid but wrong",
+        (Series("code/paid_but_wrong", "reward 1, fails its check script", CODE),),
+        share=True,
+        needs="code/paid_but_wrong",
+    ),
+    Panel(
         "Test LLM: paid and hidden",
         (Series("test/reward", "paid: reward", TEST), Series("test/hidden_kill_rate", "hidden: kill rate", TEST_2)),
         needs="test/hidden_kill_rate",
@@ -153,8 +159,7 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Rows, width: int) -> None:
             axes.plot(steps, smoothed(values, width), color=series.color, label=series.label, linewidth=2)
     style(axes, panel.title, share=panel.share)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    if len(panel.series) > 1:
-        axes.legend(loc="lower right" if panel.measured else "best", fontsize=9, frameon=False, labelcolor=INK)
+    axes.legend(loc="lower right" if panel.measured else "best", fontsize=9, frameon=False, labelcolor=INK)
 
 
 def points(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -184,6 +184,11 @@ class SolutionRecord:
         return self.total is None
 
     @property
+    def paid_but_wrong(self) -> bool | None:
+        """Whether it has the whole reward of 1 and fails its question's check script; None: the script was not run."""
+        return None if self.passes_check is None else self.total == 1 and not self.passes_check
+
+    @property
     def passes_golden(self) -> bool | None:
         """Whether it passes all golden tests; None: the sandbox failed, or has not run it yet."""
         verdicts = [graded.verdict for graded in self.golden]
@@ -371,6 +376,7 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/pass_rate_golden": mean(reward.golden_pass_rate for reward in paid),
         "code/program_valid": mean(solution.program_valid for solution in solutions),
         "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
+        "code/paid_but_wrong": mean(solution.paid_but_wrong for solution in solutions),
         **_of_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
     if suites or num_too_long:

@@ -45,8 +45,8 @@ _ROW = {  # of `rows`, as far as people read it
 _CODE_PARTS = dict.fromkeys(("generated_pass_rate", "history_pass_rate", "golden_pass_rate"), (*_SHARE, ...))
 _FORMS = (
     _ROW
-    | {"player": "code", "program": (str, ...), "program_valid": (bool, None, ...), "history": _GRADED}
-    | {"golden": _GRADED, "reward_parts": {"suites": ([_SHARE], ...), **_CODE_PARTS}},
+    | {"player": "code", "program": (str, ...), **dict.fromkeys(("program_valid", "passes_check"), (bool, None, ...))}
+    | {"history": _GRADED, "golden": _GRADED, "reward_parts": {"suites": ([_SHARE], ...), **_CODE_PARTS}},
     _ROW | {"player": "test", "suite": int, "asserts": ([_ASSERT], ...), "reward_parts": {str: _SHARE}},
 )
 
@@ -57,7 +57,8 @@ def rows(round_: Round, transcripts: Mapping[str, Callable[[Sequence[int]], str]
     Common fields: step, player ("code" or "test"), question_id, solution (m), prompt, prompt_ids, text, token_ids,
     log_probs, finish_reason, checkpoint (the step of the past player that sampled it; None for the current one), reward
     (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected. Code rows add program, fenced,
-    program_valid, test_prompt_fits, history and golden; test rows add suite (n), fenced and asserts.
+    program_valid, test_prompt_fits, passes_check (by the check script; None: not run), history and golden;
+    test rows add suite (n), fenced and asserts.
 
     The prompts' texts are made by `transcripts`, of each player, before this returns: no other thread than the caller's
     may use a tokenizer. The rows are made as they are read.
@@ -83,6 +84,7 @@ def _rows(round_: Round, prompts: Mapping[tuple[str, tuple[int, ...]], str]) -> 
                 "fenced": solution.program.fenced,
                 "program_valid": solution.program_valid,
                 "test_prompt_fits": solution.test_prompt_fits,
+                "passes_check": solution.passes_check,
                 "history": [_graded_test(graded) for graded in solution.history],
                 "golden": [_graded_test(graded) for graded in solution.golden],
                 **_reward(solution),

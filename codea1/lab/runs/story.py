@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.rule import Rule
 from rich.syntax import Syntax
-from rich.terminal_theme import SVG_EXPORT_THEME
+from rich.terminal_theme import SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
 from codea1.evaluation.tables import TextTable
@@ -37,14 +37,32 @@ _ENTRY_POINT = re.compile(  # of a test as `write_test` writes it
     r"(?:assert (?:(?:abs|list|tuple|set|sorted|round)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
     r"(\w+(?:\(\)\.\w+)?)\("
 )
+_COLOR = re.compile(r"#\w{6}")
 _NAMED = 5  # questions that an error names
 _COLORS = {
     **{"pass": "green", "fail": "red", "error": "red", "timeout": "yellow", "infra": "magenta"},  # verdicts
     **{"right": "green", "wrong answer": "red", "unusable": "yellow", "rejected": "yellow"},  # marks of asserts
 }
 _HEADS = ("step", "solutions", "code reward", "pass new", "pass history", "test reward", "validity", "book")
+_DARK = SVG_EXPORT_THEME
+_LIGHT = TerminalTheme(  # its colors are dark enough to be read on white
+    *((255, 255, 255), (34, 34, 34)),
+    [
+        (34, 34, 34),
+        (179, 38, 30),
+        (26, 127, 55),
+        (138, 95, 0),
+        (9, 105, 218),
+        (130, 80, 223),
+        (0, 110, 120),
+        (90, 90, 90),
+    ],
+    [(90, 90, 90), (207, 34, 46), (17, 99, 41), (122, 80, 0), (5, 80, 174), (102, 57, 186), (0, 90, 100), (34, 34, 34)],
+)
 _STYLE = """
-body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: #292929; color: #c5c8c6; }
+:root { color-scheme: light dark; }
+body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: light-dark(#fff, #292929);
+  color: light-dark(#222, #c5c8c6); }
 pre { margin: 0 0 1rem; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; } pre.table { white-space: pre; overflow-x: auto; }
 summary { cursor: pointer; padding: .5rem 0; font: 15px/1.5 system-ui, sans-serif; }
@@ -241,13 +259,14 @@ def _evidence(solutions: Sequence[SolutionRows]) -> Evidence:
             missed = [item for item in asserts if item["verdict"] in failed]
             new = [write_test(item["call"], item["truth"], item.get("form", "")) for item in missed]
             runs = solution.row.get("history", ())
-            failed_new.append([_parse(source) for source in new])
-            passed_history.append([_parse(run["test"]) for run in runs if run["verdict"] == "pass"])
-            failed_history.append([_parse(run["test"]) for run in runs if run["verdict"] in failed])
+            failed_new.append([read_test(source) for source in new])
+            passed_history.append([read_test(run["test"]) for run in runs if run["verdict"] == "pass"])
+            failed_history.append([read_test(run["test"]) for run in runs if run["verdict"] in failed])
     return Evidence(failed_new, passed_history, failed_history)
 
 
-def _parse(source: str) -> CallTest:
+def read_test(source: str) -> CallTest:
+    """Reads a test as `write_test` writes it. Raises ValueError: it is too large to have been written out."""
     entry_point = _ENTRY_POINT.match(source)
     parsed = parse_assert(source, entry_point[1] if entry_point else "")
     if isinstance(parsed, Rejected):
@@ -276,10 +295,21 @@ def page(story: Story) -> str:
 
 
 def _recorded(part: RenderableType) -> str:
-    """Returns what rich draws as HTML, without anything around it."""
+    """Returns what rich draws as HTML, without anything around it; each color is one for light and one for dark."""
     console = Console(record=True, file=io.StringIO(), width=100)
     _print(console, part)
-    return console.export_html(theme=SVG_EXPORT_THEME, code_format="{code}", inline_styles=True)
+    light, dark = (
+        console.export_html(theme=theme, code_format="{code}", inline_styles=True, clear=False)
+        for theme in (_LIGHT, _DARK)
+    )
+    # A quote in a text is escaped, so this begins a style and nothing else; both have the same ones in the same order.
+    styles = iter(re.findall(r'style="([^"]*)"', dark))
+
+    def both(style: re.Match[str]) -> str:
+        others = iter(_COLOR.findall(next(styles)))
+        return 'style="' + _COLOR.sub(lambda color: f"light-dark({color[0]}, {next(others)})", style[1]) + '"'
+
+    return re.sub(r'style="([^"]*)"', both, light)
 
 
 def _print(console: Console, *parts: RenderableType) -> None:
@@ -393,6 +423,8 @@ def _code_parts(row: Row) -> str:
     said = ["not graded" if valid is None else "loads" if valid else "cannot be loaded"]
     rates = {"new tests": "generated_pass_rate", "history": "history_pass_rate", "golden tests": "golden_pass_rate"}
     said += [f"passes {100 * parts[key]:.0f} % of {name}" for name, key in rates.items() if parts.get(key) is not None]
+    if (passes := row.get("passes_check")) is not None:
+        said.append(f"{'passes' if passes else 'fails'} its check script")
     if parts.get("suites"):
         said.append(f"by suite {' '.join(map(_number, parts['suites']))}")
     return "; ".join(said)

@@ -1,0 +1,266 @@
+"""Duels of a run: a program that tests pay although it is wrong, the assert that breaks it, and one that is right.
+
+The samples say which programs a right assert broke, which were paid in full, and which of those came later. A row has
+verdicts and no answers, so the sandbox runs what is shown again: nothing is told that was not seen twice.
+"""
+
+import difflib
+import html
+import itertools
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from codea1.config import config_of
+from codea1.game.asserts import golden_tests
+from codea1.game.calls import CallTest, source_of, write_test
+from codea1.game.grading import Judge, is_true
+from codea1.game.question import Question
+from codea1.game.rewards import FAILED
+from codea1.lab.runs.story import Row, read_test
+from codea1.runs.folder import RunFolder
+from codea1.runs.samples import Samples
+from codea1.runtime.errors import BadInput, visible
+from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.storage.objects import location, write_atomically
+from codea1.training.setup import questions_of
+from codea1.values import decode_exact
+from codea1.values.verdict import Verdict
+
+_SHOWN = 3  # duels that are printed
+_TRIED = 5  # programs that may be the right one of a duel
+_MOST_LINES = 24  # of a program in a picture
+_COLUMNS = 62  # characters of a line of code in a picture
+_STYLE = """
+text { font: 14px system-ui, sans-serif; fill: #1f2328 } .code { font: 12px ui-monospace, Menlo, Consolas, monospace }
+.title { font-size: 17px; font-weight: 600 } .head { font-weight: 600 } .faint { fill: #59636e } .bad { fill: #b3261e }
+.good { fill: #1a7f37 } .back { fill: #fff } .card { fill: #f6f8fa; stroke: #d1d9e0 }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .faint { fill: #9198a1 } .bad { fill: #ff7b72 }
+.good { fill: #56d364 } .back { fill: #0d1117 } .card { fill: #161b22; stroke: #3d444d } }
+"""
+
+
+@dataclass(frozen=True)
+class Duel:
+    """What samples say of one: an assert with the right answer broke a program, and others were paid in full."""
+
+    question_id: str
+    step: int  # in which the Test LLM was shown the program
+    program: str
+    test: CallTest  # the assert: its source may call with names of what stands before it
+    reward: float | None  # the program's, in that step
+    paid_at: int | None  # the last step up to `step` whose tests paid the same program 1; None: none did
+    others: tuple[tuple[int, str], ...]  # programs that were paid 1 in this step or later, each with its step
+
+
+@dataclass(frozen=True)
+class ProvenDuel:
+    """A duel whose programs were run again."""
+
+    duel: Duel
+    question: Question
+    golden: int  # tests of the dataset that the wrong program passes, all of them; 0: there are none, or it fails one
+    truth: str  # what the ground truth answers
+    answer: str  # what the wrong program does
+    later: tuple[int, str]  # the step of a program that passes the assert and all that the dataset judges by, and it
+
+
+def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
+    """Returns the duels of one question, given its rows by step; the best to show first.
+
+    Those come first whose program the tests of then had paid, and those with a right program in a later step, then the
+    shortest. Of each program there is one duel: that with the shortest assert.
+    """
+    codes = [(step, row) for step, rows in steps.items() for row in rows if row["player"] == "code"]
+    whole = [(step, row) for step, row in codes if row["reward"] == 1]
+    stands = [(step, row.get("program", "")) for step, row in whole if row.get("passes_check") is not False]
+    shown = {(step, row["solution"]): row for step, row in codes if row.get("program_valid")}
+    found: dict[str, list[Duel]] = {}
+    for step, rows in steps.items():
+        for suite in (row for row in rows if row["player"] == "test" and (step, row["solution"]) in shown):
+            row = shown[step, suite["solution"]]
+            program = row.get("program", "")
+            others = tuple((at, other) for at, other in stands if at >= step and other != program)
+            for item in suite.get("asserts") or () if others else ():
+                if item["mark"] == "right" and item["verdict"] in {verdict.value for verdict in FAILED}:
+                    try:
+                        test = read_test(write_test(item["call"], item["truth"], item.get("form", "")))
+                    except ValueError:  # too large to have been written out
+                        continue
+                    paid = [at for at, one in whole if at <= step and one.get("program", "") == program]
+                    told = suite["question_id"], step, program, test, row["reward"]
+                    found.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
+    return sorted((min(duels, key=_to_read) for duels in found.values()), key=_to_read)
+
+
+def _to_read(duel: Duel) -> tuple[bool, bool, int]:
+    is_later = any(step > duel.step for step, _ in duel.others)
+    shortest = min(len(program) for step, program in duel.others if step > duel.step or not is_later)
+    return duel.paid_at is None, not is_later, len(duel.program) + len(duel.test.text) + shortest
+
+
+def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
+    """Runs the programs of a duel again; None where that does not show one.
+
+    It does where the ground truth answers as the assert says, the program does not, it was paid in full or the
+    question's golden tests pay it, and a program of a later step, else of the same, passes the assert, the golden tests
+    and the check script, as far as there are some. The one that resembles it most is taken.
+    """
+    judged, call, fixed = Judge(question, grader), duel.test.call, golden_tests(question)
+    (truth,) = grader.ground_truth(question.module(question.ground_truth), [call]).result()
+    graded = judged.grade(duel.program, [*fixed, duel.test]).result()
+    golden = len(fixed) * all(verdict is Verdict.PASS for verdict in graded.verdicts[:-1])
+    if not is_true(duel.test, truth) or graded.verdicts[-1] not in FAILED or not (golden or duel.paid_at is not None):
+        return None
+    (own,) = grader.ground_truth(question.module(duel.program), [call]).result()
+    answer = f"raises {graded.details[-1]}" if graded.verdicts[-1] is Verdict.ERROR else "does not end in time"
+    if own.usable:
+        answer = f"answers {source_of(decode_exact(own.value))}"
+    others = sorted(duel.others, key=lambda each: (each[0] == duel.step, -_resemblance(each[1], duel.program)))
+    for later in others[:_TRIED]:
+        passes = [*judged.grade(later[1], [*fixed, duel.test]).result().verdicts]
+        if question.check_script:
+            passes.append(judged.check(later[1]).result().verdict)
+        if all(verdict is Verdict.PASS for verdict in passes):
+            return ProvenDuel(duel, question, golden, source_of(decode_exact(truth.value)), answer, later)
+    return None
+
+
+def _resemblance(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
+
+
+def read_duels(folder: RunFolder, question_id: str = "", step: int | None = None) -> Iterator[ProvenDuel]:
+    """Yields the duels of a run that the sandbox confirms, the best first, of each question one.
+
+    Args:
+      question_id: of the only question that is looked at; "" for all.
+      step: the only one in which a program is broken; None for all.
+
+    Raises BadInput: the run's questions are not where its config says, or a file is damaged.
+    """
+    config, samples = config_of(folder), Samples(folder)
+    questions = {question.id: question for question in questions_of(config, "train")}
+    met: dict[str, dict[int, list[Row]]] = {}
+    for number in samples.steps():
+        for row in samples.for_people(number):
+            if question_id in ("", row["question_id"]):
+                met.setdefault(row["question_id"], {}).setdefault(number, []).append(row)
+    if unknown := met.keys() - questions.keys():
+        raise BadInput(f"question {min(unknown)} of {folder.path} is not in {config.data.train.source}.")
+    duels = [duel for steps in met.values() for duel in find(steps) if step in (None, duel.step)]
+    told: set[str] = set()
+    with SandboxPool.of_config(config) as pool:
+        grader = Grader(pool)
+        for duel in sorted(duels, key=_to_read):
+            if duel.question_id not in told and (judged := judge(duel, questions[duel.question_id], grader)):
+                told.add(duel.question_id)
+                yield judged
+
+
+def tell_duels(workdir: str, question_id: str = "", step: int | None = None, picture_file: str = "") -> None:
+    """Prints the best duels of the run of `workdir`, or draws the best one; arguments as of `read_duels`.
+
+    Args:
+      picture_file: an SVG file, local or gs://, that gets the picture; "": they are printed.
+
+    Raises BadInput: there is no duel, or as `read_duels` does.
+    """
+    folder = RunFolder.existing(workdir)
+    file = location(picture_file, "--output") if picture_file else None
+    best = list(itertools.islice(read_duels(folder, question_id, step), 1 if file else _SHOWN))
+    if not best:
+        raise BadInput(
+            f"{folder.path} has no duel here: no wrong program that tests pay in full, that a right assert breaks, and "
+            "after which one passes."
+        )
+    if file:
+        write_atomically(file, picture(best[0], folder))
+        print(f"wrote {file}")
+        return
+    for judged in best:
+        for lines in (_heads(judged, folder), *_acts(judged)):
+            Console().print(Text("\n").join(Text(visible(text), style) for text, style in lines), soft_wrap=True)
+            print()
+
+
+_Lines = list[tuple[str, str]]  # texts, each with its style: "" is code
+_CLASSES = {"bold": "head", "dim": "faint", "green": "good", "red": "bad", "": "code"}  # of a picture, by style
+
+
+def _heads(judged: ProvenDuel, folder: RunFolder) -> _Lines:
+    told = f"{judged.question.id} in run {folder.path.name}, which started from {folder.config['code']['model']}"
+    return [(" ".join(judged.question.description.split()), "bold"), (told, "dim")]
+
+
+def _acts(judged: ProvenDuel) -> tuple[_Lines, _Lines, _Lines]:
+    """Returns what is told of the wrong program, of the assert, and of the right program."""
+    duel, (step, program) = judged.duel, judged.later
+    paid = f"The tests of step {duel.paid_at} paid it 1.0."
+    if judged.golden:
+        tests = f"{judged.golden} golden tests pay" if judged.golden > 1 else "golden test pays"
+        paid = f"The dataset's {tests} it 1.0."
+    when = f"{step - duel.step} steps later" if step > duel.step else "beside it"
+    by = ", and of the dataset" if judged.golden or judged.question.check_script else ""
+    broken = [(f"The truth answers {judged.truth}.", "green"), (f"The program {judged.answer}.", "red")]
+    if duel.reward is not None:
+        broken.append((f"This step's tests pay it {duel.reward:.2f}.", "green"))
+    return (
+        [(f"1. The Code LLM, step {duel.step}: wrong", "bold"), (duel.program.strip("\n"), ""), (paid, "red")],
+        [("2. The Test LLM, against it", "bold"), (duel.test.text, ""), *broken],
+        [
+            (f"3. The Code LLM, {when}, step {step}: passes", "bold"),
+            (program.strip("\n"), ""),
+            (f"It passes this assert, and all tests of step {step}{by}: 1.0.", "green"),
+        ],
+    )
+
+
+def picture(judged: ProvenDuel, folder: RunFolder) -> str:
+    """Returns a duel as an SVG picture, light or dark as its reader's screen is; the text is never markup."""
+    (question, _), (source, _) = _heads(judged, folder)
+    parts, y = [], 32
+    for line in textwrap.wrap(question, 110):
+        parts.append(_written(line, 24, y, "title"))
+        y += 24
+    parts.append(_written(source, 24, y, "faint"))
+    first, second, third = _acts(judged)
+    top = y + 18
+    middle = _card(parts, first, 16, top)
+    bottom = max(_card(parts, second, 16, middle + 12), _card(parts, third, 508, top))
+    frame = f'viewBox="0 0 1000 {bottom + 16}" role="img" aria-label="{html.escape(visible(question))}"'
+    back = f'<rect class="back" width="1000" height="{bottom + 16}" rx="8"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><style>{_STYLE}</style>{back}\n'
+        + "\n".join(parts)
+        + "</svg>\n"
+    )
+
+
+def _card(parts: list[str], lines: _Lines, x: int, top: int) -> int:
+    """Appends a card with an act's lines, cut to its width and height, and returns where it ends."""
+    written, y = [], top + 26
+    for text, style in lines:
+        cut = [piece for line in text.expandtabs(4).split("\n") for piece in _cut(line, is_code=not style)]
+        if len(cut) > _MOST_LINES:
+            cut = [*cut[: _MOST_LINES - 1], "..."]
+        y += 4 * (not style)
+        for line in cut:
+            written.append(_written(line, x + 14, y, _CLASSES[style]))
+            y += 18 if not style else 21
+        y += 4 * (not style)
+    parts += [f'<rect class="card" x="{x}" y="{top}" width="476" height="{y - top - 6}" rx="6"/>', *written]
+    return y - 6
+
+
+def _cut(line: str, is_code: bool) -> list[str]:
+    indent = " " * min(20, len(line) - len(line.lstrip()) + 4) if is_code else ""
+    return textwrap.wrap(visible(line), _COLUMNS, subsequent_indent=indent, drop_whitespace=not is_code) or [""]
+
+
+def _written(text: str, x: int, y: int, kind: str) -> str:
+    return f'<text class="{kind}" x="{x}" y="{y}" xml:space="preserve">{html.escape(visible(text))}</text>'

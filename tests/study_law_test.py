@@ -32,7 +32,9 @@ def ran(passed: float, code: str = "", seconds: float = 10.0, **curves: float) -
         (OWN_SPLIT, when, ""): {"question_ids": ["mbpp/1", "mbpp/2"], "metrics": metrics}
         for when in ("before", "after")
     }
-    names = {"zero": "code/group_zero_std_frac", "exposed": "test/own_kill_rate"}
+    if "exposed" in curves:
+        curves |= {"wrong": 0.5 * (1 - curves.pop("exposed")), "right": 0.5}
+    names = {"zero": "code/group_zero_std_frac", "wrong": "code/paid_but_wrong", "right": "code/hidden_pass_rate"}
     rows = [
         {"step": step, **{names[name]: mean + shift for name, mean in curves.items()}}
         for step, shift in enumerate((-0.1, 0.1), start=1)

@@ -27,8 +27,8 @@ def contrast(run: Result) -> float:
 
 
 def exposure(run: Result) -> float:
-    """Returns the share of wrong solutions that their suite exposes, over all steps; NaN where not recorded."""
-    return _mean(run, "test/own_kill_rate")
+    """Returns the share of wrong solutions that are not paid in full, over all steps; NaN where not recorded."""
+    return 1 - _mean(run, "code/paid_but_wrong") / (1 - _mean(run, "code/hidden_pass_rate"))
 
 
 def _mean(run: Result, metric: str) -> float:

@@ -142,7 +142,7 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
         yield (
             "A monotone curve of pass@1 over one number is fitted on the scripted runs of a world. The number is *g*, "
             "the share of groups of solutions whose rewards differ, or *exposure*, the share of wrong solutions that "
-            "their suite exposes, each a mean over steps. Errors are measured less predicted, in points, means and "
+            "are not paid in full, each over all steps. Errors are measured less predicted, in points, means and "
             "standard deviations over seeds; a dose's is by the curve of all other doses."
         )
     for world, (dosed, others) in worlds.items():

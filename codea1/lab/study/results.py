@@ -45,6 +45,7 @@ CURVES = (
     "code/reward",
     "code/pass_rate_new",
     "code/hidden_pass_rate",
+    "code/paid_but_wrong",
     "code/group_zero_std_frac",
     "test/reward",
     "test/validity",

@@ -22,7 +22,7 @@ export JAX_PLATFORMS ?= cpu
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 
-.PHONY: train tables study docs test test-long lint lock clean
+.PHONY: train tables study docs address test test-long lint lock clean
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
@@ -71,6 +71,12 @@ $(VENV)/.$(EXTRAS): pyproject.toml requirements.lock setup.py | $(VENV)/bin/pyth
 docs: pyproject.toml requirements.lock | $(VENV)/bin/python
 	$(INSTALL) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+
+# Another address of the repository, wherever its own stands: make address REPOSITORY=OWNER/NAME.
+address:
+	@test "$(REPOSITORY)" || { echo "error: name the repository, as in make address REPOSITORY=OWNER/NAME." >&2; exit 2; }
+	old=$$(sed -n 's|^NAMED = "https://github.com/\(.*\)".*|\1|p' docs/site_hooks.py) && \
+		sed -i "s|$$old|$(REPOSITORY)|" README.md notebooks/quickstart.ipynb docs/site_hooks.py
 
 # One version of each package for all Pythons. What is locked stays, unless pyproject.toml forbids it or LOCK_FLAGS asks
 # for another: LOCK_FLAGS=--upgrade, or LOCK_FLAGS='--upgrade-package jax'. `parity` states its own versions.

@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-NAMED = "https://github.com/codea1/codea1"  # in the README and the quickstart
+NAMED = "https://github.com/codea1/codea1"  # `make address` writes another, also into README and quickstart
 REPOSITORY = os.environ.get("CODEA1_REPOSITORY", NAMED)  # of links to source files
 COLAB = ("https://github.com", "https://colab.research.google.com/github")  # opens notebooks of a repository
 COPIED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from ml_collections import ConfigDict
@@ -9,6 +10,8 @@ from ml_collections import ConfigDict
 from codea1.config import default_config, trained_sequences, validate
 from codea1.lab.aot.jobs import models
 from codea1.lab.aot.topology import shipped_configs
+from codea1.models.config import PUBLISHED
+from codea1.models.flops import trained_weights
 from codea1.runtime.errors import BadInput
 from codea1.slices import SLICES, num_chips, split
 from configs import code_a1
@@ -132,6 +135,32 @@ def test_documented_memory_and_times_are_the_compilers():
     learn, rollout, step = (each.removesuffix("%") for each in compiled["colab"])
     assert f"at most {learn} % of the chip's memory while one learns and {rollout} % while one answers" in colab
     assert f"the least time of a step is {step} s by roofline" in colab
+
+
+def test_documented_costs_follow_from_steps_and_prices():
+    text = (ROOT / "docs" / "pods.md").read_text()
+    (steps,) = re.findall(r"^\| \*\*step\*\* (.*) \|$", text, re.MULTILINE)
+    estimated = dict(zip(("v5e-16", "v5p-32", "v6e-64"), re.findall(r"\*\*(\d+)\*\*", steps), strict=True))
+    prices = dict(re.findall(r"([\d.]+) for (v\w+)", text.split("**Dollars**")[1].split("- **")[0]))
+    rows = re.findall(r"^\| (\d\S*b), (?:lora=(\d+), )?(v\S+) \| (\d.*) \|$", text, re.MULTILINE)
+    table = PODS.read_text()
+    assert len(rows) == 10
+    for size, rank, slice, cells in rows:
+        said = [float(cell.strip().removeprefix("> ")) for cell in cells.split("|")]
+        name = f"code_a1:size={size},{f'lora={rank},' if rank else ''}topology={slice}"
+        (least,) = re.findall(rf"^\| {name} .*\| (\d+) s \|", table, re.MULTILINE)
+        seconds = float(least if ">" in cells else estimated[slice])
+        config = CONFIGS[name]
+        hours, chips = config.steps * seconds / 3600, num_chips(slice)
+        (price,) = (float(price) for price, kind in prices.items() if slice.startswith(kind))
+        run = [chips, seconds, hours, hours * chips, hours * chips * price]
+        model = replace(PUBLISHED[config.code.shape], lora_rank=config.code.lora.rank)
+        checkpoint = 2 * 3 * 4 * trained_weights(model) / 1e9
+        kept = config.checkpoint.keep_last + config.checkpoint.keep_best
+        programs = config.steps * config.questions_per_step * config.game.num_solutions
+        tokens = programs * (650 + config.game.num_suites * 1250)
+        assert said == pytest.approx([*run, checkpoint, kept * checkpoint + tokens * 6.8e-9], rel=0.025), name
+        assert ">" not in cells or all(bound <= value for bound, value in zip(said, run, strict=False)), name
 
 
 def test_the_papers_runs_keep_the_papers_settings():

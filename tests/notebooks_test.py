@@ -1,6 +1,8 @@
 """Notebooks as they are committed, with the outputs of a run, and the one that trains."""
 
 import re
+import shutil
+import subprocess
 
 import nbformat
 import pytest
@@ -38,10 +40,17 @@ def test_the_quickstart_trains_tells_and_exports(tmp_path, monkeypatch):
     assert (tmp_path / "exported" / "code" / "model.safetensors").exists()
 
 
-def test_the_repository_has_one_address():
-    hooks = (ROOT / "docs" / "site_hooks.py").read_text()
-    (address,) = re.findall(r'NAMED = "(.*?)"', hooks)
-    notebook = (ROOT / "notebooks" / "quickstart.ipynb").read_text().replace('\\"', '"')
-    assert f'"CODEA1_REPOSITORY", "{address}"' in notebook
-    colab = address.replace("https://github.com", "https://colab.research.google.com/github")
-    assert f"({colab}/blob/main/notebooks/quickstart.ipynb)" in (ROOT / "README.md").read_text()
+def test_make_address_leaves_no_other_address(tmp_path):
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    (old,) = re.findall(r'NAMED = "https://github.com/(.*?)"', (ROOT / "docs" / "site_hooks.py").read_text())
+    for name in listed.stdout.splitlines():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    subprocess.run(["make", "address", "REPOSITORY=somebody/else"], cwd=tmp_path, capture_output=True, check=True)
+    left = [name for name in listed.stdout.splitlines() if old.encode() in (tmp_path / name).read_bytes()]
+    notebook = (tmp_path / "notebooks" / "quickstart.ipynb").read_text().replace('\\"', '"')
+    assert not left
+    assert 'NAMED = "https://github.com/somebody/else"' in (tmp_path / "docs" / "site_hooks.py").read_text()
+    assert '"CODEA1_REPOSITORY", "https://github.com/somebody/else"' in notebook
+    colab = "https://colab.research.google.com/github/somebody/else/blob/main/notebooks/quickstart.ipynb"
+    assert f"({colab})" in (tmp_path / "README.md").read_text()

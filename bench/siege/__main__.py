@@ -3,7 +3,7 @@
   git clone https://github.com/volcengine/verl peers/verl      # and those of the others that GRADERS names
   PATH=peers/venv/bin:$PATH PEERS=peers python -m bench.siege [ADAPTER ...]
 
-$PEERS has checkouts by the names of their repositories; one that is not there is left out, with a line that says so.
+$PEERS has checkouts by the names of their repositories. What is not there, or cannot be loaded, is left out, and told.
 The first `python` on the PATH runs the graders. It needs evalplus, pytest, structlog, fastapi, aiohttp, tenacity and
 aiofiles. The reports with all programs are written to $PEERS/siege/ADAPTER.md, .json and .html.
 """
@@ -18,6 +18,7 @@ from codea1.evaluation.tables import TextTable
 from codea1.lab.siege.attempts import OWN, RIGHT, WRONG, attempts, families, sources
 from codea1.lab.siege.processes import DIED, PAID, GraderCommand
 from codea1.lab.siege.siege import Siege, besiege
+from codea1.runtime.errors import BadInput
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "siege.md"
@@ -107,7 +108,11 @@ def main(*chosen: str) -> None:
         if repository and not (PEERS / repository.split("/")[1]).is_dir():
             print(f"{name}: left out, as there is no checkout of {repository} in {PEERS}")
             continue
-        sieges[adapter] = run(adapter)
+        try:
+            sieges[adapter] = run(adapter)
+        except BadInput as error:  # it cannot be loaded: a package is missing
+            print(f"{name}: left out, as {error}")
+            continue
         print(f"{name}: {sieges[adapter].summary()}", flush=True)
     if not chosen:
         begin, end = "<!-- written by python -m bench.siege -->\n", "<!-- to here -->\n"

@@ -80,7 +80,10 @@ class Record(contextlib.ExitStack):
                 folder.set_aside(folder.metrics, copies=True)
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
-        self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]
+        rows = read_metrics(folder.metrics)
+        self._rows = [_read_by_health(row) for row in rows]
+        for row in rows:
+            self.progress.remember(row["step"], row)
         samples = f"{folder.samples.name}/"
         there = {name: each for name, each in cursor.items() if name not in missing}
         self._samples.written = {name: each for name, each in there.items() if name.startswith(samples)}

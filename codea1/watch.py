@@ -7,7 +7,7 @@ report has.
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from absl import flags
 from rich.console import Console
@@ -49,10 +49,9 @@ def watch(folder: "RunFolder", every: float, console: Console) -> None:
         raise BadInput(f"{folder.config_file} does not say how many steps the run has.")
     columns = GAME_COLUMNS if is_game else SUPERVISED_COLUMNS
     with Progress(total, columns=columns, console=console) as progress:
-        shown: dict[str, Any] = {}
-        for row in rows:  # what is there already is one line
-            shown |= row
-        progress.update(shown["step"], shown)
+        for row in rows[:-1]:  # what is there already is one line
+            progress.remember(row["step"], row)
+        progress.update(rows[-1]["step"], rows[-1])
         while rows[-1]["step"] < total:
             time.sleep(every)
             last, rows = rows[-1]["step"], read_metrics(folder.metrics) or rows

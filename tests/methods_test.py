@@ -180,6 +180,25 @@ def test_two_steps_are_one_and_one_more(micro_config, scripted_answers, tmp_path
     assert all(pair.is_equal for pair in pairs)
 
 
+def test_four_steps_are_two_and_two_more_asked_for_afterwards(micro_config, scripted_answers, tmp_path):
+    two_steps(micro_config)
+    micro_config.test.decay = "constant"
+    micro_config.frozen = "code"  # whose decay decides nothing
+    first = train(micro_config, tmp_path / "longer")
+    early = (tmp_path / "longer" / "evaluations" / "after.json").read_text()
+    micro_config.steps = 4
+    with pytest.raises(KeyboardInterrupt):
+        train(micro_config, tmp_path / "longer", stop_after=3)  # when a step was saved since, which lists what is there
+    longer, whole = (train(micro_config, tmp_path / name) for name in ("longer", "whole"))
+    assert_same_run(tmp_path / "whole", tmp_path / "longer", whole, longer)
+    assert whole._best == longer._best
+    assert not np.array_equal(*(jax.tree.leaves(weights(each, "test"))[0] for each in (first, longer)))
+    folder = RunFolder.existing(str(tmp_path / "longer"))
+    assert (folder.evaluations / "test_step_000002.json").read_text() == early
+    assert folder.config == RunFolder.existing(str(tmp_path / "whole")).config
+    assert "before at step 0 and after at step 4" in folder.report.read_text()
+
+
 def dump(*flags: str) -> tuple[int, str, str]:
     """The program, with answers that mean something."""
     return run("tests/scripted.py", "codea1.lab.commands.dump_tests", *flags)

@@ -71,6 +71,23 @@ def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):
     assert files(tmp_path) == ["config.json"]
 
 
+def test_more_steps_follow_where_they_change_no_learning_rate_and_fewer_never(tmp_path: Path):
+    config = default_config()
+    config.code.decay, config.test.decay = "constant", "linear"
+    for frozen in ("", "test"):
+        config.frozen, config.steps = frozen, 111
+        RunFolder.open(str(tmp_path / f"run{frozen}"), config.to_dict())
+    config.steps = 112
+    RunFolder.check(str(tmp_path / "runtest"), config.to_dict())
+    config.frozen = ""
+    sentence = "steps is 111 there and 112 here, and test.decay is linear: the steps until now would have had other"
+    with pytest.raises(BadInput, match=sentence):
+        RunFolder.check(str(tmp_path / "run"), config.to_dict())
+    config.frozen, config.steps = "test", 110
+    with pytest.raises(BadInput, match=r"steps is 111 there and 110 here\."):
+        RunFolder.check(str(tmp_path / "runtest"), config.to_dict())
+
+
 def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     config = default_config()
     before = config.to_dict()

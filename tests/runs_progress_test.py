@@ -55,14 +55,28 @@ def test_what_was_not_measured_is_left_out():
 def test_time_left_does_not_count_the_first_step_which_compiles(monkeypatch: pytest.MonkeyPatch):
     clock, out = Clock(monkeypatch), console(False)
     with Progress(5002, 1000, console=out) as shown:
-        for step, now in ((1001, 500.0), (1002, 502.0), (1003, 505.0)):
+        for step, now in ((0, 100.0), (1001, 500.0), (1002, 502.0), (1003, 505.0)):
             clock.now = now
             shown.update(step, {})
     assert out.file.getvalue().splitlines() == [
+        "step 0/5002",
         "step 1001/5002",
         "step 1002/5002  2:13:20 left",
         "step 1003/5002  2:46:38 left",
     ]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_last_validation_is_shown_with_its_step_and_what_it_was_before_training(terminal):
+    out = console(terminal)
+    with Progress(9, 3, console=out) as shown:
+        shown.remember(0, {"validation/code_pass_at_1": 0.207, "validation/test_mul": None})
+        shown.remember(3, {"validation/code_pass_at_1": 0.5, "validation/test_mul": 0.25})
+        shown.update(4, {"code/reward": 0.5})
+    assert "validation at step 3: pass@1 50.0% (before: 20.7%), Mul 25.0%" in out.file.getvalue()
+    with shown:
+        shown.update(5, {"validation/code_pass_at_1": 0.75})  # of a method without a Test LLM
+    assert "validation at step 5: pass@1 75.0% (before: 20.7%)" in out.file.getvalue()
 
 
 def test_a_slow_step_is_told_at_once_with_the_time_left(monkeypatch: pytest.MonkeyPatch):

@@ -33,10 +33,12 @@ def test_steps_are_shown_as_they_come_until_the_last(tmp_path):
 def test_a_finished_run_is_one_line_with_its_warnings(tmp_path):
     folder = RunFolder.open(str(tmp_path), {"steps": 40, "sft": {"steps": 9}})
     with MetricsWriter(folder) as writer:
-        for step in range(1, 41):
+        writer.write(0, {"validation/code_pass_at_1": 0.22})
+        writer.write(1, {"validation/code_pass_at_1": 0.82, "validation/test_mul": 0.5})
+        for step in range(2, 41):
             writer.write(step, {"code/reward": 0.5, "code/entropy": 1.0 if step < 20 else 0.01})
     line, warning = watched(folder)
-    assert line == "step 40/40  code reward 0.500"
+    assert line == "step 40/40  validation at step 1: pass@1 82.0% (before: 22.0%), Mul 50.0%  code reward 0.500"
     assert "its entropy collapsed" in warning
 
 

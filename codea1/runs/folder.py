@@ -24,6 +24,7 @@ from typing import Any
 
 from etils import epath
 
+from codea1.game.methods import METHODS
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
@@ -141,6 +142,13 @@ class RunFolder:
         found = read_json(self.config_file).get(_MADE_WITH, {})
         return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
+    def lengthen(self) -> None:
+        """Writes the steps that the run takes now to its config.json, where it was made with fewer."""
+        there = read_json(self.config_file)
+        if there.get("steps") != self.config.get("steps"):
+            there["steps"] = self.config["steps"]
+            write_atomically(self.config_file, json.dumps(there, indent=2) + "\n")
+
     def set_aside(self, path: epath.Path, copies: bool = False) -> epath.Path:
         """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
 
@@ -239,12 +247,24 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)
         if values[0] != values[1] and not key.startswith(_FREE):
             shown = ["absent" if value is _ABSENT else json.dumps(value) for value in values]
-            differences.append(f"{key} is {shown[0]} there and {shown[1]} here")
+            difference = f"{key} is {shown[0]} there and {shown[1]} here"
+            if key == "steps" and _ABSENT not in values and values[0] < values[1] and "method" in here:
+                if not (falling := _falling(here)):
+                    continue  # more steps follow on those that there are
+                rates = " and ".join(f"{name}.decay is {here[f'{name}.decay']}" for name in falling)
+                difference += f", and {rates}: the steps until now would have had other learning rates"
+            differences.append(difference)
     if differences:
         hint = " It was made by another version, which can continue it." if there.keys() != here.keys() else ""
         if (more := len(differences) - _SHOWN) > 0:
             differences[_SHOWN:] = [f"and {more} more"]
         raise BadInput(f"{path} holds a run with another config: {'; '.join(differences)}.{hint}")
+
+
+def _falling(config: Mapping[str, Any]) -> list[str]:
+    """Returns the players that learn, of a flat config, whose learning rate depends on the number of steps."""
+    learn = [name for name in METHODS[config["method"]].policies if name != config["frozen"]]
+    return [name for name in learn if config[f"{name}.decay"] != "constant"]
 
 
 def _kind(config: Mapping[str, Any]) -> str:

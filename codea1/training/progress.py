@@ -1,4 +1,4 @@
-"""Progress of a run on the terminal: the step, the time left, how the players do, and what happens now."""
+"""Progress of a run on the terminal: the step, the last validation, the time left, and what happens now."""
 
 import time
 from collections.abc import Mapping
@@ -21,6 +21,10 @@ GAME_COLUMNS = {  # metric: title, format
     "test/sampler_kl": ("test gap", "{:.0e}"),
     "book/size": ("book size", "{:,.0f}"),
     "perf/tokens_per_second": ("tokens/s", "{:,.0f}"),
+}
+VALIDATED = {  # metric: title, format
+    "validation/code_pass_at_1": ("pass@1", "{:.1%}"),
+    "validation/test_mul": ("Mul", "{:.1%}"),
 }
 SLOW = 60.0  # seconds; a step that takes longer has a line of its own
 SUPERVISED_COLUMNS = {
@@ -66,6 +70,8 @@ class Progress:
         )
         self._task = self._bar.add_task("", total=total, completed=done, left="")
         self._latest: Mapping[str, Any] = {}
+        self._untrained: Mapping[str, Any] = {}  # metrics of step 0, which is before training
+        self._validated = ""  # the last validation, beside that of step 0
         self._note = ""
         self._live: Live | None = None
 
@@ -83,14 +89,28 @@ class Progress:
 
     def update(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Shows that `step` is done, with the values of its metrics; ends the note."""
-        self._done, self._note, self._latest = step, "", {**self._latest, **metrics}
+        self._done, self._note = step, ""
+        self.remember(step, metrics)
         seconds = metrics.get("time/total", 0.0)
-        self._estimate(step, seconds)
+        if step > 0:
+            self._estimate(step, seconds)
         if self._live is not None:
             self._bar.update(self._task, completed=step, left=self._time_left())
             self._live.update(self._view())
         elif step % self._every == 0 or step == self._total or seconds >= SLOW:
             self.print(self._line())
+
+    def remember(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Takes the metrics of a step to be shown from now on; nothing is printed."""
+        values = []
+        for metric, (title, form) in VALIDATED.items():
+            now, before = (_shown(each.get(metric), form) for each in (metrics, self._untrained))
+            values += [f"{title} {now}" + f" (before: {before})" * bool(before)] * bool(now)
+        if values:
+            self._validated = f"validation at step {step}: {', '.join(values)}"
+        if step == 0:
+            self._untrained = metrics
+        self._latest = {**self._latest, **metrics}
 
     def note(self, text: str) -> None:
         """Shows what happens now, before something slow, until the next note or step."""
@@ -126,7 +146,8 @@ class Progress:
 
     def _line(self) -> str:
         parts = [f"{title} {value}" for title, value in self._values() if value]
-        return "  ".join(filter(None, [f"step {self._done}/{self._total}", *parts, self._time_left()]))
+        line = [f"step {self._done}/{self._total}", self._validated, *parts, self._time_left()]
+        return "  ".join(filter(None, line))
 
     def _view(self) -> Group:
         table = Table.grid(padding=(0, 2), expand=True)
@@ -135,7 +156,8 @@ class Progress:
         table.add_row(*(Text(title, style="dim") for title, _ in self._values()))
         table.add_row(*(Text(value or "-", style="bold") for _, value in self._values()))
         note = [Spinner("dots", Text(self._note))] if self._note else []
-        return Group(self._bar, table, *note)
+        validated = [Text(self._validated)] if self._validated else []
+        return Group(self._bar, table, *validated, *note)
 
 
 def _shown(value: Any, form: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from codea1.evaluation import health
-from codea1.evaluation.result_files import write_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
@@ -20,7 +20,7 @@ from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import Checksum, checksum, checksums
 from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
-from codea1.storage.objects import exists, read
+from codea1.storage.objects import exists, move, read
 from codea1.training.progress import Progress
 
 
@@ -72,15 +72,21 @@ class Record(contextlib.ExitStack):
                 f"{' '.join(damaged.values())} That is not what step {done} was saved with: put it back, or "
                 f"codea1 fsck {folder.path} --quarantine moves it aside, and the run goes on without it."
             )
+        after = read_evaluation(folder, "after") if done < steps else None  # of what was the last step
         self._samples = Samples(folder, keep_samples)
         if is_given_up:
             for later in (step for step in self._samples.steps() if step > done):
                 folder.set_aside(self._samples.path(later))
             if exists(folder.metrics):
                 folder.set_aside(folder.metrics, copies=True)
+        moved = _kept(folder, after, done) if after else ""
+        folder.lengthen()
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
-        self._rows = [_read_by_health(row) for row in read_metrics(folder.metrics)]
+        rows = read_metrics(folder.metrics)
+        self._rows = [_read_by_health(row) for row in rows]
+        for row in rows:
+            self.progress.remember(row["step"], row)
         samples = f"{folder.samples.name}/"
         there = {name: each for name, each in cursor.items() if name not in missing}
         self._samples.written = {name: each for name, each in there.items() if name.startswith(samples)}
@@ -96,6 +102,8 @@ class Record(contextlib.ExitStack):
         if self._tracker:
             self.callback(self._tracker.close)
         self._steps, self._every = steps, every
+        if moved:
+            self.progress.print(moved)
         if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
         if others := [name for name in missing if name != folder.metrics.name]:
@@ -168,6 +176,21 @@ class Record(contextlib.ExitStack):
             show_report(self._folder, self.progress.print)
             if self._tracker:
                 self._tracker.figure(read(self._folder.figure))
+
+
+def _kept(folder: RunFolder, after: Mapping[str, Any], done: int) -> str:
+    """Gives the evaluation after what was the last step the name that one of that step has, and says so.
+
+    Where there is one, or the step is made again, it is moved aside.
+    """
+    path, step = folder.evaluations / "after.json", after["step"]
+    to = folder.evaluations / f"{after['split']}_step_{step:06d}.json"
+    if step > done or exists(to):
+        to = folder.set_aside(path)
+    else:
+        folder.require_inside(folder.evaluations)
+        move(path, to)
+    return f"{path}, of step {step}, is now {to}: one after step {folder.config['steps']} is made at the end"
 
 
 def _read_by_health(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -164,7 +165,8 @@ class Trainer:
                 self._compile(name, "learning", player.warm_up_learning)
         if done < 0:
             self._evaluate_once("before", step=0)
-            self._record.write_metrics(0, self._validate(0))
+            self._record.write_metrics(0, row := self._validate(0))
+            self._record.progress.update(0, row)
         elif self._position.row is not None:
             self._finish_step()
 
@@ -228,13 +230,17 @@ class Trainer:
             }
 
     def conclude(self) -> None:
-        """Evaluates after the last step and writes the report, whose table is shown."""
+        """Evaluates after the last step, writes the report, whose table is shown, and says what there is to open."""
         with doing("storage"):
             self._checkpoints.wait()
         self._stop.can_exit_now = True
         self._evaluate_once("after", step=self._config.steps)
         self._record.progress.print(f"best step on the validation questions: {self._best.step}")
         self._record.write_report()
+        self._record.progress.print(f"{self._folder.page}, in a browser, has the curves and samples to leaf through")
+        if "test" in self._parts.players:
+            tells = "tells of programs that were paid and wrong, and of the asserts that broke them"
+            self._record.progress.print(f"codea1 explain {shlex.quote(str(self._folder.path))} --duels {tells}")
 
     @property
     def _is_whole(self) -> bool:

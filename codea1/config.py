@@ -568,10 +568,10 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
 # Fields and sections that older runs lack, whose defaults change nothing of what is learned.
 _ADDED = (
     *("sandbox.memo_mb", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
-    *("game.mutant_weight", "game.hidden_reward", "game.selection"),
+    *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.script", "game.exposure"),
     *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
     *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "max_sampler_kl"),
-    *("code.lora", "test.lora"),
+    *("code.lora", "test.lora", "noise.permuted_rewards"),
 )
 
 

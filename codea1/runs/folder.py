@@ -49,7 +49,10 @@ _NOW = {
 }
 _NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were
 # What runs did from before there were these fields.
-_THEN = {"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0}
+_THEN = {
+    **{"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0},
+    **{"game.script": "random", "game.exposure": 0.0, "noise.permuted_rewards": False},
+}
 Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
 _FORM = {  # of a config, as far as it is read without being compared with this version's

@@ -46,8 +46,8 @@ def main(form: str, *files: str) -> None:
         raise BadInput("--problem, --solution, --tests and --entry_point name fields of json; other forms have theirs.")
     if form not in formats:
         raise BadInput(f"{form!r} is no form of files; known are json, {', '.join(formats)}.")
-    given = {"licence": LICENCE.value, "source": SOURCE.value}
-    format = replace(formats[form], **{name: value for name, value in given.items() if value})
+    known = formats[form]
+    format = replace(known, licence=LICENCE.value or known.licence, source=SOURCE.value or known.source)
     if not files:
         raise BadInput("FILE is missing.")
     if not OUTPUT.value:

@@ -86,7 +86,7 @@ def unlike_training(world: World) -> frozenset[str]:
 
     def functions(composition: Composition) -> set[int]:
         ranges = [k.constants[len(k.constants) // 2 - 2 :][:CONSTANTS] for k in composition.components]
-        tasks = (Task(composition, constants) for constants in product(*ranges))
+        tasks = (Task(composition, (a, b, c)) for a, b, c in product(*ranges))
         programs = dict.fromkeys(task.program() for task in tasks)
         return {hash(repr(behaviour(program, inputs[composition.family]))) for program in programs}
 

@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 RESULTS = ROOT / "results"
 
 
-@pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("real", "study_real")])
+@pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("law", "law"), ("real", "study_real")])
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     facts = cache(worlds.world_facts)  # table and figures ask for the same
     for module in (report, figures):

@@ -16,7 +16,6 @@ names. The best three are printed, or the best one is drawn. Nothing in the run'
 
 from absl import flags
 
-from codea1.lab.runs.duels import tell_duels
 from codea1.lab.runs.story import explain
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -32,6 +31,8 @@ def main(run: str) -> None:
     if DUELS.value:
         if HTML.value:
             raise BadInput("--html is a page of a story: --duels prints, or draws with --output.")
+        from codea1.lab.runs.duels import tell_duels  # imports JAX, once the flags are checked
+
         tell_duels(run, QUESTION.value, STEP.value, OUTPUT.value)
         return
     if OUTPUT.value:

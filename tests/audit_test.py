@@ -153,9 +153,9 @@ def test_golden_tests_pay_where_none_are_generated():
 
 def test_each_metric_of_an_audit_is_in_the_picture():
     panels = [panel for panel in figures.PANELS if panel.needs]
-    assert [panel.needs for panel in panels] == [CODE[1], TEST[1]]
+    assert [panel.needs for panel in panels] == [CODE[1], "code/paid_but_wrong", TEST[1]]
     drawn = {series.metric for panel in panels for series in panel.series}
-    assert drawn == {*CODE, *TEST, "code/pass_rate_golden"}
+    assert drawn == {*CODE, *TEST, "code/pass_rate_golden", "code/paid_but_wrong"}
 
 
 # The tool.

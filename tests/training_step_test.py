@@ -220,6 +220,7 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
     test, seen = answers(1, *["assert f(1) == 2"] * 3)
     rules = SimpleNamespace(
         method=METHODS["code_a1"],
+        script=None,
         reward=REWARDS["strict_tests"](0.5, 1, mutant_weight=0.5),
         templates=DEFAULT,
         num_solutions=3,
@@ -310,7 +311,9 @@ def test_cure_runs_wrong_answers_as_they_are_stated():
     for each, verdict in zip(solutions, (PASS, FAIL, FAIL), strict=True):
         each.golden = [GradedTest(make(0), verdict)]
     solutions[1].suites = solution.suites
-    rules = SimpleNamespace(golden=False, runs_golden=True, reward=REWARDS["cure"](0.5, 3), max_rounds=1)
+    rules = SimpleNamespace(
+        golden=False, runs_golden=True, reward=REWARDS["cure"](0.5, 3), max_rounds=1, permutes_rewards=False
+    )
     step = Step(1, {}, rules, None, None, None, Hosts())
     step.pay(Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), solutions)]))
     assert [each.reward.total for each in solutions] == [1.0, 0.0, 0.0]

@@ -73,6 +73,14 @@ def test_golden_tests_are_one_grading_of_each_solution():
     assert num_gradings(config, [question()]) == (4096, 0)
 
 
+def test_a_script_that_asks_which_tests_fail_is_one_grading_more_of_each_solution():
+    config = default_config()
+    config.method, config.data.static_tests = "scripted", "tests.jsonl"
+    assert num_gradings(config, [question()]) == (2 * 2048, 4096)
+    config.game.script = "exposure"
+    assert num_gradings(config, [question()]) == (3 * 2048, 4096)
+
+
 def test_programs_besides_the_solutions_are_counted():
     config = default_config()
     config.game.hidden_reward = True

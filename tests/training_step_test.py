@@ -18,12 +18,13 @@ from codea1.game.prompts import DEFAULT
 from codea1.game.question import AS_WRITTEN, Question, read_signature
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
+from codea1.game.scripts import Script
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.step import Step
+from codea1.training.step import Solution, Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
@@ -301,6 +302,35 @@ def test_utrl_runs_all_right_tests_on_every_solution_of_the_question():
     solution.assign_rewards(REWARDS["utrl"](0.5, 3))
     # One right test of two different ones, then three of four; the first fails one solution of three, those two.
     assert [suite.reward.terms for suite in solution.suites] == [(1 / 3, 1 / 3, 1.0), (3 / 4, 2 / 3, 1.0)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_scripted_suites_are_the_same_on_every_host_and_expose_what_can_be(count):
+    fixed = tuple(f"assert f({n}) == {n + 1}" for n in range(8))
+    questions = [Question(name, None, "", "", TRUTH, "f", golden_tests=fixed) for name in NAMES]
+    # The one is wrong at 5 alone, the other is right.
+    programs = [program("n + 1 + (n == 5)"), program("1 + n")]
+    solutions = [
+        Solution(question, m, sample(""), extract_program(f"```python\n{source}\n```"))
+        for question in questions
+        for m, source in enumerate(programs)
+    ]
+    rules = SimpleNamespace(script=Script("exposure", 1.0), num_tests=3, num_suites=2, seed=0, max_rounds=1)
+
+    def played(hosts: Hosts) -> tuple[list, float]:
+        step = Step(1, {}, rules, None, RunsHere({}), None, hosts)
+        attacks = [(each.solution.index, [suite.text for suite in each.suites]) for each in step.attack(solutions)]
+        return attacks, step.metrics["test/exposable"]
+
+    (attacks, exposable), *others = on_hosts(count, played)
+    assert [(attacks, exposable)] * (count - 1) == others
+    assert exposable == 0.5
+    assert len(attacks) == len(solutions)
+    for m, texts in attacks:
+        assert len(texts) == 2
+        assert all(text.count("assert f(") == 3 for text in texts)
+        assert m == 1 or all("f(5)" in text for text in texts)
+    assert on_hosts(1, played)[0] == (attacks, exposable)
 
 
 def test_cure_runs_wrong_answers_as_they_are_stated():

@@ -197,7 +197,8 @@ def num_gradings(config: ConfigDict, questions: Sequence[Question]) -> tuple[int
     """Returns how often programs and ground truths run in one step, over all hosts, if no result is remembered.
 
     A solution runs on the book's tests and on those of its suites, or on fixed tests alone, and on its question's check
-    script where that is the hidden reward. The ground truth runs twice on the tests of each solution, to see that it
+    script where that is the hidden reward; before, on all fixed tests, where a script asks which of them it fails. The
+    ground truth runs twice on the tests of each solution, to see that it
     agrees with itself. Mutants run once for all suites of a question, as its solutions do under a reward that reads
     them; `questions` are those that there are, of which the one with the most counts.
     """
@@ -209,4 +210,5 @@ def num_gradings(config: ConfigDict, questions: Sequence[Question]) -> tuple[int
     paid, hidden = rules.reward.others is Others.MUTANTS, rules.hidden_reward
     mutants = (paid * len(each.paid_mutants) + hidden * len(each.hidden_mutants) for each in questions)
     again = solutions if rules.reward.others is Others.SOLUTIONS else 0
+    again += solutions if rules.script and rules.script.reads_verdicts else 0
     return 2 * solutions + checks + again + asked * max(mutants, default=0), 2 * solutions

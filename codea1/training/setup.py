@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 from ml_collections import ConfigDict
 
@@ -27,6 +26,7 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import device_mesh
+from codea1.storage.objects import location, read
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,9 @@ MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prom
 def made_for(config: ConfigDict) -> dict[str, str]:
     """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
     world, prompts = world_of(config.data.train.source), config.game.prompts
-    if prompts not in TEMPLATES:  # a run has a copy of the file, at another place
-        prompts = f"with the SHA-256 {hashlib.sha256(Path(prompts).read_bytes()).hexdigest()[:12]}"
+    if world and prompts not in TEMPLATES:  # a run has a copy of the file, at another place
+        content = read(location(prompts, "config.game.prompts"))
+        prompts = f"with the SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"
     return {"world": world, "prompts": prompts} if world else {}
 
 
@@ -207,5 +208,6 @@ def require_made_for(config: ConfigDict, model: ModelFolder) -> None:
     there = model.read_json(MADE_FOR) if MADE_FOR in model.names() else {}
     for what, here in made_for(config).items():
         if (made := there.get(what, here)) != here:
-            agree = {"world": f"the config's argument world={made}", "prompts": f"--config.game.prompts={made}"}[what]
+            prompts = f"--config.game.prompts={made}" if made in TEMPLATES else "a file of prompts with that content"
+            agree = {"world": f"the config's argument world={made}", "prompts": prompts}[what]
             raise BadInput(f"{model} is a warm start for the {what} {made}, not {here}: {agree} makes them agree.")

@@ -176,7 +176,7 @@ class Step:
                 yield Solution(question, sample.index, answer, program)
 
     def attack(self, solutions: Iterable[Solution]) -> Iterator[Attack]:
-        """Samples N suites for each solution from the Test LLM, once all solutions are there.
+        """Samples N suites for each solution from the Test LLM, or from a script, once all solutions are there.
 
         Yields every solution once, when it has its suites or cannot get any.
         """

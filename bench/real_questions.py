@@ -1,13 +1,15 @@
-"""Makes the questions of the real model's run: MBPP's, of which training gets those that the model solves sometimes.
+"""Makes the questions of the real model's run: of MBPP and LeetCodeDataset, those that the model solves sometimes.
 
-  python -m codea1.lab convert mbpp mbpp.jsonl --exclude=humanevalplus_mbppplus.parquet --output=MBPP.parquet
-  python -m bench.real_questions MBPP.parquet --output=FOLDER --model=Qwen2.5-Coder-0.5B-Instruct
-  python -m bench.real_questions MBPP.parquet --output=FOLDER --rates=studies/real_rates.json
+  EVALUATED=humanevalplus_mbppplus.parquet
+  python -m codea1.lab convert mbpp mbpp.jsonl --exclude=$EVALUATED --output=MBPP.parquet
+  python -m codea1.lab convert leetcode LEETCODE.jsonl --exclude=$EVALUATED,MBPP.parquet --output=LEETCODE.parquet
+  python -m bench.real_questions MBPP.parquet LEETCODE.parquet --output=FOLDER --rates=studies/real_rates.json
 
-Questions are ordered by a hash of their ids. The first are for validation, with mutants of their ground truths that
-fail a golden test. The next are asked: SAMPLES programs each at temperature 1, judged by their check scripts. Training
-gets the questions of which the model passes between LOW and HIGH. FOLDER gets train.parquet, validation.parquet and
-rates.json; the last command makes the same files of recorded rates.
+Questions of a file are ordered by a hash of their ids. The first of the first file are for validation, with mutants of
+their ground truths that fail a golden test. The next of each file are asked, where their prompts are short enough:
+SAMPLES programs each at temperature 1, judged by their check scripts. Training gets the questions of which the model
+passes between LOW and HIGH. FOLDER gets train.parquet, validation.parquet and rates.json. What a file of RATES holds is
+not asked again; the rest is asked of --model, and without one it is left out.
 """
 
 import argparse
@@ -34,19 +36,21 @@ from codea1.values.verdict import Verdict
 VALIDATION, ASKED, SAMPLES = 24, 80, 4
 LOW, HIGH = 0.1, 0.9  # share of samples passed
 MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
-PROMPT, RESPONSE, SLOTS = 256, 256, 64  # tokens, tokens, sequences
-ROOM = 3840  # tokens: a folder has pages for an eighth of its slots at their longest, which is all at RESPONSE
+PROMPT, RESPONSE, SLOTS = 384, 256, 64  # tokens, tokens, sequences
+ROOM = 4096  # tokens of an answer that pages are for: an eighth of the slots at their longest, all at RESPONSE
 
 
 def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> dict[str, float]:
-    """Returns the share of SAMPLES programs of each question, at temperature 1, that pass its check script."""
+    """Returns the share of SAMPLES programs, at temperature 1, that pass, of each question of at most PROMPT tokens."""
     from codea1.lab.benchmarks.policy import policy_of_folder
     from codea1.rollout.engine import Request
 
     policy = policy_of_folder("code", folder, (PROMPT, ROOM, SLOTS))
+    prompts = {each.id: policy.prompt_ids(code_messages(DEFAULT, each)) for each in questions}
     requests = [
-        Request(each.id, policy.prompt_ids(code_messages(DEFAULT, each)), 0, SAMPLES, length_limit=RESPONSE)
-        for each in questions
+        Request(id, prompt, 0, SAMPLES, length_limit=RESPONSE)
+        for id, prompt in prompts.items()
+        if len(prompt) <= PROMPT
     ]
     by_id = {each.id: each for each in questions}
     passed = Counter[str]()
@@ -62,7 +66,7 @@ def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> di
         tokens += len(sample.token_ids)
         if number % 20 == 19:
             print(f"{number + 1} of {len(requests) * SAMPLES} programs, {tokens:,} tokens", file=sys.stderr)
-    return {id: passed[id] / SAMPLES for id in by_id}
+    return {request.question_id: passed[request.question_id] / SAMPLES for request in requests}
 
 
 def broken(question: Question, grader: Grader) -> list[str]:
@@ -76,28 +80,37 @@ def broken(question: Question, grader: Grader) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mbpp", help="what `codea1.lab convert` made of mbpp.jsonl")
+    parser.add_argument("files", nargs="+", help="what `codea1.lab convert` made; the first is validation's, too")
     parser.add_argument("--output", type=Path, required=True)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", help="folder of the model that is asked")
-    source.add_argument("--rates", type=Path, help="rates.json of an earlier time")
+    parser.add_argument("--model", help="folder of the model that is asked")
+    parser.add_argument("--rates", type=Path, help="rates.json of an earlier time")
     given = parser.parse_args()
-    questions = [each for each in load_questions(given.mbpp) if each.check_script]
-    questions.sort(key=lambda each: hashlib.blake2b(each.id.encode()).hexdigest())
-    table = pyarrow.parquet.read_table(given.mbpp)
-    rows = {row["extra_info"]["question_id"]: row for row in table.to_pylist()}
+    if not given.model and not given.rates:
+        parser.error("one of --model and --rates is needed")
+    known = json.loads(given.rates.read_text()) if given.rates else {}
+    tables = [pyarrow.parquet.read_table(file) for file in given.files]
+    rows = {row["extra_info"]["question_id"]: row for table in tables for row in table.to_pylist()}
+    ordered = [
+        sorted(
+            (each for each in load_questions(file) if each.check_script),
+            key=lambda each: hashlib.blake2b(each.id.encode()).hexdigest(),
+        )
+        for file in given.files
+    ]
     given.output.mkdir(parents=True, exist_ok=True)
     with SandboxPool(isolation=AUTO) as pool:
         grader = Grader(pool)
         validation = []
         while len(validation) < VALIDATION:
-            question = questions.pop(0)
+            question = ordered[0].pop(0)
             if mutants := broken(question, grader):
                 validation.append({**rows[question.id], "mutants": mutants})
-        asked = questions[:ASKED]
-        rates = json.loads(given.rates.read_text()) if given.rates else pass_rates(given.model, asked, grader)
-    schema = table.schema.set(
-        table.schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
+        asked = [each for questions in ordered for each in questions[:ASKED]]
+        new = [each for each in asked if each.id not in known] if given.model else []
+        rates = {each.id: known[each.id] for each in asked if each.id in known}
+        rates |= pass_rates(given.model, new, grader) if new else {}
+    schema = tables[0].schema.set(
+        tables[0].schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
     )
     train = [rows[id] for id, rate in rates.items() if LOW <= rate <= HIGH]
     (given.output / "rates.json").write_text(json.dumps(rates, indent=0) + "\n")

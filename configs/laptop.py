@@ -1,9 +1,9 @@
-"""A real model on two CPU cores: both players are adapters on one Qwen2.5-Coder-0.5B-Instruct, questions are MBPP's.
+"""A real model on two CPU cores: both players are adapters on one Qwen2.5-Coder-0.5B-Instruct.
 
   python -m codea1.train --config=configs/laptop.py:model=FOLDER,data=FOLDER --workdir=runs/laptop
 
 `model` is Qwen2.5-Coder-0.5B-Instruct as downloaded. `data` holds train.parquet and validation.parquet, as
-bench/real_questions.py makes them of MBPP without MBPP+'s tasks, and test.parquet, which
+bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, and test.parquet, which
 `codea1.lab convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
 
 Arguments: steps, seed, method.
@@ -47,11 +47,11 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.share_prompts = True
         player.old_log_probs = "sampler"
     c.code.max_prompt_length = 384
-    c.code.prompt_lengths = (128,)
-    c.code.max_response_length = 192
-    c.code.row_lengths = (896,)
+    c.code.prompt_lengths = (128, 256)
+    c.code.max_response_length = 256
+    c.code.row_lengths = (896, 1280)
     c.test.max_prompt_length = 1024
-    c.test.prompt_lengths = (384, 512)
+    c.test.prompt_lengths = (384, 512, 640)
     c.test.max_response_length = 224
     c.test.row_lengths = (640, 960, 1280)
     c.model.dtype = "float32"

@@ -171,7 +171,7 @@ def test_two_hosts_that_are_stopped_and_go_on_make_the_run_that_never_was_stoppe
     assert "stopped after step 1, which is saved: the same command goes on from there" in out
 
     (code, out, errors), (other_code, _, other_errors) = outputs(start_two(*flags, "--at=3", "--what=term"))
-    assert (code, other_code) == (RESTART_EXIT_CODE,) * 2, errors
+    assert (code, other_code) == (RESTART_EXIT_CODE,) * 2, errors + other_errors
     assert "stopped after step 2, which is saved" in out
     assert "SIGTERM" not in errors
     assert "SIGTERM: the last whole step is saved first" in other_errors

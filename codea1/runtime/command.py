@@ -3,6 +3,7 @@
 Nothing here imports JAX, and commands import what needs it in their `main`: a wrong flag is reported at once.
 """
 
+import faulthandler
 import importlib.util
 import os
 import pkgutil
@@ -75,6 +76,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
       many: whether there may be several of them.
     """
     logging.set_verbosity(logging.WARNING)
+    faulthandler.enable(2)  # a library that crashes says in which call
     # Policies write programs that Python parses with warnings.
     warnings.simplefilter("ignore", SyntaxWarning)
     if {"-h", "--help"} & set(sys.argv[1:]):

@@ -53,19 +53,19 @@ def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> di
         if len(prompt) <= PROMPT
     ]
     by_id = {each.id: each for each in questions}
-    passed = Counter[str]()
-    tokens = 0
-    for number, sample in enumerate(
-        policy.generate(requests, seed=0, purpose="real_questions", temperature=1.0, top_p=1.0)
-    ):
+    passed, runs, tokens = Counter[str](), [], 0
+    samples = policy.generate(requests, seed=0, purpose="real_questions", temperature=1.0, top_p=1.0)
+    for number, sample in enumerate(samples):
         question = by_id[sample.question_id]
         program = extract_program(policy.tokenizer.decode(sample.token_ids), question.entry_point).source
         assert question.check_script is not None
-        run = grader.check(question.module(program), question.check_script, question.entry_point).result()
-        passed[question.id] += run.verdict is Verdict.PASS
+        run = grader.check(question.module(program), question.check_script, question.entry_point)
+        runs.append((question.id, run))  # not awaited here: one that never ends would stop the sampling
         tokens += len(sample.token_ids)
         if number % 20 == 19:
             print(f"{number + 1} of {len(requests) * SAMPLES} programs, {tokens:,} tokens", file=sys.stderr)
+    for id, run in runs:
+        passed[id] += run.result().verdict is Verdict.PASS
     return {request.question_id: passed[request.question_id] / SAMPLES for request in requests}
 
 

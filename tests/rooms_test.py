@@ -46,7 +46,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1666, "benchmarks": 2503, "commands": 1179, "data": 1650, "league": 294, "paper": 1039, "runs": 1223},
-    **{"sandbox": 787, "siege": 591, "sft": 477, "study": 1765, "worlds": 864},
+    **{"sandbox": 787, "siege": 591, "sft": 477, "study": 1765, "worlds": 867},
     "": 900,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -60,7 +60,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml requirements.lock setup.py | $(VENV)/bin/python
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[figures]'
 	touch $@
 
 $(VENV)/.$(EXTRAS): pyproject.toml requirements.lock setup.py | $(VENV)/bin/python

@@ -136,8 +136,7 @@ class Harness:
         self.half_written = 0  # checkpoints, at the time of a kill
         self.log = folder / "log.txt"
         self.config_file = folder / "config.py"
-        # In a process of its own: array_record's writer leaves a thread that waits on a mutex. A child forked from such
-        # a process keeps that waiter and gives its stack to another thread; every second harness died of SIGSEGV.
+        # In a process of its own: it starts JAX, and a child that is forked afterwards lacks JAX's threads.
         self.check(lambda: self.prepare(steps))
         self.whole = folder / "whole"
         self.check(self.training(self.whole))

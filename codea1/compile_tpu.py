@@ -7,7 +7,7 @@
 With all functions (the default) the report has the time of a step too: the scheduler of the run on a clock that moves
 by the compiler's own estimates, for lengths of prompts and responses that --lengths names.
 
-Needs libtpu (pip install -e '.[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
+Needs libtpu (pip install 'codea1[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
 where it stopped. Writes NAME.json for each config and pods_compiled.md of all that are in the folder. Exits with 1 when
 something does not fit.
 """

@@ -9,7 +9,6 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
-import importlib.util
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from codea1.game.round import SELECTIONS
 from codea1.game.scripts import EXPOSURE, RANDOM, SCRIPTS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import is_installed, needs
 from codea1.runtime.fields import leaves, nearest
 from codea1.sandbox.isolation import ISOLATIONS
 
@@ -484,10 +484,8 @@ def _check_values(config: ConfigDict) -> None:
     if config.game.mutant_weight and (reward := REWARDS.get(config.game.reward)):
         pays_mutants = reward(0.5, 1, config.game.mutant_weight).others is Others.MUTANTS
         check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
-    has_wandb = importlib.util.find_spec("wandb") is not None
-    check(
-        "log.wandb.project", has_wandb or not config.log.wandb.project, "be empty: pip install -e '.[wandb]' is missing"
-    )
+    can_log = is_installed("wandb") or not config.log.wandb.project
+    check("log.wandb.project", can_log, f"be empty: it {needs('wandb')}")
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
     method = METHODS[config.method]
     learners = [name for name in method.policies if name != config.frozen]

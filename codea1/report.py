@@ -11,17 +11,20 @@ Markdown; with --output it writes them as Markdown, LaTeX and CSV, and the figur
 from absl import flags
 
 from codea1.runtime import command
+from codea1.runtime.extras import require
 
 OUTPUT = flags.DEFINE_string("output", None, "folder that gets the tables and figures of several runs")
 
 
 def main(*runs: str) -> None:
-    # Imports Matplotlib, which takes seconds, once the flags are checked.
+    # They import SciPy, which takes seconds, once the flags are checked.
     if len(runs) == 1 and not OUTPUT.value:
         from codea1.evaluation.run_report import report_run
 
         report_run(runs[0])
     else:
+        if OUTPUT.value:
+            require("matplotlib", "--output, whose figures are drawn,")
         from codea1.lab.paper.report import report_runs
 
         report_runs(runs, OUTPUT.value)

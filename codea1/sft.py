@@ -45,7 +45,7 @@ def main() -> None:
         hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, own))
         sources = {config.data[name].source for name in ("train", "validation", "test")}
         for world in filter(None, map(world_of, sources)):
-            from codea1.lab.worlds.procedural import prepare  # imports tensorflow-datasets, which takes a second
+            from codea1.lab.worlds.procedural import prepare
 
             prepare(world, config.data.folder)
         hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())

@@ -19,7 +19,7 @@ install() {
   python3 -m pip install --quiet --user --constraint "$code/requirements.lock" uv
   "$HOME/.local/bin/uv" venv --quiet --allow-existing --python "$1" "$venv"
   "$HOME/.local/bin/uv" pip install --quiet --python "$venv/bin/python" --constraint "$code/requirements.lock" \
-    --editable "${code}[tpu]"
+    --editable "${code}[all,tpu]"
   (cd "$code" && "$venv/bin/python" -m codea1.sandbox)
 }
 

@@ -20,7 +20,7 @@ from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowe
 from codea1.lab.aot.cost import Cost
 from codea1.lab.aot.jobs import bytes_per_device, models, plan
 from codea1.lab.aot.report import Report, fit_of
-from codea1.lab.aot.topology import Topology, has_compiler, shipped_configs, topology
+from codea1.lab.aot.topology import Topology, shipped_configs, topology
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models import config_json
@@ -29,11 +29,12 @@ from codea1.models.flops import CHIPS, adapter_weights, num_weights
 from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import is_installed
 from codea1.sharding import device_mesh, make_mesh
 from codea1.slices import SLICES, num_chips
 from tests.conftest import ROOT
 
-needs_libtpu = pytest.mark.skipif(not has_compiler(), reason="libtpu, the TPU compiler, is not installed")
+needs_libtpu = pytest.mark.skipif(not is_installed("libtpu"), reason="libtpu, the TPU compiler, is not installed")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codea1.lab.aot.topology import has_compiler, topology
+from codea1.lab.aot.topology import topology
 from codea1.models import flops
 from codea1.models.config import PUBLISHED
 from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation
+from codea1.runtime.extras import is_installed
 
 MODEL = PUBLISHED["qwen2.5-coder-1.5b"]
 LENGTHS = [100, 300, 50]
@@ -50,7 +51,7 @@ def test_padding_is_not_work_and_one_long_sequence_is_more_than_two_short_ones()
     assert speeds[0] < speeds[1]
 
 
-@pytest.mark.skipif(not has_compiler(), reason="libtpu is not installed")
+@pytest.mark.skipif(not is_installed("libtpu"), reason="libtpu is not installed")
 @pytest.mark.parametrize("name", ["v5e-4", "v6e-4", "v5p-8"])
 def test_the_chips_that_are_compiled_for_have_their_peak(name):
     kinds = {device.device_kind for device in topology(name).devices}

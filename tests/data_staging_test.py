@@ -1,27 +1,64 @@
 """Data from buckets: copied once, whole or not at all; cut and missing files are refused by name."""
 
 import errno
+import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import fsspec
 import pytest
+import tensorflow_datasets as tfds
 
 from codea1.data.loader import load_questions
-from codea1.data.rows import staged_file
-from codea1.data.sources import CLASSIC, world_folder
-from codea1.lab.worlds.procedural import prepare
+from codea1.data.rows import dataset_rows, staged_file
+from codea1.lab.worlds.procedural import rows
 from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
 from codea1.storage import faults
 from tests.data_loader_test import training_row, write
 from tests.faulty_gcs import READ, PlannedFault, faulty, unavailable
 
+COUNTS = {"train": 30, "validation": 10, "test": 20}  # rows of a split
+
+
+class Some(tfds.core.GeneratorBasedBuilder):
+    """The first questions of the classic world."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    code_path = None  # where it looks for checksums of downloads, through a package that it does not install
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        text = tfds.features.Text
+        names = ("function_declaration", "function_name", "imports", "question_id")
+        features = {
+            "prompt": tfds.features.Sequence({"role": text(), "content": text()}),
+            **{name: text() for name in ("problem", "description", "GT_code", "test", "data_source")},
+            **{name: tfds.features.Sequence(text()) for name in ("GT_test", "mutants")},
+            "extra_info": {name: text() for name in names},
+        }
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator]:
+        return {split: self._generate_examples(split) for split in COUNTS}
+
+    def _generate_examples(self, split: str) -> Iterator[tuple[str, dict]]:
+        for row in islice(rows(split), COUNTS[split]):
+            yield row["extra_info"]["question_id"], row
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that tensorflow-datasets prepared."""
-    folder = tmp_path_factory.mktemp("tfds")
-    prepare(CLASSIC, str(folder))
-    return world_folder(CLASSIC, str(folder))
+    builder = Some(data_dir=str(tmp_path_factory.mktemp("tfds")), file_format="array_record")
+    builder.download_and_prepare()
+    return Path(builder.data_path)
+
+
+def test_a_prepared_dataset_gives_back_the_rows_without_tensorflow(dataset):
+    for split, count in COUNTS.items():
+        found = {row["extra_info"]["question_id"]: row for _, row in dataset_rows(str(dataset), split, None)}
+        assert found == {row["extra_info"]["question_id"]: row for row in islice(rows(split), count)}
+    assert "tensorflow" not in sys.modules
 
 
 @pytest.fixture
@@ -90,7 +127,8 @@ def test_a_cache_that_cannot_be_written_is_told(gs, bucket, tmp_path, monkeypatc
 
 def test_datasets_in_buckets_are_those_on_disk(gs, bucket, dataset, tmp_path):
     gs.put(f"{dataset}/", f"{bucket}/data/set/", recursive=True)
-    expected = ids("procedural", "test", None, str(dataset.parent.parent))
+    expected = ids(str(dataset), "test")
+    assert len(expected) == COUNTS["test"]
     assert ids(f"{bucket}/data/set", "test", None, str(tmp_path)) == expected
     assert ids(str(dataset), "test", 5) == expected[:5]
 

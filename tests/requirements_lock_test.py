@@ -16,7 +16,8 @@ def direct_dependencies() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     locked = [extras[extra] for extra in extras if extra != "parity"]  # it states its own versions
-    return [Requirement(line) for lines in (project["dependencies"], *locked) for line in lines]
+    found = [Requirement(line) for lines in (project["dependencies"], *locked) for line in lines]
+    return [each for each in found if each.name != project["name"]]  # an extra may have others in it
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codea1.data.rows import Row, dataset_rows, file_rows
-from codea1.data.sources import PROCEDURAL, world_folder, world_of
+from codea1.data.sources import PROCEDURAL, SPLITS, world_file, world_folder, world_of
 from codea1.game.prompts import ROLES
 from codea1.game.question import Question
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.objects import is_remote
 from codea1.values.entry_points import ACCEPTS, PROGRAMS, STDOUT, class_and_method
 
@@ -39,8 +39,7 @@ def load_questions(
         of rows (see `file_rows`) or of the folder of a dataset that tensorflow-datasets prepared as array_record files.
       split: "train", "validation" or "test" of a dataset; files have one split and ignore it.
       limit: only the first so many; None or 0 for all.
-      data_folder: where worlds are prepared, and what is in buckets is copied to; None for
-        ~/tensorflow_datasets and ~/.cache/codea1.
+      data_folder: where worlds are prepared, and what is in buckets is copied to; None for ~/.cache/codea1.
       may_lack_truth: a row may have an empty GT_code, where nothing asks a ground truth.
 
     Raises:
@@ -77,12 +76,14 @@ def rows_of(source: str, split: str | None, data_folder: str | None) -> Iterator
 
 def _world_rows(world: str, split: str | None, data_folder: str | None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a split of a world, with their places for messages. Raises BadInput that says what to do."""
+    if split not in SPLITS:
+        raise BadInput(f"world {world} has no split {split!r}; it has {', '.join(SPLITS)}.")
     folder = world_folder(world, data_folder)
-    makes = f"`python -m codea1.lab worlds {world} --folder={data_folder or '~/tensorflow_datasets'}` makes"
-    if not folder.exists():
-        raise BadInput(f"the questions of world {world} are not in {folder}: {makes} them.")
+    makes = f"`python -m codea1.lab worlds {world} --folder={data_folder or '~/.cache/codea1'}` makes"
     try:
-        yield from dataset_rows(str(folder), split, None)
+        yield from file_rows(str(world_file(world, split, data_folder)))
+    except MissingFile:
+        raise BadInput(f"the questions of world {world} are not in {folder}: {makes} them.") from None
     except BadInput as error:
         raise BadInput(f"{error} Once {folder} is removed, {makes} it again.") from None
 

@@ -14,19 +14,19 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
-import tensorflow_datasets as tfds
-from array_record.python.array_record_module import ArrayRecordReader
 from etils import epath
 
 from codea1.runtime.errors import BadInput, MissingFile
+from codea1.runtime.extras import require
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
 from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
+
+if TYPE_CHECKING:  # of extras
+    from tensorflow_datasets.core import DatasetBuilder
 
 _ROWS_AT_ONCE = 256  # as Python objects
 _MAX_LINE = 100 << 20  # bytes of a row of JSON lines; those of official files have some 200,000
@@ -59,6 +59,8 @@ def rows_or_errors(
     path: str, folder: str | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Row | BadInput]]:
     """Yields the rows of a data file as `file_rows` does, and in the place of one that is none why it is none."""
+    if path.endswith(".parquet"):
+        require("pyarrow", f"data file {path}")
     local = staged_file(path, folder)
     if os.path.isdir(local):
         raise BadInput(f"data file {path} is a folder.")
@@ -71,6 +73,8 @@ def _parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -
     Raises BadInput: no such file, it is not Parquet, or it lacks one of `columns`, which alone are read where they are
     given.
     """
+    import pyarrow.parquet
+
     number = 0
     try:
         with pyarrow.parquet.ParquetFile(local) as file:
@@ -166,17 +170,20 @@ def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator
       BadInput: no dataset, no such split, or a file of it that is missing or damaged.
       StorageFailed: the bucket fails.
     """
+    require("tensorflow_datasets", f"data folder {source}")
     local = staged_folder(source, folder)
     if not (Path(local) / "dataset_info.json").is_file():
         raise BadInput(f"data folder {source} has no dataset_info.json, so it is no tensorflow-datasets dataset.")
+    import tensorflow_datasets as tfds
+
     try:
         builder = tfds.builder_from_directory(local)
     except Exception as error:  # of protobuf, JSON or TFDS
         raise BadInput(f"{source}/dataset_info.json is damaged: {_one_line(error)}.") from None
-    yield from split_rows(builder, split, source)
+    yield from _split_rows(builder, split, source)
 
 
-def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str) -> Iterator[tuple[str, Row]]:
+def _split_rows(builder: "DatasetBuilder", split: str | None, source: str) -> Iterator[tuple[str, Row]]:
     """Yields the rows of one split of a builder whose data are on a disk; see `dataset_rows`.
 
     The reader of array_record finds no row in a file that is missing or cut, and says nothing; dataset_info.json knows
@@ -184,7 +191,7 @@ def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str
     """
     if split not in builder.info.splits:
         raise BadInput(f"the dataset {source} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
-    if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
+    if builder.info.file_format.value != "array_record":
         raise BadInput(f"the dataset {source} is not of array_record files.")
     info = builder.info.splits[split]
     for path, wanted in zip(info.filepaths, info.shard_lengths, strict=True):
@@ -200,6 +207,8 @@ def split_rows(builder: tfds.core.DatasetBuilder, split: str | None, source: str
 
 
 def _check_shard(source: str, path: Any, wanted: int) -> None:
+    from array_record.python.array_record_module import ArrayRecordReader
+
     if not path.exists():
         raise BadInput(f"{source}/{path.name} is missing.")
     try:

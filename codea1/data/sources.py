@@ -4,6 +4,7 @@ from pathlib import Path
 
 PROCEDURAL = "procedural"  # the source; "procedural/WORLD" of another world than the classic one
 CLASSIC = "classic"
+SPLITS = ("train", "validation", "test")  # of a world
 
 
 def world_of(source: str) -> str | None:
@@ -18,9 +19,14 @@ def source_of(world: str) -> str:
 
 
 def world_folder(world: str, data_folder: str | None) -> Path:
-    """Returns the folder, as tensorflow-datasets names it, that the questions of a world are prepared in.
+    """Returns the folder that the questions of a world are prepared in, under its version.
 
-    `data_folder` is where prepared datasets go; None for ~/tensorflow_datasets.
+    `data_folder` is where prepared worlds go; None for ~/.cache/codea1.
     """
-    name = f"{PROCEDURAL}/1.0.0" if world == CLASSIC else f"rare_{PROCEDURAL}/{world}/1.1.0"
-    return Path(data_folder or "~/tensorflow_datasets").expanduser() / name
+    version = "1.0.0" if world == CLASSIC else "1.1.0"
+    return Path(data_folder or "~/.cache/codea1").expanduser() / PROCEDURAL / f"{world}-{version}"
+
+
+def world_file(world: str, split: str, data_folder: str | None) -> Path:
+    """Returns the file in `world_folder` that holds the questions of a split."""
+    return world_folder(world, data_folder) / f"{split}.jsonl.gz"

@@ -4,13 +4,13 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from PIL import Image
+
+if TYPE_CHECKING:  # of an extra, which a run can do without
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CODE, TEST = "#1f6fb4", "#d9622b"  # the two players, in every panel
 CODE_2, TEST_2 = "#45b0b8", "#9c3d7d"  # a second series of the same player
@@ -127,6 +127,8 @@ def missing_series(rows: Rows) -> list[str]:
 
 def draw(rows: Rows, title: str) -> bytes:
     """Returns a PNG with a panel for each part of `PANELS` that `rows` hold; what they lack is named below."""
+    from matplotlib.figure import Figure
+
     missing = missing_series(rows)
     panels = [panel for panel in PANELS if panel.is_drawn(rows)]
     counts = [len(points(rows, s.metric)[0]) for panel in panels if not panel.measured for s in panel.series]
@@ -147,7 +149,9 @@ def draw(rows: Rows, title: str) -> bytes:
     return picture(figure, "png")
 
 
-def _draw_panel(axes: Axes, panel: Panel, rows: Rows, width: int) -> None:
+def _draw_panel(axes: "Axes", panel: Panel, rows: Rows, width: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for series in panel.series:
         steps, values = points(rows, series.metric)
         if not len(steps):
@@ -181,7 +185,7 @@ def smoothed(values: np.ndarray, width: int) -> np.ndarray:
     return (sums[high] - sums[low]) / (high - low)
 
 
-def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> None:
+def style(axes: "Axes", title: str, xlabel: str = "step", share: bool = False) -> None:
     """Gives axes the look of every figure of this project; a share is drawn from 0 to 1."""
     axes.set_title(title, fontsize=11, color=INK, loc="left")
     axes.grid(color="#e6e6e6", linewidth=0.8)
@@ -194,8 +198,10 @@ def style(axes: Axes, title: str, xlabel: str = "step", share: bool = False) -> 
         axes.set_ylim(-0.02, 1.02)
 
 
-def picture(figure: Figure, kind: str) -> bytes:
+def picture(figure: "Figure", kind: str) -> bytes:
     """Returns a figure as "png", of 256 colours, or "pdf"; the same figure gives the same bytes."""
+    from PIL import Image
+
     content = io.BytesIO()
     figure.savefig(content, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
     if kind == "pdf":

@@ -19,7 +19,8 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible
-from codea1.storage.objects import write_atomically
+from codea1.runtime.extras import is_installed, needs
+from codea1.storage.objects import remove, write_atomically
 
 COLUMNS = ("metric", "before", "after", "difference")
 
@@ -125,6 +126,8 @@ def show_report(folder: RunFolder, show: Callable[[Group | Text], None]) -> None
     rows = read_metrics(folder.metrics)
     for warning in [*health.warnings(rows).values(), *audit.warnings(audit.audits(rows))]:
         show(Text(f"\nwarning: {warning}"))
+    if not is_installed("matplotlib"):
+        show(Text(f"\nnote: {_undrawn(folder)}"))
 
 
 def write_report(folder: RunFolder) -> list[BeforeAfter]:
@@ -145,16 +148,25 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
         parts += ["## Paid and hidden", audit.EXPLANATION, audit.table_of(audits).markdown()]
         parts += [f"**Warning.** {warning}" for warning in audit.warnings(audits)] or [audit.NO_WARNING]
     if rows:
-        parts += ["## Curves", f"![Curves of the run]({folder.figure.name})"]
+        parts.append("## Curves")
+        if is_installed("matplotlib"):
+            parts.append(f"![Curves of the run]({folder.figure.name})")
+            write_atomically(folder.figure, figures.draw(rows, f"{plain}: {rows[-1]['step']} steps"))
+        else:
+            parts.append(f"They are in [{folder.page.name}]({folder.page.name}): {_undrawn(folder)}.")
+            remove(folder.figure)  # which may be of earlier steps
         if missing := figures.missing_series(rows):
             parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
-        write_atomically(folder.figure, figures.draw(rows, f"{plain}: {rows[-1]['step']} steps"))
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
     table = [(COLUMNS, False), *((row.cells(), row.is_clear) for row in comparisons)] if comparisons else []
     warnings = [*unhealthy, *audit.warnings(audits)]
     text = page(f"Run {name}", rows, table, table_title(folder), warnings, Samples(folder))
     write_atomically(folder.page, text)
     return comparisons
+
+
+def _undrawn(folder: RunFolder) -> str:
+    return f"{folder.figure.name} {needs('matplotlib')}"
 
 
 def table_title(folder: RunFolder) -> str:

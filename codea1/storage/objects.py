@@ -11,6 +11,7 @@ import fsspec
 from etils import epath
 
 from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.extras import require
 from codea1.storage.faults import Fault, retried, translate_storage_errors
 
 BUCKETS = "gs://"
@@ -40,6 +41,7 @@ def location(name: str, what: str) -> epath.Path:
         bucket, _, key = name.removeprefix(BUCKETS).strip("/").partition("/")
         if not bucket or not key:
             raise BadInput(f"{what} {name} is not a folder in a bucket, as gs://BUCKET/FOLDER is.")
+        require("gcsfs", f"{what} {name}")
         return epath.Path(f"{BUCKETS}{bucket}/{key}")
     if "://" in name:
         raise BadInput(f"{what} {name} is neither a local folder nor one in a gs:// bucket.")
@@ -48,11 +50,16 @@ def location(name: str, what: str) -> epath.Path:
 
 def filesystem(path: epath.Path | str) -> fsspec.AbstractFileSystem:
     """Returns the filesystem that `path` is on."""
-    return fsspec.filesystem("gs" if is_remote(path) else "file")
+    if not is_remote(path):
+        return fsspec.filesystem("file")
+    require("gcsfs", str(path))
+    return fsspec.filesystem("gs")
 
 
 def filesystem_of_url(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """Returns the filesystem of any URL that fsspec knows, and the path there. Raises BadInput for another."""
+    if is_remote(url):
+        require("gcsfs", url)
     try:
         return fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:

@@ -174,7 +174,7 @@ class Record(contextlib.ExitStack):
         if self._is_main:
             self._settle()
             show_report(self._folder, self.progress.print)
-            if self._tracker:
+            if self._tracker and exists(self._folder.figure):
                 self._tracker.figure(read(self._folder.figure))
 
 

@@ -1,6 +1,5 @@
 """TPU slices by name: their chips as devices that can be compiled for, what a chip can do, and the configs for them."""
 
-import importlib.util
 import os
 import re
 import runpy
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.slices import SLICES, split
 
 if TYPE_CHECKING:  # a mistake in a config is reported before JAX is there
@@ -41,11 +41,6 @@ class Topology:
     devices: "Sequence[jax.Device]"  # they can be compiled for, and nothing else
 
 
-def has_compiler() -> bool:
-    """Returns whether libtpu, which compiles for TPUs, is installed."""
-    return importlib.util.find_spec("libtpu") is not None
-
-
 def topology(name: str) -> Topology:
     """Returns the slice called `name`: as Google names it, "v5e-16", or by its shape, "v5e:4x4"; or "2xv5e-16", two.
 
@@ -64,8 +59,7 @@ def topology(name: str) -> Topology:
         raise BadInput(
             f"--topology={name} is unknown; known are {', '.join(SLICES)}, shapes such as v5e:4x4, and 2xv5e-16."
         )
-    if not has_compiler():
-        raise BadInput("the TPU compiler is not installed: pip install -e '.[tpu]'.")
+    require("libtpu", "the TPU compiler")
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     options: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if shape.endswith(":1x1") else {}

@@ -34,6 +34,7 @@ from codea1.game.methods import METHODS
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.runtime.fields import leaves
 from codea1.runtime.hosts import Hosts
 from codea1.storage.json_lines import plain
@@ -55,6 +56,7 @@ HOSTS = command.define_hosts()
 def main(*runs: str) -> None:
     hosts = HOSTS()
     with hosts.agreed():
+        require("matplotlib", "a league's picture")
         if not OUTPUT.value:
             raise BadInput("--output is missing: it names the folder for the results.")
         output = location(OUTPUT.value, "--output")

@@ -12,6 +12,7 @@ from absl import flags
 from codea1.lab.data.mutated import mutated_rows, write_rows
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.storage.objects import exists, location
 
 OUTPUT = flags.DEFINE_string("output", None, "file of the questions, .parquet")
@@ -25,6 +26,7 @@ SEED = flags.DEFINE_integer("seed", 0, "draws the questions that get wrong groun
 def main(source: str) -> None:
     if not OUTPUT.value or not OUTPUT.value.endswith(".parquet"):
         raise BadInput("give --output, the .parquet file that gets the questions.")
+    require("pyarrow", f"output {OUTPUT.value}")
     path = location(OUTPUT.value, "output")
     if exists(path):
         raise BadInput(f"output {path} is there already.")

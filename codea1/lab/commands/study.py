@@ -24,6 +24,7 @@ from codea1.lab.study.declaration import read_study, with_config
 from codea1.lab.study.schedule import HoursOver, Schedule
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.storage.objects import is_remote
 
 CONFIG = flags.DEFINE_string("config", None, "config file, with its argument, in the place of the declared one")
@@ -51,6 +52,7 @@ def main(path: str) -> None:
         return
     if is_remote(workdir):
         raise BadInput(f"workdir {workdir} is in a bucket: run what --dry_run prints, on every host.")
+    require("matplotlib", "a study's report")
     at_once = AT_ONCE.value or (1 if study.start is None else 2)
     # They import SciPy and matplotlib, once the declaration is checked.
     from codea1.lab.paper.report import report_study

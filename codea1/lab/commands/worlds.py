@@ -26,7 +26,6 @@ OUTPUT = flags.DEFINE_string("output", "", "the rule's file, local or gs://; wha
 def main(*worlds: str) -> None:
     if RULE.value and (len(worlds) != 1 or not OUTPUT.value):
         raise BadInput("a rule writes the tests of one world: give --output, the file to write, and one WORLD.")
-    # They import tensorflow-datasets, once the flags are checked.
     from codea1.lab.data.static_tests import write_static_tests
     from codea1.lab.worlds.procedural import prepare
     from codea1.lab.worlds.rules import ruled_tests
@@ -39,7 +38,7 @@ def main(*worlds: str) -> None:
         print(f"wrote {output}: {sum(len(own) for _, own in tests):,} tests of {len(tests):,} questions")
         return
     if FACTS.value:
-        from codea1.lab.study.report import worlds_table
+        from codea1.lab.study.worlds import worlds_table
 
         print(worlds_table([world_named(world).name for world in worlds]))
         return

@@ -30,6 +30,7 @@ from codea1.lab.data.conversion_parts import Parts, RowOutcome, head_of
 from codea1.lab.data.mutated import write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.grading import GROUND_TRUTH_FACTOR, Grader, GroundTruthAnswer, why_unjudged
@@ -419,6 +420,7 @@ def make_training_set(
         question is left.
       StorageFailed: a disk or bucket fails.
     """
+    require("pyarrow", f"output {output}")
     path = location(output, "output")
     if (path.suffix == ".parquet") is bool(shares):
         raise BadInput(f"output {path} {'is no folder, for a split' if shares else 'does not end in .parquet'}.")

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-import pyarrow
-import pyarrow.parquet
 from etils import epath
 
 from codea1.data.loader import load_questions, rows_of
@@ -47,6 +45,8 @@ def mutated_rows(source: str, split: str, folder: str, count: int, share: float,
 
 def write_rows(path: epath.Path, rows: Sequence[Row]) -> None:
     """Writes rows as one Parquet file, whole or not at all; one may lack columns that others have."""
+    import pyarrow.parquet
+
     file, names = io.BytesIO(), dict.fromkeys(chain.from_iterable(rows))
     pyarrow.parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), file)
     write_atomically(path, file.getvalue())

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from etils import epath
 
-from codea1.evaluation.figures import picture
 from codea1.evaluation.run_report import runs_table
 from codea1.lab.paper import rendering
 from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, collected, read_run, size_of_published
-from codea1.lab.paper.figures import figures
 from codea1.lab.paper.tables import Table, tables
 from codea1.lab.study.declaration import Study
 from codea1.lab.study.results import Result, Results
@@ -78,6 +76,9 @@ def write(runs: Sequence[Result], output: str) -> None:
       BadInput: as `filled` does, or `output` cannot be a folder; nothing is written then.
       StorageFailed: a file cannot be read or written.
     """
+    from codea1.evaluation.figures import picture
+    from codea1.lab.paper.figures import figures
+
     folder = location(output, "output")
     results, each = filled(runs)
     drawn = dict(figures(results, each))

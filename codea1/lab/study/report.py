@@ -1,7 +1,7 @@
 """The report of a study: compute, claims, the law, and each stage's comparisons, from declaration and results."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.law import PASS, Arms
 from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
-from codea1.lab.study.worlds import unlike_training, world_facts
+from codea1.lab.study.worlds import unlike_training, worlds_table
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.storage.objects import write_atomically
 
@@ -187,21 +187,6 @@ def _codes(study: Study, done: Arms) -> str:
         return ""
     listed = "; ".join(f"{f'`{code}`' if code else 'unknown'} ({', '.join(own)})" for code, own in arms.items())
     return f"rows of different code are not compared, and their digests are {listed}."
-
-
-def worlds_table(names: Iterable[str]) -> str:
-    """Returns what each world is, measured without training, in Markdown."""
-    rows = []
-    for name in names:
-        facts = world_facts(WORLDS[name])
-        bland = (facts.one, facts.four, facts.golden, facts.sixteen)
-        aimed = (facts.stated, facts.aimed, facts.all_aimed, facts.expert, facts.right_programs)
-        rows.append([name, str(facts.compositions), f"{facts.restated} of {facts.tested}", *percents((*bland, *aimed))])
-    heads = (
-        *("world", "compositions", "test ones restated", "one bland input", "four", "golden tests", "16 hidden"),
-        *("four aimed at the problem", "four aimed", "all aimed", "expert", "right"),
-    )
-    return TextTable(heads, rows).markdown()
 
 
 def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:

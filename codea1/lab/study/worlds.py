@@ -2,17 +2,18 @@
 
 import ast
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, product
 
 import numpy as np
 
+from codea1.evaluation.tables import TextTable, percents
 from codea1.lab.sft.corpus import expert_inputs, planted_program, usual_inputs
 from codea1.lab.worlds.compositions import Composition, Task, behaviour, compositions
 from codea1.lab.worlds.procedural import tasks
-from codea1.lab.worlds.worlds import World
+from codea1.lab.worlds.worlds import WORLDS, World
 
 QUESTIONS = 192  # of the validation split
 DRAWS = 10  # of inputs for each near miss
@@ -101,3 +102,18 @@ def _arguments(test: str) -> tuple:
         case [ast.Assert(test=ast.Compare(left=ast.Call(args=arguments)))]:
             return tuple(ast.literal_eval(argument) for argument in arguments)
     raise ValueError(f"not a golden test: {test}")
+
+
+def worlds_table(names: Iterable[str]) -> str:
+    """Returns what each world is, measured without training, in Markdown."""
+    rows = []
+    for name in names:
+        facts = world_facts(WORLDS[name])
+        bland = (facts.one, facts.four, facts.golden, facts.sixteen)
+        aimed = (facts.stated, facts.aimed, facts.all_aimed, facts.expert, facts.right_programs)
+        rows.append([name, str(facts.compositions), f"{facts.restated} of {facts.tested}", *percents((*bland, *aimed))])
+    heads = (
+        *("world", "compositions", "test ones restated", "one bland input", "four", "golden tests", "16 hidden"),
+        *("four aimed at the problem", "four aimed", "all aimed", "expert", "right"),
+    )
+    return TextTable(heads, rows).markdown()

@@ -1,19 +1,21 @@
-"""The procedural dataset: small Python functions, their hidden tests, golden tests and mutants, as a TFDS builder.
+"""The procedural questions: small Python functions, their hidden tests, golden tests and mutants.
 
 Rows have the fields of the official Code-A1 data (prompt, problem, description, GT_code, GT_test, test, data_source,
-extra_info), and mutants besides. No composition of one split is in another. Reading and writing need no TensorFlow.
+extra_info), and mutants besides. No composition of one split is in another.
 """
 
-import io
+import gzip
+import hashlib
+import json
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from functools import partial
 from itertools import chain, count
 from typing import Any
 
-import tensorflow_datasets as tfds
+from etils import epath
 
-from codea1.data.sources import CLASSIC, PROCEDURAL
+from codea1.data.sources import CLASSIC, PROCEDURAL, world_file
 from codea1.lab.worlds.compositions import (
     ENTRY_POINT,
     Task,
@@ -24,7 +26,7 @@ from codea1.lab.worlds.compositions import (
     random_input,
 )
 from codea1.lab.worlds.worlds import WORLDS, World, world_named
-from codea1.storage.faults import translate_storage_errors
+from codea1.storage.objects import exists, write_atomically
 
 NUM_QUESTIONS = {"train": 1024, "validation": 192, "test": 384}
 NUM_GOLDEN_TESTS = 5
@@ -39,56 +41,6 @@ def check(candidate):
 """
 
 
-class Procedural(tfds.core.GeneratorBasedBuilder):
-    """Compositions of filter, map and reduce on lists and of conditional maps on integers."""
-
-    VERSION = tfds.core.Version("1.0.0")
-    RELEASE_NOTES = {"1.0.0": "First release."}  # noqa: RUF012  a TFDS class attribute
-    # Where TFDS looks for checksums of downloads, through a package it does not install. Nothing is downloaded here.
-    code_path = None
-
-    def _info(self) -> tfds.core.DatasetInfo:
-        text = tfds.features.Text
-        return tfds.core.DatasetInfo(
-            builder=self,
-            description=self.__doc__,
-            features=tfds.features.FeaturesDict(
-                {
-                    "prompt": tfds.features.Sequence({"role": text(), "content": text()}),
-                    "problem": text(),
-                    "description": text(),
-                    "GT_code": text(),
-                    "test": text(),
-                    "GT_test": tfds.features.Sequence(text()),
-                    "mutants": tfds.features.Sequence(text()),
-                    "data_source": text(),
-                    "extra_info": {
-                        "function_declaration": text(),
-                        "function_name": text(),
-                        "imports": text(),
-                        "question_id": text(),
-                    },
-                }
-            ),
-        )
-
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Iterator[tuple[str, Any]]]:
-        return {split: self._generate_examples(split) for split in NUM_QUESTIONS}
-
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        world = WORLDS[self.builder_config.name if self.builder_config else CLASSIC]
-        for row in rows(split, world):
-            yield row["extra_info"]["question_id"], row
-
-
-class RareProcedural(Procedural):
-    """The same in the worlds where mistakes are rare; the classic one stays where data of earlier versions are."""
-
-    VERSION = tfds.core.Version("1.1.0")
-    RELEASE_NOTES = {"1.1.0": "Left-over cases also in programs that are wrong besides."}  # noqa: RUF012
-    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name) for name in WORLDS if name != CLASSIC]  # noqa: RUF012
-
-
 def prepare(world: str, data_folder: str | None) -> None:
     """Prepares the questions of a world where `codea1.data.loader` reads them, in a few seconds; not twice.
 
@@ -96,24 +48,20 @@ def prepare(world: str, data_folder: str | None) -> None:
       BadInput: there is no such world.
       StorageFailed: the folder cannot be written.
     """
-    builder = _builder(world_named(world), data_folder)
-    tfds.disable_progress_bar()
-    try:
-        with (
-            translate_storage_errors(f"preparing {builder.data_path}"),
-            redirect_stdout(io.StringIO()),  # TFDS announces a download
-        ):
-            builder.download_and_prepare()
-    except OSError:
-        # Another process was faster: each builds in a folder of its own, and renames it when it is complete.
-        if not builder.data_path.exists():
-            raise
+    own = world_named(world)
+    for split in NUM_QUESTIONS:
+        file = epath.Path(world_file(world, split, data_folder))
+        if not exists(file):
+            lines = "".join(f"{json.dumps(row)}\n" for row in sorted(rows(split, own), key=partial(_place, split)))
+            write_atomically(file, gzip.compress(lines.encode(), mtime=0))
 
 
-def _builder(world: World, data_folder: str | None) -> Procedural:
-    if world.name == CLASSIC:
-        return Procedural(data_dir=data_folder, file_format="array_record")
-    return RareProcedural(data_dir=data_folder, file_format="array_record", config=world.name)
+def _place(split: str, row: dict[str, Any]) -> bytes:
+    """Returns what questions are sorted by: a hash, since neighbours that `rows` yields are alike.
+
+    It is that of tensorflow-datasets, which kept them for the published runs.
+    """
+    return hashlib.md5(f"{split}{row['extra_info']['question_id']}".encode()).digest()
 
 
 def tasks_of(world: World, question_ids: Sequence[str]) -> list[Task]:

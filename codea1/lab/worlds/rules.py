@@ -13,6 +13,7 @@ from codea1.game.question import Question
 from codea1.lab.worlds.compositions import ENTRY_POINT, RAISED, Task, assert_line, behaviour, outcome
 from codea1.lab.worlds.worlds import LIST, World
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 
 Rule = Callable[[Task, int, random.Random], list[tuple]]
 _LENGTHS = range(5)  # of lists that are drawn with no aim
@@ -37,10 +38,9 @@ def _fuzzer(task: Task, count: int, rng: random.Random) -> list[tuple]:
 
     Raises BadInput: Hypothesis is not installed.
     """
-    try:
-        from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
-    except ImportError:
-        raise BadInput("the rule fuzzer needs Hypothesis: pip install -e '.[dev]'.") from None
+    require("hypothesis", "the rule fuzzer")
+    from hypothesis import HealthCheck, Phase, given, seed, settings, strategies
+
     domain, drawn = task.composition.world.hidden_integers, []
     values = strategies.integers(domain[0], domain[-1])
     inputs = values if task.composition.family != LIST else strategies.lists(values).map(tuple)
@@ -101,7 +101,7 @@ def ruled_tests(world: World, rule: str, count: int) -> Iterator[tuple[Question,
     """
     if rule not in RULES:
         raise BadInput(f"there is no rule {rule!r}; there are {', '.join(RULES)}.")
-    from codea1.lab.worlds.procedural import tasks  # imports tensorflow-datasets, which nobody needs to know the rules
+    from codea1.lab.worlds.procedural import tasks
 
     for task, row in tasks("train", world):
         rng = random.Random(f"rule/{rule}/{task.id}")

@@ -565,36 +565,12 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
-# Fields and sections that older runs lack, whose defaults change nothing of what is learned.
-_ADDED = (
-    *("sandbox.memo_mb", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
-    *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.script", "game.exposure"),
-    *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
-    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "max_sampler_kl"),
-    *("code.lora", "test.lora", "noise.permuted_rewards"),
-)
-
-
 def config_of(folder: RunFolder) -> ConfigDict:
-    """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version.
-
-    Fields that older runs lack, and that do not change what is learned, get their defaults.
-    """
-    default = default_config()
+    """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version."""
     config = ConfigDict(folder.config)
-    if "data" in config and "max_dropped" not in config.data:
-        config.data.max_dropped = 1.0  # what was left out then is left out now
-    if "game" in config and "assert_forms" not in config.game:
-        config.game.assert_forms = "equality"  # what was no test then is none now
-    for name in _ADDED:
-        section, _, field = name.rpartition(".")
-        if section in config and field not in config[section]:
-            config[section][field] = default[section][field]
-        elif name not in config and not section:
-            config[name] = default[name]
     if "game" in config and config.game.get("prompts") not in (None, *TEMPLATES):
         config.game.prompts = folder.kept(config.game.prompts)
-    there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default))
+    there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default_config()))
     if there != here:
         others = ", ".join(sorted(there ^ here)[:3])
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")

@@ -134,7 +134,7 @@ def _resemblance(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def read_duels(folder: RunFolder, question_id: str = "", step: int | None = None) -> Iterator[ProvenDuel]:
+def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterator[ProvenDuel]:
     """Yields the duels of a run that the sandbox confirms, the best first, of each question one.
 
     Args:

@@ -45,7 +45,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1358,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1672, "benchmarks": 2503, "commands": 1174, "data": 1637, "league": 294, "paper": 1038, "runs": 1223},
+    **{"aot": 1672, "benchmarks": 2496, "commands": 1174, "data": 1637, "league": 294, "paper": 1038, "runs": 1223},
     **{"sandbox": 787, "siege": 582, "sft": 477, "study": 1759, "worlds": 919},
     "": 900,  # the files that lie in no room of the lab
 }

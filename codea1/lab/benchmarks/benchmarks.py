@@ -127,6 +127,11 @@ class SuiteTask:
     program: str
     description: str
 
+    @property
+    def question(self) -> Question:
+        """The question that the program answers, for the game's own prompts."""
+        return Question(self.id, None, self.description, self.description, self.program, self.entry_point)
+
 
 @dataclass(frozen=True)
 class SuiteBenchmark:

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -217,15 +218,6 @@ def _game() -> ConfigDict:
     return c
 
 
-def _noise() -> ConfigDict:
-    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true."""
-    c = ConfigDict()
-    # Of a question's calls answered with the answer of a golden test, where one states another.
-    c.wrong_answers = share(0.0)
-    c.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))  # the Test LLM's are dealt at random over a step's suites
-    return c
-
-
 def _opponents() -> ConfigDict:
     """Returns which players of the run's own checkpoints play besides; see `codea1.game.opponents`."""
     c = ConfigDict()
@@ -249,13 +241,6 @@ def _sandbox() -> ConfigDict:
     c.cpu_seconds_per_suite = positive(12.0)  # all suites of one solution; its replayed tests have as much again
     c.memory_mb = positive(1024)  # MiB of address space
     c.memo_mb = positive(512)  # MiB of the trainer's memory for verdicts and answers that are not computed twice
-    return c
-
-
-def _watchdog() -> ConfigDict:
-    """Returns when a host without progress ends, for the launcher to restart it; may differ when a run is continued."""
-    c = ConfigDict()
-    c.restart_after = not_negative(600.0)  # seconds after it told what hangs, see `codea1.runtime.phases`; 0: never
     return c
 
 
@@ -297,7 +282,11 @@ def _config() -> ConfigDict:
 
     c.game = _game()
 
-    c.noise = _noise()
+    c.noise = ConfigDict()  # labels of the training questions that are wrong on purpose; check scripts stay true
+    # Of a question's calls answered with the answer of a golden test, where one states another.
+    c.noise.wrong_answers = share(0.0)
+    # The Test LLM's are dealt at random over a step's suites.
+    c.noise.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))
 
     c.opponents = _opponents()
 
@@ -341,7 +330,9 @@ def _config() -> ConfigDict:
     c.checkpoint.keep_last = positive(2)  # ours
     c.checkpoint.keep_best = not_negative(1)  # ours; by pass@1 of the Code LLM plus Mul of the Test LLM
 
-    c.watchdog = _watchdog()
+    c.watchdog = ConfigDict()  # a host without progress ends and is restarted; may differ when a run is continued
+    # Seconds after it told what hangs, see `codea1.runtime.phases`; 0: never.
+    c.watchdog.restart_after = not_negative(600.0)
 
     c.profile = ConfigDict()  # a trace of JAX's profiler, of two steps; may differ when a run is continued
     c.profile.first_step = not_negative(0)  # training step that it begins with; 0: none is made
@@ -430,12 +421,6 @@ def _use_simple(config: ConfigDict) -> None:
 SHARED_ROW, SHARED_RESPONSE = 16384, 8191
 
 
-def _value(config: ConfigDict, key: str) -> Any:
-    for part in key.split("."):
-        config = config[part]
-    return config
-
-
 def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
     """Checks all that can be checked without loading anything.
 
@@ -459,9 +444,9 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
     for key, field in FIELDS.items():
-        value, section = _value(config, key), key.partition(".")[0]
+        value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
-            is_files = file is not None and value == _value(file, key) and where.holds(file, file[section])
+            is_files = file is not None and value == attrgetter(key)(file) and where.holds(file, file[section])
             if value != field.default and not is_files and not where.holds(config, config[section]):
                 said = f"it must be {field.default!r}: it is read only where {where.said}"
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
@@ -496,13 +481,13 @@ def _check_values(config: ConfigDict) -> None:
 
     def check(key: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise BadInput(f"config.{key} is {_value(config, key)!r}; it must {rule}.")
+            raise BadInput(f"config.{key} is {attrgetter(key)(config)!r}; it must {rule}.")
 
     for key, field in FIELDS.items():
-        check(key, field.holds(_value(config, key)), field.rule)
+        check(key, field.holds(attrgetter(key)(config)), field.rule)
     for key in ("code.prompt_lengths", "test.prompt_lengths"):
-        longest = _value(config, key.replace("prompt_lengths", "max_prompt_length"))
-        check(key, all(length < longest for length in _value(config, key)), f"hold numbers less than {longest}")
+        longest = attrgetter(key.replace("prompt_lengths", "max_prompt_length"))(config)
+        check(key, all(length < longest for length in attrgetter(key)(config)), f"hold numbers less than {longest}")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,

@@ -40,12 +40,12 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 872, "evaluation": 1654, "game": 3627, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
+    **{"data": 872, "evaluation": 1654, "game": 3624, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
     **{"runs": 1587, "runtime": 1362, "sandbox": 3984, "storage": 714, "training": 1952, "values": 1114},
     "": 1343,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1672, "benchmarks": 2496, "commands": 1174, "data": 1637, "league": 294, "paper": 1038, "runs": 1223},
+    **{"aot": 1672, "benchmarks": 2496, "commands": 1174, "data": 1637, "league": 294, "paper": 1038, "runs": 1222},
     **{"sandbox": 787, "siege": 582, "sft": 477, "study": 1759, "worlds": 919},
     "": 900,  # the files that lie in no room of the lab
 }

@@ -271,9 +271,9 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
 
 def _kind(item: Mapping[str, Any]) -> str:
     """Returns the class of an assert: right and failed by the program, or with a wrong answer; else none."""
-    if item["mark"] == Mark.RIGHT.value:
-        return _KILLS if item["verdict"] in {verdict.value for verdict in FAILED} else ""
-    return _WRONG if item["mark"] == Mark.WRONG_ANSWER.value else ""
+    if item["mark"] == Mark.RIGHT:
+        return _KILLS if item["verdict"] in FAILED else ""
+    return _WRONG if item["mark"] == Mark.WRONG_ANSWER else ""
 
 
 def _line(item: Mapping[str, Any]) -> str:

@@ -172,5 +172,5 @@ def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> d
     passes = {}
     for id, each in counts.items():
         result = programs.rows("results").get((id, chosen(each)))
-        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS.value)
+        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS)
     return passes

@@ -9,17 +9,21 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
+import sys
+import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from operator import attrgetter
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from codea1.game.methods import METHODS, CodeRewardSource, register_reward
+from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.prompts import TEMPLATES
-from codea1.game.rewards import REWARDS, Others
+from codea1.game.rewards import REWARDS, Others, Reward
 from codea1.game.round import SELECTIONS
 from codea1.game.scripts import EXPOSURE, RANDOM, SCRIPTS
 from codea1.runs.folder import RunFolder
@@ -214,15 +218,6 @@ def _game() -> ConfigDict:
     return c
 
 
-def _noise() -> ConfigDict:
-    """Returns which labels of the training questions are wrong on purpose; their check scripts stay true."""
-    c = ConfigDict()
-    # Of a question's calls answered with the answer of a golden test, where one states another.
-    c.wrong_answers = share(0.0)
-    c.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))  # the Test LLM's are dealt at random over a step's suites
-    return c
-
-
 def _opponents() -> ConfigDict:
     """Returns which players of the run's own checkpoints play besides; see `codea1.game.opponents`."""
     c = ConfigDict()
@@ -246,13 +241,6 @@ def _sandbox() -> ConfigDict:
     c.cpu_seconds_per_suite = positive(12.0)  # all suites of one solution; its replayed tests have as much again
     c.memory_mb = positive(1024)  # MiB of address space
     c.memo_mb = positive(512)  # MiB of the trainer's memory for verdicts and answers that are not computed twice
-    return c
-
-
-def _watchdog() -> ConfigDict:
-    """Returns when a host without progress ends, for the launcher to restart it; may differ when a run is continued."""
-    c = ConfigDict()
-    c.restart_after = not_negative(600.0)  # seconds after it told what hangs, see `codea1.runtime.phases`; 0: never
     return c
 
 
@@ -294,7 +282,11 @@ def _config() -> ConfigDict:
 
     c.game = _game()
 
-    c.noise = _noise()
+    c.noise = ConfigDict()  # labels of the training questions that are wrong on purpose; check scripts stay true
+    # Of a question's calls answered with the answer of a golden test, where one states another.
+    c.noise.wrong_answers = share(0.0)
+    # The Test LLM's are dealt at random over a step's suites.
+    c.noise.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))
 
     c.opponents = _opponents()
 
@@ -338,7 +330,9 @@ def _config() -> ConfigDict:
     c.checkpoint.keep_last = positive(2)  # ours
     c.checkpoint.keep_best = not_negative(1)  # ours; by pass@1 of the Code LLM plus Mul of the Test LLM
 
-    c.watchdog = _watchdog()
+    c.watchdog = ConfigDict()  # a host without progress ends and is restarted; may differ when a run is continued
+    # Seconds after it told what hangs, see `codea1.runtime.phases`; 0: never.
+    c.watchdog.restart_after = not_negative(600.0)
 
     c.profile = ConfigDict()  # a trace of JAX's profiler, of two steps; may differ when a run is continued
     c.profile.first_step = not_negative(0)  # training step that it begins with; 0: none is made
@@ -427,12 +421,6 @@ def _use_simple(config: ConfigDict) -> None:
 SHARED_ROW, SHARED_RESPONSE = 16384, 8191
 
 
-def _value(config: ConfigDict, key: str) -> Any:
-    for part in key.split("."):
-        config = config[part]
-    return config
-
-
 def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
     """Checks all that can be checked without loading anything.
 
@@ -450,18 +438,42 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
         )
     for name in {each.game.reward: None for each in (config, file or config)}:
         if ".py:" in name:
-            register_reward(name)
+            _register_reward(name)
         elif name not in REWARDS:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
     for key, field in FIELDS.items():
-        value, section = _value(config, key), key.partition(".")[0]
+        value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
-            is_files = file is not None and value == _value(file, key) and where.holds(file, file[section])
+            is_files = file is not None and value == attrgetter(key)(file) and where.holds(file, file[section])
             if value != field.default and not is_files and not where.holds(config, config[section]):
                 said = f"it must be {field.default!r}: it is read only where {where.said}"
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
+
+
+def _register_reward(name: str) -> None:
+    """Adds to REWARDS what `FILE.py:CLASS` names. The file is run; nothing else that reads a run runs it.
+
+    Raises BadInput: there is no such file or class, it is no reward, lacks a method, or the file raises.
+    """
+    path, _, wanted = name.rpartition(":")
+    source = own_file(path, "reward")
+    module = ModuleType(f"own_reward_{len(REWARDS)}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses look for the names of annotations
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+        found: Any = vars(module).get(wanted)
+        if is_reward := isinstance(found, type) and issubclass(found, Reward):
+            found(0.5, 1, 0.0)
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        where = f"{path}, line {lines[-1]}" if lines else path
+        raise BadInput(f"config.game.reward: {where}: {type(error).__name__}: {error}.") from None
+    if not is_reward:
+        raise BadInput(f"config.game.reward: {path} defines no {wanted} that is a codea1.game.rewards.Reward.")
+    REWARDS[name] = found
 
 
 def _check_values(config: ConfigDict) -> None:
@@ -469,13 +481,13 @@ def _check_values(config: ConfigDict) -> None:
 
     def check(key: str, holds: bool, rule: str) -> None:
         if not holds:
-            raise BadInput(f"config.{key} is {_value(config, key)!r}; it must {rule}.")
+            raise BadInput(f"config.{key} is {attrgetter(key)(config)!r}; it must {rule}.")
 
     for key, field in FIELDS.items():
-        check(key, field.holds(_value(config, key)), field.rule)
+        check(key, field.holds(attrgetter(key)(config)), field.rule)
     for key in ("code.prompt_lengths", "test.prompt_lengths"):
-        longest = _value(config, key.replace("prompt_lengths", "max_prompt_length"))
-        check(key, all(length < longest for length in _value(config, key)), f"hold numbers less than {longest}")
+        longest = attrgetter(key.replace("prompt_lengths", "max_prompt_length"))(config)
+        check(key, all(length < longest for length in attrgetter(key)(config)), f"hold numbers less than {longest}")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,
@@ -563,36 +575,12 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
-# Fields and sections that older runs lack, whose defaults change nothing of what is learned.
-_ADDED = (
-    *("sandbox.memo_mb", "sft.expert_span", "sft.expert_suites_else", "noise", "opponents"),
-    *("game.mutant_weight", "game.hidden_reward", "game.selection", "game.script", "game.exposure"),
-    *("code.thinking", "test.thinking", "rollout.cache_gib", "rollout.guesses"),
-    *("rollout.int8_weights", "code.share_prompts", "test.share_prompts", "log.keep_samples", "max_sampler_kl"),
-    *("code.lora", "test.lora", "noise.permuted_rewards"),
-)
-
-
 def config_of(folder: RunFolder) -> ConfigDict:
-    """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version.
-
-    Fields that older runs lack, and that do not change what is learned, get their defaults.
-    """
-    default = default_config()
+    """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version."""
     config = ConfigDict(folder.config)
-    if "data" in config and "max_dropped" not in config.data:
-        config.data.max_dropped = 1.0  # what was left out then is left out now
-    if "game" in config and "assert_forms" not in config.game:
-        config.game.assert_forms = "equality"  # what was no test then is none now
-    for name in _ADDED:
-        section, _, field = name.rpartition(".")
-        if section in config and field not in config[section]:
-            config[section][field] = default[section][field]
-        elif name not in config and not section:
-            config[name] = default[name]
     if "game" in config and config.game.get("prompts") not in (None, *TEMPLATES):
         config.game.prompts = folder.kept(config.game.prompts)
-    there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default))
+    there, here = (set(dict(leaves(each.to_dict()))) for each in (config, default_config()))
     if there != here:
         others = ", ".join(sorted(there ^ here)[:3])
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")

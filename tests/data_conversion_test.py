@@ -19,9 +19,10 @@ from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.sandbox.isolation import AUTO
 from tests.conftest import ROOT
+from tests.data_sets_test import convert, pool
+
+__all__ = ["convert", "pool"]
 
 SUM = "import sys\nprint(sum(map(int, sys.stdin.read().split())))\n"
 ENDLESS = "while True:\n    pass\n"
@@ -46,21 +47,6 @@ def stdin(*solutions: str, pairs: tuple = (("1 2", "3"), ("3 4", "7"), ("5 6", "
 def lines(path: Path, *rows: dict | str) -> str:
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return str(path)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[SandboxPool]:
-    with SandboxPool(isolation=AUTO) as pool:
-        yield pool
-
-
-@pytest.fixture
-def convert(pool: SandboxPool) -> Callable[..., Converted]:
-    def run(form: str, *rows: dict) -> Converted:
-        placed = ((f"row {number}", row) for number, row in enumerate(rows))
-        return converted(FORMATS[form], placed, NearDuplicates([]), Grader(pool), lambda: None)
-
-    return run
 
 
 def test_a_solution_that_never_ends_takes_the_time_of_one_test(convert, pool):

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from etils import epath
 
 from codea1.data.loader import load_questions
 from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
 from codea1.lab.data.conversion import Solved, converted, make_training_set
+from codea1.lab.data.conversion_parts import Parts
 from codea1.lab.data.formats import FORMATS, quixbugs_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.sets import (
@@ -280,9 +282,9 @@ def test_all_formats_come_out_and_are_loaded_again(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["text", "test_setup_code"])
-def test_a_row_that_no_file_takes_is_left_out_before_it_is_run(name):
-    rows = [("here", {**MBPP, name: "# \ud800"})]
-    result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None)
+def test_a_row_that_no_file_takes_is_left_out_before_it_is_run(name, tmp_path):
+    rows, parts = [("here", {**MBPP, name: "# \ud800"})], Parts(epath.Path(tmp_path / "parts"), {})
+    result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None, parts)
     assert [each.reason for each in result.left_out] == ["its texts have a lone surrogate, which no file takes"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etils import epath
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from codea1.lab.data.conversion import (
     script_of_tests,
     shares_of,
 )
+from codea1.lab.data.conversion_parts import Parts
 from codea1.lab.data.formats import FORMATS
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.sets import (
@@ -150,11 +152,12 @@ def pool() -> Iterator[SandboxPool]:
 
 
 @pytest.fixture
-def convert(pool: SandboxPool) -> Callable[..., Converted]:
+def convert(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Converted]:
     def run(form: str | Format, *rows: dict) -> Converted:
         placed = ((f"row {number}", row) for number, row in enumerate(rows))
         format = FORMATS[form] if isinstance(form, str) else form
-        return converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None)
+        parts = Parts(epath.Path(tmp_path_factory.mktemp("parts")), {})
+        return converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None, parts)
 
     return run
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from codea1.game.grading import Judge
-from codea1.game.prompts import DEFAULT, TINY
+from codea1.game.prompts import TINY
 from codea1.game.question import Question
 from codea1.lab.benchmarks import best_of_n, evaluation, programs
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.best_of_n import chosen, count_passes, different_tests, suites
+from codea1.lab.benchmarks.best_of_n import chosen, count_passes, different_tests
 from codea1.lab.benchmarks.evalplus import CheckScripts, EvalPlus
 from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
 from codea1.lab.benchmarks.programs import FILES, evaluate_code
@@ -334,13 +334,10 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
     completions(tmp_path, (0, WRONG), (0, RIGHT), (0, RIGHT + "  # too"), (1, WRONG), (1, RIGHT), (1, ""))
     written = iter(["assert f(1) == 2\nassert f(2) == 3", "assert f(0) == 1", "", "assert f(1) == 1", ""])
 
-    def suites(questions: Sequence, attempts: dict, *_: object, done: set, **__: object) -> Iterator:
-        for question in questions:
-            for attempt in attempts[question.id]:
-                if attempt.program and (question.id, attempt.index) not in done:
-                    yield (question.id, attempt.index), next(written)
+    def suites(wanted: Sequence, *_: object, **__: object) -> Iterator:
+        return ((key, next(written)) for key, *_ in wanted)
 
-    monkeypatch.setattr(best_of_n, "suites", suites)
+    monkeypatch.setattr(best_of_n, "ask_for_asserts", suites)
     wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
     evaluate_code(wanted, Hosts())
     # The right tests choose a right program, and the wrong one a wrong program.
@@ -360,8 +357,8 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
     completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
     monkeypatch.setattr(
         best_of_n,
-        "suites",
-        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+        "ask_for_asserts",
+        lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
     )
     wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
     grade = Grader.grade
@@ -388,8 +385,8 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
     completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT))
     monkeypatch.setattr(
         best_of_n,
-        "suites",
-        lambda questions, *_, **__: (((question.id, 0), "assert f(1) == 2") for question in questions),
+        "ask_for_asserts",
+        lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
     )
     monkeypatch.setattr(
         Grader, "grade", lambda _, __, tests, ___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
@@ -426,18 +423,3 @@ def test_tests_are_counted_per_program():
     with BenchmarkPool(2, isolation="auto") as pool:
         judge = Judge(Question("q", None, "", "", "", "f"), Grader(pool))
         assert start(count_passes(programs, tests, judge)).result(60) == [1, 1, 0, 2]
-
-
-@pytest.mark.parametrize("sees_solution", [True, False])
-def test_a_test_llm_that_learned_without_solutions_is_shown_none(sees_solution):
-    question = Question("q", None, "Add one.", "Add one.", "def f(x): return x + 1", "f")
-    shown = []
-    policy = SimpleNamespace(
-        prompt_ids=lambda messages: shown.append(str(messages)) or (1,),
-        fits=lambda _: True,
-        generate=lambda requests, **_: iter(()),
-    )
-    attempts = {"q": [Attempt("q", 0, "def f(x): return 'the program'")]}
-    options = {"sees_solution": sees_solution, "seed": 0, "done": ()}
-    assert list(suites([question], attempts, policy, DEFAULT, 8, **options)) == []
-    assert ["the program" in prompt for prompt in shown] == [sees_solution]

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from codea1.evaluation.run_page import MAX_QUESTIONS, page
+from codea1.evaluation.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 
@@ -54,7 +55,7 @@ def samples(tmp_path, questions: int = 1) -> Samples:
 
 
 ROWS = [{"step": step, "code/reward": 0.1 * step, "validation/code_pass_at_1": None} for step in range(1, 9)]
-TABLE = [(("metric", "difference"), False), ((HOSTILE, "+1.0"), True)]
+TABLE = TextTable(("metric", "difference"), [(HOSTILE, "**+1.0**")]).html()
 
 
 def data_of(text: str) -> dict:

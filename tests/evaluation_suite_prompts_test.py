@@ -6,7 +6,8 @@ import numpy as np
 
 from codea1.game.prompts import DEFAULT
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
-from codea1.lab.benchmarks.suites import NEXT, ask_for_asserts, ask_in_rounds, round_messages, suite_of_asserts
+from codea1.lab.benchmarks.best_of_n import ask_for_asserts
+from codea1.lab.benchmarks.suites import NEXT, ask_in_rounds, round_messages, suite_of_asserts
 from codea1.rollout.engine import Request, Sample
 
 TASK = SuiteTask("1", "f", "def f(x):\n    return {'{x}': x}", "Braces {call}.")
@@ -78,17 +79,19 @@ def test_the_oldest_tests_go_when_the_chat_is_too_long():
 
 def test_asserts_come_in_one_answer():
     player = _Player(says="```python\nx = 3\nassert f(x) == 4\nassert f([1,\n 2]) == g()\n```")
-    answers = dict(ask_for_asserts([TASK, LONG], player, player.generate, DEFAULT, 8, {}, sees_solution=True))
+    wanted = [((task.id, 0), task.id, task.question, task.program) for task in (TASK, LONG)]
+    answers = dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}, sees_solution=True))
     assert [*answers] == [("1", 0)]
     assert suite_of_asserts(answers["1", 0], "f") == ["assert f(3) == 4", "assert f([1,\n 2]) == g()"]
     assert "Write 8 test cases" in player.asked[0][2][1]["content"]
     assert TASK.program in player.asked[0][2][1]["content"]
-    assert dict(ask_for_asserts([TASK], player, player.generate, DEFAULT, 8, answers, sees_solution=True)) == {}
+    assert dict(ask_for_asserts(wanted[:1], player, player.generate, DEFAULT, 8, answers, sees_solution=True)) == {}
 
 
 def test_who_learned_without_solutions_is_shown_none():
     player = _Player(says="assert f(3) == 4")
-    assert dict(ask_for_asserts([TASK], player, player.generate, DEFAULT, 8, {}, sees_solution=False))
+    wanted = [((TASK.id, 0), TASK.id, TASK.question, TASK.program)]
+    assert dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}, sees_solution=False))
     ((_, _, messages),) = player.asked
     assert "".join(message["content"] for message in messages).count(TASK.program) == 0
     assert TASK.description in messages[1]["content"]

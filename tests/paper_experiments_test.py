@@ -57,7 +57,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
     monkeypatch.setattr("codea1.lab.benchmarks.evaluation.policy_of_folder", lambda *_: Mock())
     monkeypatch.setattr("codea1.lab.benchmarks.programs.sampled", lambda *_: iter(attempts))
     monkeypatch.setattr(
-        "codea1.lab.benchmarks.best_of_n.suites",
+        "codea1.lab.benchmarks.best_of_n.ask_for_asserts",
         lambda *_, **__: ((("HumanEval/0", i), "assert f(1) == 2") for i in range(2)),
     )
     asked = EvaluationSpec(

@@ -59,8 +59,10 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
-    return StandIn(tmp_path / "stand_in")
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    made = StandIn(tmp_path / "stand_in")
+    monkeypatch.setattr(sys, "executable", made.python)  # that runs the jobs
+    return made
 
 
 class Plan(NamedTuple):
@@ -78,10 +80,6 @@ def place(tmp_path: Path) -> Plan:
 
 def jobs_of(study: Study, workdir: str = "W") -> list[Job]:
     return study.jobs(study.all_runs(), workdir)
-
-
-def schedule(place: Plan, stand_in: StandIn) -> Schedule:
-    return Schedule(place.jobs, place.workdir, stand_in.python)
 
 
 def test_every_job_comes_after_what_it_needs_and_trains_every_experiment():
@@ -114,13 +112,13 @@ def test_commands_are_those_of_the_programs():
 
 
 def test_what_is_done_is_not_done_again(place: Plan, stand_in: StandIn, capsys: pytest.CaptureFixture):
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     ran = stand_in.ran()
     assert [words[1] for words in ran] == [f"codea1.{name}" for name in ("sft", "train", "lab", "train")]
     said = capsys.readouterr().out
     assert "4 jobs, 0 of them done; about" in said
     assert "min left for all" in said
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     assert stand_in.ran() == []
     assert "4 jobs, 4 of them done; nothing left" in capsys.readouterr().out
 
@@ -154,36 +152,36 @@ def test_jobs_that_do_not_need_each_other_run_side_by_side(tmp_path: Path):
 def test_what_a_job_makes_possible_runs_before_later_jobs(tmp_path: Path, stand_in: StandIn):
     needs = {"start_1": (), "run_1": ("start_1",), "start_2": (), "run_2": ("start_2",)}
     jobs = [Job(name, "train", (name,), needed) for name, needed in needs.items()]
-    assert Schedule(jobs, str(tmp_path / "runs"), stand_in.python).run()
+    assert Schedule(jobs, str(tmp_path / "runs")).run()
     assert [name for (name,) in stand_in.ran()] == list(needs)
 
 
 def test_another_command_under_the_same_name_is_not_done(place: Plan, stand_in: StandIn):
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     stand_in.ran()
     marker = Path(place.workdir) / "done" / "code_a1_0.json"
     marker.write_text(json.dumps({**json.loads(marker.read_text()), "command": "python other"}))
     (Path(place.workdir) / "done" / "suites_code_a1.json").write_text("{")
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab"]
 
 
 def test_a_failure_is_told_and_only_what_needs_it_waits(place: Plan, stand_in: StandIn, capsys: pytest.CaptureFixture):
     stand_in.rules({"codea1.lab": (2, "error: it has no Test LLM.", 0)})
-    assert not schedule(place, stand_in).run()
+    assert not Schedule(place.jobs, place.workdir).run()
     programs = [words[1] for words in stand_in.ran()]
     assert programs == ["codea1.sft", "codea1.train", "codea1.lab"]
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed: ")]
     assert told[0].startswith("failed: suites_code_a1: exit code 2: error: it has no Test LLM. (all in ")
     assert told[1] == "failed: static_a1_0: not begun, because it needs suites_code_a1"
     stand_in.rules({})
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     assert [words[1] for words in stand_in.ran()] == ["codea1.lab", "codea1.train"]
 
 
 def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Plan, stand_in: StandIn):
     stand_in.rules({"codea1.lab": (RESTART_EXIT_CODE, "stopped", 0)})
-    assert not schedule(place, stand_in).run()
+    assert not Schedule(place.jobs, place.workdir).run()
     assert [words[1] for words in stand_in.ran()].count("codea1.lab") == 3
 
 
@@ -200,11 +198,11 @@ def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Plan,
     stand_in.rules({"codea1.train": (0, "", 60)})
     began = time.monotonic()
     with pytest.raises(HoursOver):
-        Schedule(place.jobs, place.workdir, stand_in.python, hours=2 / 3600).run()
+        Schedule(place.jobs, place.workdir, hours=2 / 3600).run()
     assert time.monotonic() - began < 30
     assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]
     stand_in.rules({})
-    assert schedule(place, stand_in).run()
+    assert Schedule(place.jobs, place.workdir).run()
     assert [words[1] for words in stand_in.ran()] == ["codea1.train", "codea1.lab", "codea1.train"]
 
 
@@ -213,16 +211,16 @@ def test_a_job_counts_as_done_once_its_results_are_kept(place: Plan, stand_in: S
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        Schedule(place.jobs, place.workdir, stand_in.python, done=fail).run()
+        Schedule(place.jobs, place.workdir, done=fail).run()
     kept: list[str] = []
-    assert Schedule(place.jobs, place.workdir, stand_in.python, done=lambda job: kept.append(job.name)).run()
+    assert Schedule(place.jobs, place.workdir, done=lambda job: kept.append(job.name)).run()
     assert kept == ["start_0", "code_a1_0", "suites_code_a1", "static_a1_0"]
 
 
 def test_a_folder_that_cannot_be_used_is_a_sentence(tmp_path: Path, stand_in: StandIn):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be used"):
-        Schedule([], str(tmp_path / "file"), stand_in.python).run()
+        Schedule([], str(tmp_path / "file")).run()
 
 
 def test_a_dry_run_prints_every_command_and_makes_nothing(tmp_path: Path):

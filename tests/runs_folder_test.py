@@ -92,15 +92,21 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     config = default_config()
     before = config.to_dict()
     del before["sandbox"]["memo_mb"]
-    folder = RunFolder.open(str(tmp_path), before)
-    assert config_of(folder).sandbox == config.sandbox
+    RunFolder.open(str(tmp_path), before)
+    assert config_of(RunFolder.existing(str(tmp_path))).sandbox == config.sandbox
     for name in ("mutant_weight", "hidden_reward", "selection"):
         del before["game"][name]
     del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
     del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]
-    oldest = config_of(RunFolder.open(str(tmp_path / "oldest"), before))
+    del before["code"]["lora"]
+    RunFolder.open(str(tmp_path / "oldest"), before)
+    oldest = config_of(RunFolder.existing(str(tmp_path / "oldest")))
     assert json.dumps(oldest.to_dict(), sort_keys=True) == json.dumps(config.to_dict(), sort_keys=True)
-    RunFolder.open(str(tmp_path), config.to_dict())
+    for name in ("", "oldest"):
+        RunFolder.open(str(tmp_path / name), config.to_dict())
+    config.opponents.side = "both"
+    with pytest.raises(BadInput, match=r'opponents\.side is "" there and "both" here\.$'):
+        RunFolder.check(str(tmp_path / "oldest"), config.to_dict())
 
 
 def test_a_run_of_another_version_is_refused_with_the_fields_that_differ(tmp_path: Path):
@@ -280,8 +286,10 @@ def test_a_run_of_an_earlier_version_is_read(earlier: RunFolder):
 
 
 def test_a_run_from_before_there_were_forms_of_asserts_has_the_papers(earlier: RunFolder):
-    del earlier.config["game"]["assert_forms"]
-    assert config_of(earlier).game.assert_forms == "equality"
+    content = json.loads(earlier.config_file.read_text())
+    content["game"].pop("assert_forms", None)
+    earlier.config_file.write_text(json.dumps(content))
+    assert config_of(RunFolder.existing(str(earlier.path))).game.assert_forms == "equality"
 
 
 def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolder, capsys: pytest.CaptureFixture):

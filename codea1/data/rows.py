@@ -35,7 +35,7 @@ _GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"  # what such files begin with
 Row = dict[str, Any]
 
 
-def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+def file_rows(path: str, folder: str | None = None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a data file, local or on gs://, each with its place for messages.
 
     One whose name ends in .parquet is read as such; any other is JSON lines or one JSON array, gzipped or not, whatever
@@ -43,13 +43,12 @@ def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | Non
 
     Args:
       folder: see `staged_file`.
-      columns: all that are read of a Parquet file; None for all of it.
 
     Raises:
       StorageFailed: the bucket fails.
-      BadInput: there is no such file, or it is not of that form, or lacks a column, or names a row that is none.
+      BadInput: there is no such file, or it is not of that form, or names a row that is none.
     """
-    for where, row in rows_or_errors(path, folder, columns):
+    for where, row in rows_or_errors(path, folder):
         if isinstance(row, BadInput):
             raise row
         yield where, row
@@ -58,7 +57,7 @@ def file_rows(path: str, folder: str | None = None, columns: Sequence[str] | Non
 def rows_or_errors(
     path: str, folder: str | None = None, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[str, Row | BadInput]]:
-    """Yields the rows of a data file as `file_rows` does, and in the place of one that is none why it is none."""
+    """Yields rows as `file_rows` does, and for what is none the error; of a Parquet file `columns` alone, or all."""
     if path.endswith(".parquet"):
         require("pyarrow", f"data file {path}")
     local = staged_file(path, folder)
@@ -67,7 +66,7 @@ def rows_or_errors(
     yield from _parquet_rows(path, local, columns) if path.endswith(".parquet") else _json_rows(path, local)
 
 
-def _parquet_rows(path: str, local: str, columns: Sequence[str] | None = None) -> Iterator[tuple[str, Row]]:
+def _parquet_rows(path: str, local: str, columns: Sequence[str] | None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a Parquet file, each with its place for messages, by the name `path` of its copy `local`.
 
     Raises BadInput: no such file, it is not Parquet, or it lacks one of `columns`, which alone are read where they are

@@ -7,7 +7,7 @@ What policies wrote is data in the page and never markup: it is in JSON whose ev
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from codea1.evaluation.figures import PANELS, Rows, points, smoothed, smoothing_width
@@ -29,7 +29,7 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1240px; margin: 1.5rem a
   background: var(--back) }
 table { border-collapse: collapse }
 th, td { padding: .2rem .8rem; text-align: right; border-bottom: 1px solid var(--faint) }
-th:first-child, td:first-child { text-align: left } tr:first-child { font-weight: bold }
+th:first-child, td:first-child { text-align: left }
 .warning { border-left: 4px solid #d9622b; padding-left: .8rem }
 #panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(340px, 1fr)); gap: 1rem }
 figure { margin: 0 } figcaption { font-weight: 600 } svg { width: 100%; height: auto; display: block }
@@ -187,7 +187,7 @@ _FILTERS = """<h2 id=paid-but-wrong>Paid, but wrong?</h2>
 def page(
     name: str,
     rows: Rows,
-    table: Iterable[tuple[Sequence[str], bool]],
+    table: str,
     title: str,
     warnings: Iterable[str],
     samples: Samples,
@@ -197,7 +197,7 @@ def page(
     Args:
       name: of the run.
       rows: its metrics.
-      table: the rows of a table, its head first, and whether the last cell of each is bold.
+      table: in HTML; empty where nothing was measured.
       title: what that table is of.
       warnings: sentences.
       samples: of its steps; the page has those of the first, of the last, and of that with most programs that are paid
@@ -209,14 +209,11 @@ def page(
     shown = sorted({*steps[:1], *most, *steps[-1:]})
     questions = [each for step in shown for each in _questions(step, samples.for_people(step))]
     data = json.dumps({"panels": _panels(rows), "questions": questions}, allow_nan=False).replace("<", "\\u003c")
-    escaped = ((list(map(html.escape, row)), is_bold) for row, is_bold in table)
-    cells = ("<td>".join(["", *row[:-1], f"<b>{row[-1]}</b>" if is_bold else row[-1]]) for row, is_bold in escaped)
     parts = [
         f"{_HEAD}<title>{html.escape(name)}</title></head><body><h1>{html.escape(name)}</h1>",
         *(f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings),
-        f"<p>{html.escape(title)}</p><div class=wide><table>",
-        *(f"<tr>{row}</tr>" for row in cells),
-        f"</table></div>{_FILTERS}<h2>Curves</h2><div id=panels></div>",
+        f"<p>{html.escape(title)}</p><div class=wide>{table}</div>",
+        f"{_FILTERS}<h2>Curves</h2><div id=panels></div>",
         f'<script type="application/json" id=data>{data}</script>',
         f"<script>{_SCRIPT}</script></body></html>",
     ]
@@ -274,9 +271,9 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
 
 def _kind(item: Mapping[str, Any]) -> str:
     """Returns the class of an assert: right and failed by the program, or with a wrong answer; else none."""
-    if item["mark"] == Mark.RIGHT.value:
-        return _KILLS if item["verdict"] in {verdict.value for verdict in FAILED} else ""
-    return _WRONG if item["mark"] == Mark.WRONG_ANSWER.value else ""
+    if item["mark"] == Mark.RIGHT:
+        return _KILLS if item["verdict"] in FAILED else ""
+    return _WRONG if item["mark"] == Mark.WRONG_ANSWER else ""
 
 
 def _line(item: Mapping[str, Any]) -> str:

@@ -141,7 +141,8 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
     name = visible(folder.path.name)
     plain = name.replace("$", r"\$")  # which would begin Matplotlib's formulas
     parts = [f"# Run {html.escape(name)}", _summary(folder, rows), "## Before and after", table_title(folder)]
-    parts.append(comparison_table(comparisons).markdown() if comparisons else "")
+    table = comparison_table(comparisons) if comparisons else None
+    parts.append(table.markdown() if table else "")
     if unhealthy := [*health.warnings(rows).values()]:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
     if audits := audit.audits(rows):
@@ -158,9 +159,9 @@ def write_report(folder: RunFolder) -> list[BeforeAfter]:
         if missing := figures.missing_series(rows):
             parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
-    table = [(COLUMNS, False), *((row.cells(), row.is_clear) for row in comparisons)] if comparisons else []
     warnings = [*unhealthy, *audit.warnings(audits)]
-    text = page(f"Run {name}", rows, table, table_title(folder), warnings, Samples(folder))
+    shown = table.html() if table else ""
+    text = page(f"Run {name}", rows, shown, table_title(folder), warnings, Samples(folder))
     write_atomically(folder.page, text)
     return comparisons
 

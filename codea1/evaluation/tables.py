@@ -1,5 +1,6 @@
-"""Tables of texts, for a terminal and in Markdown, and what shares are called and look like in them."""
+"""Tables of texts, for a terminal, in Markdown and in HTML, and what shares are called and look like in them."""
 
+import html
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ LABELS = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """Rows of texts under heads. A cell that is **bold** is so in both forms."""
+    """Rows of texts under heads. A cell that is **bold** is so in all forms."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -33,6 +34,17 @@ class TextTable:
         """Returns the table in GitHub's Markdown; the cells are Markdown already."""
         rule = [":--" if index < self.left else "--:" for index in range(len(self.heads))]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.heads, rule, *self.rows))
+
+    def html(self) -> str:
+        """Returns the table in HTML, a cell of the class "left" or of none; no text is taken for markup."""
+        lines = ["<table>"]
+        for kind, row in (("th", self.heads), *(("td", row) for row in self.rows)):
+            cells = []
+            for index, cell in enumerate(map(_styled, row)):
+                text = html.escape(cell.plain)
+                cells.append(f"<{kind}{' class=left' * (index < self.left)}>{f'<b>{text}</b>' if cell.style else text}")
+            lines.append(f"<tr>{''.join(cells)}</tr>")
+        return "\n".join([*lines, "</table>"])
 
     def terminal(self, title: str = "", caption: str = "") -> Group:
         """Returns the table for a terminal, under a title and over a caption; no text is taken for rich's markup."""

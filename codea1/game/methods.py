@@ -3,12 +3,9 @@
 Where the paper leaves a method's recipe open, ours is stated here.
 """
 
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import ModuleType
 from typing import NoReturn, cast
 
 from ml_collections import ConfigDict
@@ -161,10 +158,11 @@ def own_files(game: ConfigDict) -> dict[str, tuple[str, bytes]]:
     Raises BadInput: one cannot be read.
     """
     named = {"reward": game.reward.rpartition(":")[0], "prompts": "" if game.prompts in TEMPLATES else game.prompts}
-    return {setting: (path, _own_file(path, setting)) for setting, path in named.items() if path}
+    return {setting: (path, own_file(path, setting)) for setting, path in named.items() if path}
 
 
-def _own_file(path: str, setting: str) -> bytes:
+def own_file(path: str, setting: str) -> bytes:
+    """Returns the content of the file that a setting of a game names. Raises BadInput: it cannot be read."""
     try:
         return read(location(path, f"config.game.{setting}"))
     except FileNotFoundError:
@@ -173,37 +171,10 @@ def _own_file(path: str, setting: str) -> bytes:
         raise BadInput(f"config.game.{setting} {path} cannot be read: {error}.") from None
 
 
-def register_reward(name: str) -> None:
-    """Adds to REWARDS what `FILE.py:CLASS` names. The file is run; nothing else that reads a run runs it.
-
-    Raises BadInput: there is no such file or class, it is no reward, lacks a method, or the file raises.
-    """
-    path, _, wanted = name.rpartition(":")
-    source = _own_file(path, "reward")
-    module = ModuleType(f"own_reward_{len(REWARDS)}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # where dataclasses look for the names of annotations
-    try:
-        exec(compile(source, path, "exec"), vars(module))
-        found = vars(module).get(wanted)
-        if not isinstance(found, type) or not issubclass(found, Reward):
-            raise BadInput(f"config.game.reward: {path} defines no {wanted} that is a codea1.game.rewards.Reward.")
-        if missing := sorted(getattr(found, "__abstractmethods__", ())):
-            raise BadInput(f"config.game.reward: {wanted} in {path} lacks {', '.join(missing)}.")
-        found(0.5, 1, 0.0)
-    except BadInput:
-        raise
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        where = f"{path}, line {lines[-1]}" if lines else path
-        raise BadInput(f"config.game.reward: {where}: {type(error).__name__}: {error}.") from None
-    REWARDS[name] = found
-
-
 def _templates(name: str) -> PromptTemplates:
     if name in TEMPLATES:
         return TEMPLATES[name]
     try:
-        return PromptTemplates.from_json(_own_file(name, "prompts").decode(), name)
+        return PromptTemplates.from_json(own_file(name, "prompts").decode(), name)
     except UnicodeDecodeError as error:
         raise BadInput(f"config.game.prompts {name} is no text: {error}.") from None

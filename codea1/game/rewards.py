@@ -11,7 +11,7 @@ from enum import Enum
 from typing import ClassVar, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
-from codea1.game.asserts import Mark, MarkedAssert, mark_official, mark_strict
+from codea1.game.asserts import Mark, MarkedAssert, ParsedAssert, mark_official, mark_strict
 from codea1.game.calls import Call
 from codea1.game.question import AS_WRITTEN, Question, Signature, read_signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
@@ -173,6 +173,7 @@ class SolutionReward:
 
 
 Paid = TypeVar("Paid", SuiteReward, SolutionReward)
+Written = TypeVar("Written", ParsedAssert, MarkedAssert)
 
 
 @dataclass(frozen=True)
@@ -217,9 +218,13 @@ class Reward(ABC):
     ) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
 
+    def counted(self, asserts: Sequence[Written]) -> Sequence[Written]:
+        """Returns the asserts of a suite that count: the first K."""
+        return asserts[: self.num_tests]
+
     def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
         """Returns the asserts of a marked suite that run, as they are stated, on the other programs."""
-        return [item for item in marked[: self.num_tests] if item.is_right]
+        return [item for item in self.counted(marked) if item.is_right]
 
     @abstractmethod
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
@@ -294,12 +299,12 @@ class StrictReward(Reward):
     """
 
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
-        return [item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection]
+        return [item.call for item in self.counted(parsed.asserts) if item.call and not item.rejection]
 
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_strict(parsed.asserts, answers, signature, self.num_tests)
+        return mark_strict(parsed.asserts, answers, signature, len(self.counted(parsed.asserts)))
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
@@ -384,16 +389,8 @@ class UTRLReward(StrictReward):
     others = Others.SOLUTIONS
     weights = (UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT)
 
-    def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
-        return [item.call for item in parsed.asserts if item.call and not item.rejection]
-
-    def mark(
-        self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
-    ) -> list[MarkedAssert]:
-        return mark_strict(parsed.asserts, answers, signature, len(parsed.asserts))
-
-    def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
-        return [item for item in marked if item.is_right]
+    def counted(self, asserts: Sequence[Written]) -> Sequence[Written]:
+        return asserts
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = 0.85 disc + 0.05 valid + 0.10 format, whatever the solution that the suite was written for.

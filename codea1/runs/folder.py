@@ -48,10 +48,18 @@ _NOW = {
     **{"sft.shape": "tiny", "sft.vocab_size": 512, "sft.misconceptions": 1.0, "sft.black_box": 0.25},
 }
 _NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were
-# What runs did from before there were these fields.
+# What training runs did before there were these fields: they are read, and continued with configs that do the same.
 _THEN = {
-    **{"code.lora.rank": 0, "code.lora.alpha": 32.0, "test.lora.rank": 0, "test.lora.alpha": 32.0},
-    **{"game.script": "random", "game.exposure": 0.0, "noise.permuted_rewards": False},
+    **{"max_sampler_kl": 0.1, "data": {"max_dropped": 1.0}, "sandbox": {"memo_mb": 512}, "log": {"keep_samples": 0}},
+    "game": {
+        **{"assert_forms": "equality", "mutant_weight": 0.0, "hidden_reward": False, "selection": "variance"},
+        **{"script": "random", "exposure": 0.0},
+    },
+    "noise": {"wrong_answers": 0.0, "permuted_rewards": False},
+    "opponents": {"side": "", "share": 0.5, "every": 50, "draw": "uniform"},
+    **{who: {"thinking": "", "share_prompts": False, "lora": {"rank": 0, "alpha": 32.0}} for who in ("code", "test")},
+    "rollout": {"cache_gib": 0.0, "guesses": 0, "int8_weights": False},
+    "sft": {"expert_span": [0.5, 1.0], "expert_suites_else": 0.0},
 }
 Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
@@ -216,7 +224,7 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")
-    return config
+    return _with_then(config, _THEN) if "method" in config else config
 
 
 def _as_now(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -227,6 +235,13 @@ def _as_now(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if name not in _NOW_FREE and _NOW.get(name, _ABSENT) != value:
             found[key] = _as_now(value, f"{name}.") if isinstance(value, dict) else value
     return found
+
+
+def _with_then(config: Any, then: Any) -> Any:
+    """Returns the config, or a section of it, with the fields that it lacks and `then` has."""
+    if not isinstance(config, dict) or not isinstance(then, dict):
+        return config
+    return then | {key: _with_then(value, then.get(key)) for key, value in config.items()}
 
 
 def read_json(path: epath.Path) -> dict[str, Any]:
@@ -244,7 +259,6 @@ def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -
     if _kind(there) != _kind(here):
         raise BadInput(f"{path} holds {_kind(there)}, and this is {_kind(here)}: it needs a folder of its own.")
     there, here = dict(leaves(there)), dict(leaves(here))
-    there = {key: value for key, value in _THEN.items() if key in here} | there
     differences = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)

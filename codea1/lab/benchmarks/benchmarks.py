@@ -92,7 +92,7 @@ class CodeBenchmark(ABC):
     @property
     def judgements(self) -> dict[str, Callable[[Mapping[str, Any]], bool]]:
         """What tells by a row of results whether a program passes: "" all of it, "base_" the base inputs alone."""
-        judgements = {"": lambda row: row["verdict"] == Verdict.PASS.value}
+        judgements = {"": lambda row: row["verdict"] == Verdict.PASS}
         if self.past_base:
             judgements["base_"] = lambda row: judgements[""](row) or row["detail"].startswith(self.past_base)
         return judgements
@@ -126,6 +126,11 @@ class SuiteTask:
     entry_point: str
     program: str
     description: str
+
+    @property
+    def question(self) -> Question:
+        """The question that the program answers, for the game's own prompts."""
+        return Question(self.id, None, self.description, self.description, self.program, self.entry_point)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ tests state are taken for right; all different tests of a question run on all it
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from codea1.game.answers import parse_suite
@@ -17,7 +19,7 @@ from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import CodeBenchmark
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
 from codea1.lab.benchmarks.policy import Policy
-from codea1.rollout.engine import Request
+from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host.grading import LOST, Grader
@@ -62,8 +64,16 @@ def choose(
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        shown, templates, seed = evaluation.sees_solution, evaluation.templates, spec.sampling.seed
-        return suites(questions, attempts, policy, templates, spec.num_tests, sees_solution=shown, seed=seed, done=done)
+        wanted = [
+            (attempt.key, f"{question.id}#{attempt.index}", question, attempt.program)
+            for question in questions
+            for attempt in attempts[question.id]
+            if attempt.program
+        ]
+        shown, templates = evaluation.sees_solution, evaluation.templates
+        sampling = replace(spec.sampling, temperature=1.0, top_p=1.0)
+        generate = partial(policy.generate, **sampling.options("test/best_of_n"))
+        return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
 
     attempts = evaluation.hosts.of_main(attempts_by_question)
     questions = [question for question in questions if question.id in attempts]
@@ -84,34 +94,37 @@ def choose(
             evaluation.publish(name, metrics, ids, left_out)
 
 
-def suites(
-    questions: Sequence[Question],
-    attempts: ByQuestion,
+def ask_for_asserts(
+    wanted: Iterable[tuple[Key, str, Question, str]],
     policy: Policy,
+    generate: Callable[[Sequence[Request]], Iterator[Sample]],
     templates: PromptTemplates,
-    num_tests: int,
+    num_asserts: int,
+    done: Collection[Key],
     *,
     sees_solution: bool,
-    seed: int,
-    done: Collection[Key],
 ) -> Iterator[tuple[Key, str]]:
-    """Yields what the Test LLM writes for each attempt that is not `done`, at temperature 1, as it finishes.
+    """Asks for suites by the game's own prompt, which wants all asserts at once; yields answers by key as they come.
 
-    An attempt that is empty, or does not fit into the prompt, gets no suite. All hosts make the same call.
+    The prompt shows the program, as one to break, where the Test LLM `sees_solution`. To one that does not fit into it
+    there is no answer. All hosts make the same call.
+
+    Args:
+      wanted: of each suite its key, the name by which it is drawn, and the question and the program that it is for.
+      policy: makes the prompts, and knows which fit.
+      generate: draws its samples for requests.
+      num_asserts: that are asked for.
+      done: keys of answers that there are already; they are not asked for again.
     """
     keys: dict[str, Key] = {}
     requests = []
-    for question in questions:
-        for attempt in attempts[question.id]:
-            if attempt.key in done or not attempt.program:
-                continue
-            shown = attempt.program if sees_solution else None
-            prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_tests))
-            if policy.fits(prompt_ids):
-                name = f"{question.id}#{attempt.index}"
-                keys[name] = attempt.key
-                requests.append(Request(name, prompt_ids, first_sample=0, num_samples=1))
-    for sample in policy.generate(requests, seed=seed, purpose="test/best_of_n", temperature=1.0, top_p=1.0):
+    for key, name, question, program in wanted:
+        shown = program if sees_solution else None
+        prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_asserts))
+        if key not in done and policy.fits(prompt_ids):
+            keys[name] = key
+            requests.append(Request(name, prompt_ids, first_sample=0, num_samples=1))
+    for sample in generate(requests):
         yield keys[sample.question_id], policy.tokenizer.decode(sample.token_ids)
 
 
@@ -159,5 +172,5 @@ def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> d
     passes = {}
     for id, each in counts.items():
         result = programs.rows("results").get((id, chosen(each)))
-        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS.value)
+        passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS)
     return passes

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from codea1.game.answers import parse_suite, without_thoughts
-from codea1.game.prompts import Message, PromptTemplates, test_messages
-from codea1.game.question import Question
+from codea1.game.prompts import Message
 from codea1.lab.benchmarks.benchmarks import (
     SUITE_BENCHMARKS,
     EvaluationSpec,
@@ -19,6 +18,7 @@ from codea1.lab.benchmarks.benchmarks import (
     load_suites,
     missing_modules,
 )
+from codea1.lab.benchmarks.best_of_n import ask_for_asserts
 from codea1.lab.benchmarks.evaluation import Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.policy import Policy
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suites
@@ -128,8 +128,9 @@ def _written(
         generate = partial(policy.generate, **spec.sampling.options(f"test/{benchmark.name}"))
         if spec.in_rounds:
             return ask_in_rounds(benchmark, tasks, policy, generate, done)
+        wanted = [((task.id, 0), task.id, task.question, task.program) for task in tasks]
         shown, templates = evaluation.sees_solution, evaluation.templates
-        return ask_for_asserts(tasks, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
+        return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
 
     rounds = range(benchmark.num_tests if spec.in_rounds else 1)
     texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], spec.model, ask)
@@ -217,32 +218,6 @@ def ask_in_rounds(
             key = sample.question_id, number
             answers[key] = without_thoughts(policy.tokenizer.decode(sample.token_ids))
             yield key, answers[key]
-
-
-def ask_for_asserts(
-    tasks: Sequence[SuiteTask],
-    policy: Policy,
-    generate: Generate,
-    templates: PromptTemplates,
-    num_asserts: int,
-    done: Mapping[Key, str],
-    *,
-    sees_solution: bool,
-) -> Iterator[tuple[Key, str]]:
-    """Asks by the game's own prompt, which wants all asserts at once.
-
-    It shows the program, as one to break, where the Test LLM `sees_solution`. For tasks that are functions;
-    `suite_of_asserts` reads the answers. Otherwise as `ask_in_rounds`, with one round.
-    """
-    requests = []
-    for task in tasks:
-        shown = task.program if sees_solution else None
-        question = Question(task.id, None, task.description, task.description, task.program, task.entry_point)
-        prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_asserts))
-        if (task.id, 0) not in done and policy.fits(prompt_ids):
-            requests.append(Request(task.id, prompt_ids, first_sample=0, num_samples=1))
-    for sample in generate(requests):
-        yield (sample.question_id, 0), policy.tokenizer.decode(sample.token_ids)
 
 
 def suite_of_asserts(answer: str, entry_point: str) -> list[str]:

@@ -129,7 +129,7 @@ def converted(
     evaluations: NearDuplicates,
     grader: Grader,
     seen: Callable[[], None],
-    parts: Parts | None = None,
+    parts: Parts,
 ) -> Converted:
     """Returns the questions of rows in their order, with the tests, check script and mutants that hold.
 
@@ -145,28 +145,20 @@ def converted(
       BadInput: a file of the rows cannot be read further.
       StorageFailed: a part cannot be written.
     """
-    outcomes = list(parts.done) if parts else []
-    asked = {each.asks for each in outcomes if each.asks}
-    ids = {each.id for each in outcomes if each.asks}
+    asked = {each.asks for each in parts.done if each.asks}
+    ids = {each.id for each in parts.done if each.asks}
     waiting: deque[Future[RowOutcome]] = deque()
     try:
-        for where, row in islice(rows, len(outcomes), None):
+        for where, row in islice(rows, len(parts.done), None):
             waiting.append(start(_become(where, row, format, evaluations, grader, asked, ids)))
             seen()
             while waiting and (waiting[0].done() or len(waiting) > _IN_FLIGHT):
-                _settle(waiting, outcomes, parts)
+                parts.add(waiting.popleft().result())
         while waiting:
-            _settle(waiting, outcomes, parts)
+            parts.add(waiting.popleft().result())
     finally:
-        if parts:
-            parts.store()
-    return Converted(outcomes)
-
-
-def _settle(waiting: deque[Future[RowOutcome]], outcomes: list[RowOutcome], parts: Parts | None) -> None:
-    outcomes.append(waiting.popleft().result())
-    if parts:
-        parts.add(outcomes[-1])
+        parts.store()
+    return Converted(parts.done)
 
 
 def _become(
@@ -424,9 +416,8 @@ def make_training_set(
     path = location(output, "output")
     if (path.suffix == ".parquet") is bool(shares):
         raise BadInput(f"output {path} {'is no folder, for a split' if shares else 'does not end in .parquet'}.")
-    outputs = {part: path / f"{part}.parquet" for part in reversed(list(shares))} or {
-        "": path
-    }  # the first part comes last
+    # The first part comes last.
+    outputs = {part: path / f"{part}.parquet" for part in reversed(list(shares))} or {"": path}
     folder = path.with_suffix(".parts")
     if exists(list(outputs.values())[-1]):
         of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""

@@ -80,9 +80,8 @@ class Parts:
           StorageFailed: it cannot be read or written.
         """
         self._folder = folder
-        self._outcomes: list[RowOutcome] = []  # that no part holds yet
         self._stored_at = time.monotonic()
-        self.done: list[RowOutcome] = []  # that the folder held when it was opened
+        self.done: list[RowOutcome] = []  # that the folder held when it was opened, and those that came since
         if exists(folder) and not is_folder(folder):
             raise BadInput(f"{folder} is there already, and is no folder of parts.")
         remove_unfinished(folder)
@@ -119,16 +118,15 @@ class Parts:
 
     def add(self, outcome: RowOutcome) -> None:
         """Takes the outcome of the next row, and now and then stores those taken. Raises StorageFailed."""
-        self._outcomes.append(outcome)
+        self.done.append(outcome)
         if time.monotonic() - self._stored_at >= _SECONDS_PER_PART:
             self.store()
 
     def store(self) -> None:
         """Stores the outcomes that no part holds yet, as the next part. Raises StorageFailed."""
-        if self._outcomes:
-            write_atomically(self._folder / _name(self._stored), compressed(map(asdict, self._outcomes)))
-            self._stored += len(self._outcomes)
-            self._outcomes = []
+        if new := self.done[self._stored :]:
+            write_atomically(self._folder / _name(self._stored), compressed(map(asdict, new)))
+            self._stored = len(self.done)
         self._stored_at = time.monotonic()
 
     def remove(self) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from codea1.config import config_of
-from codea1.game.asserts import golden_tests
+from codea1.game.asserts import Mark, golden_tests
 from codea1.game.calls import CallTest, source_of, write_test
 from codea1.game.grading import Judge, is_true
 from codea1.game.question import Question
@@ -86,7 +86,7 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
             program = row.get("program", "")
             others = tuple((at, other) for at, other in stands if at >= step and other != program)
             for item in suite.get("asserts") or () if others else ():
-                if item["mark"] == "right" and item["verdict"] in {verdict.value for verdict in FAILED}:
+                if item["mark"] == Mark.RIGHT and item["verdict"] in FAILED:
                     try:
                         test = read_test(write_test(item["call"], item["truth"], item.get("form", "")))
                     except ValueError:  # too large to have been written out
@@ -134,7 +134,7 @@ def _resemblance(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def read_duels(folder: RunFolder, question_id: str = "", step: int | None = None) -> Iterator[ProvenDuel]:
+def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterator[ProvenDuel]:
     """Yields the duels of a run that the sandbox confirms, the best first, of each question one.
 
     Args:

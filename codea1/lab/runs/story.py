@@ -251,17 +251,16 @@ class _Book:
 
 def _evidence(solutions: Sequence[SolutionRows]) -> Evidence:
     """Returns what valid programs failed and passed. Raises ValueError: a test is too large to be written out."""
-    failed = {verdict.value for verdict in FAILED}
     failed_new, passed_history, failed_history = [], [], []
     for solution in solutions:
         if solution.row.get("program_valid"):
             asserts = [item for suite in solution.suites for item in suite.get("asserts", ())]
-            missed = [item for item in asserts if item["verdict"] in failed]
+            missed = [item for item in asserts if item["verdict"] in FAILED]
             new = [write_test(item["call"], item["truth"], item.get("form", "")) for item in missed]
             runs = solution.row.get("history", ())
             failed_new.append([read_test(source) for source in new])
             passed_history.append([read_test(run["test"]) for run in runs if run["verdict"] == "pass"])
-            failed_history.append([read_test(run["test"]) for run in runs if run["verdict"] in failed])
+            failed_history.append([read_test(run["test"]) for run in runs if run["verdict"] in FAILED])
     return Evidence(failed_new, passed_history, failed_history)
 
 

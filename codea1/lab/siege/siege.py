@@ -116,9 +116,9 @@ class Siege:
     def page(self) -> str:
         """Returns the report as a page that loads nothing; programs are in it as text."""
         parts = [f"<p>{html.escape(line)}</p>" for line in self.summary().split("\n")]
-        parts += [_html(self.table()), f"<p>{html.escape(CAVEAT)}</p>"]
+        parts += [self.table().html(), f"<p>{html.escape(CAVEAT)}</p>"]
         if self.forged:
-            parts.append(_html(self.causes()))
+            parts.append(self.causes().html())
         for title, found in self._shown():
             parts.append(f"<h2>{html.escape(title)}</h2>")
             for each in found:
@@ -178,15 +178,6 @@ def _heading(judged: Ruling) -> str:
     attempt = judged.attempt
     kind = families()[attempt.family].title if attempt.is_forgery else "control"
     return f"{attempt.name} ({kind}; {attempt.question})"
-
-
-def _html(table: TextTable) -> str:
-    def row(kind: str, cells: Sequence[str]) -> str:
-        left = (" class=left" if index < table.left else "" for index in range(len(cells)))
-        return "".join(f"<{kind}{own}>{html.escape(cell)}" for own, cell in zip(left, cells, strict=True))
-
-    rows = [row("th", table.heads), *(row("td", cells) for cells in table.rows)]
-    return "\n".join(["<table>", *(f"<tr>{each}</tr>" for each in rows), "</table>"])
 
 
 def _about(judged: Ruling) -> list[str]:

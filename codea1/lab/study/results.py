@@ -179,9 +179,7 @@ class Result:
         return bool(self.rows) and self.rows[-1]["step"] >= self.fields.get("steps", 0)
 
 
-def evaluations_of(
-    folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str] = lambda _: ""
-) -> dict[Key, Mapping[str, Any]]:
+def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str]) -> dict[Key, Mapping[str, Any]]:
     """Returns what was measured in a folder, of several steps after training the last; `chooser` says who chose.
 
     Raises:
@@ -267,7 +265,7 @@ def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) ->
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
 
 
-def by_composition(scores: Scores, question_ids: Sequence[str], world: str, only: Collection[str] = ()) -> Scores:
+def by_composition(scores: Scores, question_ids: Sequence[str], world: str, only: Collection[str]) -> Scores:
     """Returns scores [seeds, compositions, factors] of those of procedural questions: of `only` some, or of all.
 
     Questions of one composition differ in their constants alone and are no independent draws: their mean is one value.

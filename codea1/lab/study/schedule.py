@@ -54,7 +54,6 @@ class Schedule:
         self,
         jobs: Sequence[Job],
         folder: str,
-        python: str = "",
         at_once: int = 1,
         hours: float = math.inf,
         done: Callable[[Job], None] = lambda job: None,
@@ -64,13 +63,11 @@ class Schedule:
         Args:
           jobs: each after what it needs.
           folder: on a disk.
-          python: the interpreter that runs the jobs; this one where it is empty.
           at_once: how many jobs run at the same time.
           hours: after which no job begins, and those that run save what they have and end.
           done: called after each job that ended well, before it counts as done.
         """
-        self._jobs, self._folder, self._python = list(jobs), Path(folder), python or sys.executable
-        self._at_once, self._done = at_once, done
+        self._jobs, self._folder, self._at_once, self._done = list(jobs), Path(folder), at_once, done
         self._deadline = time.monotonic() + 3600 * hours
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
         self._began: dict[Job, float] = {}  # when each job that runs was started first
@@ -177,7 +174,7 @@ class Schedule:
                 return None
             # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
             process = self._processes[job] = subprocess.Popen(
-                (self._python, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                (sys.executable, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
         code = process.wait()
         with self._lock:

@@ -32,6 +32,8 @@ PEER = """
 import json, multiprocessing, os, sys
 from testing_util import run_test
 
+sys.set_int_max_str_digits(50000)  # as the module does that calls it
+
 def child(sample, program, pipe):
     for descriptor in (0, 1):
         os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
@@ -118,6 +120,7 @@ JOBS = [
     Job("total", "input()\nprint(sum(map(int, input().split())), 'in all')"),
     Job("total", "input()\nprint(sum(map(int, input().split())) + 1)"),
     Job("total", "print(6)"),
+    Job("total", "input()\nprint(sum(map(int, input().split())) * (len(str(10**9000)) > 9000))"),
     Job("total", "input()\nprint(sum(map(int, input().split())))\nraise ValueError('at the end')"),
     Job("total", "import sys\ninput()\nprint(sum(map(int, input().split())))\nsys.exit()"),
     Job("total", "input()\nprint(sum(map(int, input().split())))\nexit(0)"),

@@ -49,7 +49,7 @@ _FIELDS = ("question_id", "question_content", "starter_code", "difficulty", "met
 _TESTS = ("public_test_cases", "private_test_cases")
 _TEXT_OPCODES = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
 _AROUND_TEXT = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "STOP")  # what else `pickle.dumps` of a text writes
-# The package has these before every program, and so a program may use them without an import.
+# The package has these before every program, which may use them without an import, and so many digits in all of it.
 _MODULES = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
     *("itertools", "functools", "operator", "io", "sys", "json"),
@@ -57,7 +57,7 @@ _MODULES = (
 PREAMBLE = "".join(
     [f"from {module} import *\n" for module in (*_MODULES, "builtins", "typing")]
     + [f"import {module}\n" for module in _MODULES]
-    + ["sys.setrecursionlimit(50000)\n"]
+    + ["sys.setrecursionlimit(50000)\n", "sys.set_int_max_str_digits(50000)\n"]
 )
 # The prompt, word for word, is that of chat models: lcb_runner/prompts/code_generation.py of LiveCodeBench (MIT), at
 # commit 28fef95, SYSTEM_MESSAGE_GENERIC and get_generic_question_template_answer.

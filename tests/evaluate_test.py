@@ -27,6 +27,7 @@ for arguments in json.loads(sys.argv[2]):
 RUN, MODEL, COMPLETIONS = "--run=no/run", "--model=no/model", "--completions=c.jsonl"
 CODE, ULT, FILE, OUTPUT = "--benchmark=mbppplus", "--benchmark=ult", "--file=f.jsonl", "--output=out"
 WHO = "give one of --run and --model."
+LIVE = "--benchmark=livecodebench"
 NO_OUTPUT = "--output is missing: it names the folder for the results."
 NO_FILE = "--file is missing: it names the data of mbppplus. Get MbppPlus.jsonl.gz from "
 NO_FILE += "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0."
@@ -46,6 +47,9 @@ REFUSED = {
         (RUN, "--benchmark=bigcodebench_complete", FILE, "--semantics=scripts"): (
             "--semantics: only with humanevalplus and mbppplus."
         ),
+        (RUN, CODE, FILE, "--until=2025-01-31"): "--until: only with livecodebench.",
+        (RUN, LIVE, FILE, "--from=2025-31-01"): "--from=2025-31-01 is no day such as 2025-01-31.",
+        (RUN, LIVE, FILE, "--from=20250201", "--until=2025-01-31"): "--until=2025-01-31 is before --from=2025-02-01.",
     },
     "lab.commands.benchmark.tests": {
         (ULT,): WHO,

@@ -28,6 +28,7 @@ from codea1.storage.objects import location
 from codea1.values.verdict import Verdict
 
 BIGCODEBENCH = [f"bigcodebench_{split}{subset}" for split in ("complete", "instruct") for subset in ("", "_hard")]
+LIVECODEBENCH = "livecodebench"
 CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its file
     "humanevalplus": "Get HumanEvalPlus.jsonl.gz from "
     "https://github.com/evalplus/humanevalplus_release/releases/tag/v0.1.10.",
@@ -37,6 +38,8 @@ CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its
         "Get it as Parquet from https://huggingface.co/datasets/bigcode/bigcodebench (full) or "
         "https://huggingface.co/datasets/bigcode/bigcodebench-hard (hard), version v0.1.4.",
     ),
+    LIVECODEBENCH: "Get test.jsonl, of release v1, to test6.jsonl, of v6, from "
+    "https://huggingface.co/datasets/livecodebench/code_generation_lite.",
 }
 SEMANTICS = ("evalplus", "scripts")  # of HumanEval+ and MBPP+
 
@@ -60,7 +63,8 @@ class EvaluationSpec:
     """What is measured on a benchmark, and how: the flags of codea1.benchmark. Texts are empty where not given."""
 
     benchmark: str
-    file: str
+    file: str  # of LiveCodeBench several, with commas between
+    window: tuple[str, str] = ("", "")  # first and last day of LiveCodeBench's contests, as YYYY-MM-DD
     run: str = ""
     step: str = "last"  # of the run
     model: str = ""
@@ -77,9 +81,14 @@ class EvaluationSpec:
     num_tests: int = 8
     in_rounds: bool = True  # suites: a test a round, as the benchmarks ask, not all asserts at once, as the game does
 
+    @property
+    def files(self) -> list[str]:
+        """The benchmark's files."""
+        return self.file.split(",") if self.benchmark == LIVECODEBENCH else [self.file]
+
 
 class CodeBenchmark(ABC):
-    """Questions with ground truths that a program must agree with."""
+    """Questions with what judges a program; their ground truths, where they have any, must pass."""
 
     name: str  # as evaluations are named after it
     questions: Sequence[Question]
@@ -90,7 +99,7 @@ class CodeBenchmark(ABC):
     )
 
     @property
-    def judgements(self) -> dict[str, Callable[[Mapping[str, Any]], bool]]:
+    def judgements(self) -> Mapping[str, Callable[[Mapping[str, Any]], float]]:
         """What tells by a row of results whether a program passes: "" all of it, "base_" the base inputs alone."""
         judgements = {"": lambda row: row["verdict"] == Verdict.PASS}
         if self.past_base:
@@ -113,8 +122,8 @@ class CodeBenchmark(ABC):
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         """Runs a program: PASS, or why it does not."""
 
-    def missing_modules(self) -> dict[str, list[str]]:
-        """Returns modules that questions need and this Python does not have, by question."""
+    def unjudged(self) -> dict[str, str]:
+        """Returns why no program can be judged here, by question."""
         return {}
 
 

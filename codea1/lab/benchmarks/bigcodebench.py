@@ -66,12 +66,12 @@ class BigCodeBench(CodeBenchmark):
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         return self._pool.run_unittest(program, self._rows[question.id]["test"], limits=_LIMITS)
 
-    def missing_modules(self) -> dict[str, list[str]]:
-        missing = {}
+    def unjudged(self) -> dict[str, str]:
+        reasons = {}
         for task_id, row in self._rows.items():
             if absent := missing_modules(_stub(row), row["test"], _ground_truth(row)):
-                missing[task_id] = absent
-        return missing
+                reasons[task_id] = f"this Python has no module {', '.join(absent)}"
+        return reasons
 
     def _question(self, row: dict[str, Any]) -> Question:
         return Question(

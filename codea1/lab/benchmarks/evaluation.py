@@ -192,7 +192,7 @@ class Evaluation:
             with self.hosts.agreed():
                 if self.hosts.is_main:
                     path = f"{self.home.evaluations}/{self._file(name)}"
-                    file = settings_digest(checksum(location(self.spec.file, "--file")))
+                    file = "+".join(settings_digest(checksum(location(each, "--file"))) for each in self.spec.files)
                     whole = {"benchmark": self.spec.benchmark, "file": file, **settings()}
                     folder = stack.enter_context(EvaluationFolder.open(path, whole, files))
             yield folder

@@ -15,11 +15,19 @@ from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import extract_program, without_thoughts
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
-from codea1.lab.benchmarks import agreement, best_of_n
-from codea1.lab.benchmarks.benchmarks import BIGCODEBENCH, AnswerSampling, CodeBenchmark, EvaluationSpec, benchmark_rows
-from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks
+from codea1.lab.benchmarks import agreement, best_of_n, bigcodebench, livecodebench
+from codea1.lab.benchmarks.benchmarks import (
+    BIGCODEBENCH,
+    LIVECODEBENCH,
+    AnswerSampling,
+    CodeBenchmark,
+    EvaluationSpec,
+    benchmark_rows,
+)
+from codea1.lab.benchmarks.bigcodebench import BigCodeBench
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
+from codea1.lab.benchmarks.livecodebench import LiveCodeBench
 from codea1.lab.benchmarks.policy import Policy
 from codea1.lab.mutants import flip_one_operator
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
@@ -46,14 +54,18 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             pool = stack.enter_context(BenchmarkPool(isolation=AUTO)) if hosts.is_main else None
-            benchmark = load_benchmark(spec.benchmark, spec.file, spec.semantics, pool)
+            benchmark = load_benchmark(spec, pool)
             given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
+            if spec.suites and not _has_ground_truths(benchmark):
+                raise BadInput(f"{benchmark.name} has no ground truths, by which --suites are scored.")
             if spec.suites:  # reports a bad file before anything runs; it is read again later
                 agreement.given_suites(spec.suites, benchmark.questions, spec.num_tests)
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
-            own = {"semantics": spec.semantics} if spec.benchmark in DATASETS else {}
+            own: dict[str, Any] = {"semantics": spec.semantics} if spec.benchmark in DATASETS else {}
+            if spec.benchmark == LIVECODEBENCH:
+                own = dict(zip(("from", "until"), spec.window, strict=True))
             if given is not None:
                 return own | {"completions": spec.completions, "attempts": settings_digest(given)}
             return own | evaluation.settings_of_policy(spec.model) | dataclasses.asdict(spec.sampling)
@@ -75,22 +87,25 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
 
 
-def load_benchmark(name: str, path: str, semantics: str, pool: BenchmarkPool | None) -> CodeBenchmark:
-    """Loads one of CODE_BENCHMARKS from its official file, local or in a bucket.
-
-    Args:
-      semantics: of HumanEval+ and MBPP+: EvalPlus's own, or those of the check scripts in a file of the form of the
-        official Code-A1 data.
+def load_benchmark(spec: EvaluationSpec, pool: BenchmarkPool | None) -> CodeBenchmark:
+    """Loads one of CODE_BENCHMARKS from its official file, or files, local or in a bucket.
 
     Raises:
       BadInput: no such file, with where to get it, or names the file and row of what is wrong.
     """
     judging = cast(BenchmarkPool, pool)  # a host without one judges nothing
+    name, path = spec.benchmark, spec.file
+    if name == LIVECODEBENCH:
+        return LiveCodeBench(livecodebench.load_tasks(spec.files, spec.window), judging)
     if name in BIGCODEBENCH:
-        return BigCodeBench(name, load_tasks(path), judging)
-    if semantics == "evalplus":
+        return BigCodeBench(name, bigcodebench.load_tasks(path), judging)
+    if spec.semantics == "evalplus":
         return EvalPlus(name, load_problems(name, path), judging)
     return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], judging)
+
+
+def _has_ground_truths(benchmark: CodeBenchmark) -> bool:
+    return any(question.ground_truth for question in benchmark.questions)
 
 
 def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = False) -> list[Attempt]:
@@ -101,6 +116,8 @@ def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = Fals
 
     Raises BadInput: the file, line or task that is malformed, unknown to the benchmark, or without a completion.
     """
+    if completions in (GROUND_TRUTH, FLIPPED) and not _has_ground_truths(benchmark):
+        raise BadInput(f"--completions={completions}: {benchmark.name} has no ground truths.")
     if completions == GROUND_TRUTH:
         return [Attempt(question.id, 0, question.ground_truth) for question in benchmark.questions]
     if completions == FLIPPED:
@@ -135,8 +152,12 @@ def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = Fals
 def _broken(evaluation: Evaluation, benchmark: CodeBenchmark, given: Sequence[Attempt] | None) -> dict[str, str]:
     """Returns the questions that are left out, with the reasons. Raises BadInput where those are all."""
     asked = {question.id for question in benchmark.questions} if given is None else {each.question_id for each in given}
-    with evaluation.shown("ground truths", len(asked)) as advance:
-        broken = broken_questions(benchmark, asked, advance)
+    if _has_ground_truths(benchmark):
+        with evaluation.shown("ground truths", len(asked)) as advance:
+            broken = broken_questions(benchmark, asked, advance)
+    else:
+        evaluation.console.print(f"{benchmark.name} has no ground truths: that its tests are right is taken on trust.")
+        broken = broken_questions(benchmark, asked, lambda: None)
     for id, reason in broken.items():
         if reason != NOT_ASKED:
             evaluation.console.print(f"{id} is left out: {reason}", markup=False)
@@ -149,13 +170,12 @@ def _broken(evaluation: Evaluation, benchmark: CodeBenchmark, given: Sequence[At
 def broken_questions(benchmark: CodeBenchmark, asked: Collection[str], advance: Callable[[], None]) -> dict[str, str]:
     """Returns the questions that are not `asked`, or of which not even the ground truth passes here, with the reasons.
 
-    They say nothing about a model. `advance` is called for each that is judged. Raises BadInput as `require_judged`
-    does.
+    They say nothing about a model. A question without a ground truth is not among the latter. `advance` is called for
+    each that is judged. Raises BadInput as `require_judged` does.
     """
-    missing = benchmark.missing_modules()
-    broken = {id: f"this Python has no module {', '.join(names)}" for id, names in missing.items()}
+    broken = benchmark.unjudged()
     broken |= {question.id: NOT_ASKED for question in benchmark.questions if question.id not in asked}
-    judged = [question for question in benchmark.questions if question.id not in broken]
+    judged = [question for question in benchmark.questions if question.ground_truth and question.id not in broken]
     futures = [(question.id, benchmark.judge(question, question.ground_truth)) for question in judged]
     unjudged = []
     for id, future in futures:

@@ -21,7 +21,6 @@ from codea1.lab.sandbox.child import (
     DESCRIBE,
     DIGEST,
     GO_ON,
-    MAX_DESCRIBED_BYTES,
     MAX_VALUES,
     SUITE,
     TEST_CLASS,
@@ -29,7 +28,7 @@ from codea1.lab.sandbox.child import (
 )
 from codea1.sandbox import frames
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of
+from codea1.sandbox.host.conversation import Conversation, OutOfTime, profile_of, wall_limit
 from codea1.sandbox.host.dispatcher import GradingTask, Waiting
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.runs import ENDED, JudgedRun, known_verdict
@@ -38,8 +37,7 @@ from codea1.values import decode_fields, encode_exact
 from codea1.values.verdict import Verdict
 
 Arc = tuple[int, int]  # two lines of which one ran right after the other; minus a line for entering or leaving there
-_BATCH_BYTES = 64 << 20  # of all that a child may say of a batch
-_DESCRIPTION_BYTES = MAX_DESCRIBED_BYTES + 1024  # digests take less
+_ANSWER_BYTES, _MOST_ANSWERS = 1 << 20, 64  # of a value's encoding; so many of the largest a child may describe
 _REPORT_BYTES = 1 << 20
 # Added to an input's limit: its clock includes the fast inputs before it that no frame has reported yet.
 _SLACK_SECONDS = 0.1
@@ -78,15 +76,23 @@ class BatchJudge(Protocol):
 class Inputs:
     """The inputs of a function, each with the CPU seconds that its call may take."""
 
-    def __init__(self, rows: Sequence[Sequence], seconds: Sequence[float], *, as_set: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Sequence],
+        seconds: Sequence[float],
+        *,
+        as_set: bool = False,
+        answer_bytes: int = _ANSWER_BYTES,
+    ) -> None:
         """Packs the inputs; `as_set` has the sets of returned values' members compared.
 
-        Raises ValueError for other types than those of literals.
+        `answer_bytes` bounds the exact encoding of a value that is described. Raises ValueError for other types than
+        those of literals.
         """
         self.frame = frames.pack(1, BATCH, marshal.dumps([list(row) for row in rows], 2))
         self.count = len(rows)
         self.seconds = list(seconds)
-        self.as_set = as_set
+        self.as_set, self.answer_bytes = as_set, answer_bytes
 
 
 class _OneChildRun(JudgedRun):
@@ -121,14 +127,20 @@ class BatchRun(_OneChildRun):
     The child waits after each frame of digests; the next request is to go on, or to describe some values.
     """
 
-    max_bytes, max_payload = _BATCH_BYTES, _DESCRIPTION_BYTES
     is_asked = True
 
     def __init__(self, program: str, entry_point: str, inputs: Inputs, judge: BatchJudge, limits: Limits) -> None:
-        job = encode_exact((program, entry_point, inputs.as_set))
+        job = encode_exact((program, entry_point, inputs.as_set, inputs.answer_bytes))
         super().__init__(profile_of(program), frames.pack(0, BATCH, job), limits)
         self.shared = inputs.frame
+        self.max_bytes = _MOST_ANSWERS * inputs.answer_bytes
+        self.max_payload = inputs.answer_bytes + 1024  # digests take less
         self.inputs, self.agrees, self.accepts = inputs, judge.agrees, judge.accepts
+
+    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
+        """Grades, from the beginning."""
+        self.task = task
+        return (yield from super().steps(task))
 
     def report(
         self, conversation: Conversation, seconds_left: Callable[[float], float]
@@ -137,21 +149,23 @@ class BatchRun(_OneChildRun):
         inputs, agrees, accepts = self.inputs, self.agrees, self.accepts
         done = 0  # inputs whose values are right
         has_raised = False  # the next input's call, as a frame without any digest says
-        mark = 0.0  # the child's CPU clock when it last answered
+        mark, heard = 0.0, self.task.now  # the child's CPU clock, and the dispatcher's, when it last answered
         arrived: Iterator[frames.Frame] = iter(())
 
         def limit() -> float:
             return max(inputs.seconds[done : done + MAX_VALUES], default=0.0) + _SLACK_SECONDS
 
         def next_frame() -> Waiting[frames.Frame]:
-            nonlocal arrived, mark
+            nonlocal arrived, mark, heard
             while (frame := next(arrived, None)) is None:
                 arrived = yield from conversation.receive(
-                    lambda clock: min(seconds_left(clock), limit() - (clock - mark))
+                    lambda clock: min(
+                        seconds_left(clock), limit() - (clock - mark), heard + wall_limit(limit()) - self.task.now
+                    )
                 )
             if conversation.unsent:  # an honest child reads a request before it answers
                 raise frames.ProtocolViolation
-            mark = conversation.cpu_seconds()
+            mark, heard = conversation.cpu_seconds(), self.task.now
             return frame
 
         try:
@@ -183,7 +197,7 @@ class BatchRun(_OneChildRun):
         except OutOfTime:
             if seconds_left(conversation.clock) <= 0:
                 raise
-            return Verdict.TIMEOUT, f"input {done} or a later one took more than {limit():g} CPU seconds"
+            return Verdict.TIMEOUT, f"input {done} or a later one took more than {limit():g} CPU seconds, or slept"
 
 
 class UnittestRun(_OneChildRun):

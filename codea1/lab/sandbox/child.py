@@ -24,7 +24,6 @@ DIGEST = struct.Struct(">16sd")  # of one value, and the CPU seconds that its ca
 NO_DIGEST = bytes(16)  # of a value that marshal cannot write
 MAX_VALUES = 256  # in a DIGESTS frame
 _FIRST_VALUES, _SECONDS = 8, 0.02  # the first frame comes soon, since most wrong programs fail early
-MAX_DESCRIBED_BYTES = 1 << 20  # of a value's exact encoding
 TEST_CLASS = "TestCases"  # which the tests of a UNITTEST frame define
 _PROGRAM_FILE = "<program>"
 _YIELDS_AT_RESUME = sys.version_info[:2] == (3, 13)  # where a frame stands that has yielded; else before it
@@ -45,7 +44,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
     one is not what the trainer expects, it asks for the value's description and decides by that; else it lets the child
     go on.
     """
-    program, entry_point, as_set = decode_exact(job.payload)
+    program, entry_point, as_set, answer_bytes = decode_exact(job.payload)
     inputs = frames.read(fd)
     if inputs is None:
         return
@@ -59,7 +58,7 @@ def serve_batch(fd: int, job: frames.Frame) -> None:
     while True:
         values, payload, error = _answers(function, rows[first : first + size])
         frames.write(fd, frames.pack(first, frames.DIGESTS, payload))
-        if not _describe_doubtful(fd, first, values, as_set):
+        if not _describe_doubtful(fd, first, values, as_set, answer_bytes):
             return
         first, size = first + len(values), min(2 * size, MAX_VALUES)
         if error is not None:
@@ -94,18 +93,18 @@ def _answers(function: Callable, rows: Sequence[Sequence]) -> tuple[list, bytes,
     return values, b"".join(payload), None
 
 
-def _describe_doubtful(fd: int, first: int, values: Sequence, as_set: bool) -> bool:
+def _describe_doubtful(fd: int, first: int, values: Sequence, as_set: bool, answer_bytes: int) -> bool:
     """Describes what is asked for; returns whether the child is to go on."""
     while (request := frames.read(fd)) is not None:
         if request.kind == GO_ON:
             return True
         for index in decode_exact(request.payload):
-            description = encode_exact(_description(values[index - first], as_set))
+            description = encode_exact(_description(values[index - first], as_set, answer_bytes))
             frames.write(fd, frames.pack(index, frames.VALUE, description))
     return False
 
 
-def _description(value: Any, as_set: bool) -> tuple[str, bytes, bytes]:
+def _description(value: Any, as_set: bool, answer_bytes: int) -> tuple[str, bytes, bytes]:
     """Returns (type, canonical digest, exact encoding); with `as_set` the digest is that of the set of the members.
 
     Each is empty where the value, which may raise when it is looked at, has none.
@@ -115,7 +114,7 @@ def _description(value: Any, as_set: bool) -> tuple[str, bytes, bytes]:
     return (
         _or_nothing(lambda: f"{kind.__module__}.{kind.__qualname__}"[:200].encode("utf-8", "replace")).decode(),
         _or_nothing(lambda: blake2b(encode_canonical(set(value) if as_set else value), digest_size=16).digest()),
-        exact if len(exact) <= MAX_DESCRIBED_BYTES else b"",
+        exact if len(exact) <= answer_bytes else b"",
     )
 
 

@@ -7,6 +7,7 @@ a function of one text to another.
 Standard library only: this runs inside the sandbox. The program can change all of it, and so no more than its answers.
 """
 
+import _thread
 import atexit
 import contextlib
 import io
@@ -20,7 +21,7 @@ from typing import Any
 from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS, tidied
 
 _FILE = "<solution>"
-_PIPE_BYTES = 1 << 16  # that a pipe holds
+PIPE_BYTES = 1 << 16  # that a pipe holds
 _MOST_NODES = 1 << 20  # of an answer: more are a circle
 
 Kinds = dict[str, str]  # by parameter
@@ -168,6 +169,12 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
     namespace.update(dict.fromkeys(PROGRAMS, stdout))
 
 
+def _feed(writes: int, given: bytes) -> None:
+    """Writes an input, as long as somebody reads it, and then closes the descriptor."""
+    with contextlib.suppress(BrokenPipeError), open(writes, "wb") as pipe:
+        pipe.write(given)
+
+
 class _AbruptExit(BaseException):
     """The program called os._exit; the code is the argument."""
 
@@ -204,13 +211,11 @@ class _Standard:
     """Standard input and output, Python's objects and the descriptors 0 and 1, of one run of a program.
 
     Input, and what is written to descriptor 1 itself, are in pipes. They hold as much as the arguments of a test may
-    have, and its answer.
+    have, and its answer; the rest of a larger input waits in a thread.
     """
 
     def __init__(self, given: bytes, module: ModuleType) -> None:
-        """Raises ValueError for too large an input; `module` is `__main__` meanwhile."""
-        if len(given) > _PIPE_BYTES:
-            raise ValueError(f"the input is larger than {_PIPE_BYTES} bytes")
+        """Takes `module`, which is `__main__` meanwhile."""
         self._given, self._module = given, module
         self.printed = b""  # all of it, at the end
 
@@ -219,8 +224,10 @@ class _Standard:
         self._main, self._exit = sys.modules["__main__"], os._exit
         self._kept = os.dup(0), os.dup(1)
         reads, writes = os.pipe()
-        os.write(writes, self._given)
-        os.close(writes)
+        if len(self._given) <= PIPE_BYTES:
+            _feed(writes, self._given)
+        else:
+            _thread.start_new_thread(_feed, (writes, self._given))
         os.dup2(reads, 0)
         os.close(reads)
         self._reads, writes = os.pipe()

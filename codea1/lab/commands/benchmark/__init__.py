@@ -5,12 +5,14 @@ one was cut off, and the result is evaluations/NAME.json. What needs JAX, which 
 once the flags are checked.
 """
 
+from datetime import date
+
 from absl import flags
 
-from codea1.lab.benchmarks.benchmarks import BIGCODEBENCH, CODE_BENCHMARKS, SEMANTICS, SUITE_BENCHMARKS
+from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, LIVECODEBENCH, SEMANTICS, SUITE_BENCHMARKS
 from codea1.runtime.errors import BadInput
 
-FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://")
+FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://; of livecodebench several, with commas")
 OUTPUT = flags.DEFINE_string("output", "", "folder for the results, local or gs://; a run has its own")
 
 
@@ -39,5 +41,29 @@ def require_absent(where: str, *idle: flags.FlagHolder) -> None:
 
 def require_semantics(benchmark: str, semantics: flags.FlagHolder) -> None:
     """Raises BadInput for --semantics of a benchmark that judges in one way."""
-    if benchmark in (*BIGCODEBENCH, *SUITE_BENCHMARKS):
+    if benchmark not in ("humanevalplus", "mbppplus"):
         require_absent("with humanevalplus and mbppplus", semantics)
+
+
+def define_window() -> tuple[flags.FlagHolder[str], flags.FlagHolder[str]]:
+    """Defines --from and --until."""
+    return (
+        flags.DEFINE_string("from", "", "livecodebench: contests of this day, as 2025-01-31, or later"),
+        flags.DEFINE_string("until", "", "livecodebench: contests of this day or earlier"),
+    )
+
+
+def window_of(benchmark: str, *window: flags.FlagHolder[str]) -> tuple[str, str]:
+    """Returns first and last day. Raises BadInput: they are no such days, or the benchmark has none."""
+    if benchmark != LIVECODEBENCH:
+        require_absent("with livecodebench", *window)
+    days = []
+    for flag in window:
+        try:
+            days.append(flag.value and date.fromisoformat(flag.value).isoformat())
+        except ValueError:
+            raise BadInput(f"--{flag.name}={flag.value} is no day such as 2025-01-31.") from None
+    first, last = days
+    if "" != last < first:
+        raise BadInput(f"--until={last} is before --from={first}.")
+    return first, last

@@ -12,9 +12,11 @@ from codea1.lab.commands.benchmark import (
     FILE,
     OUTPUT,
     define_semantics,
+    define_window,
     require_absent,
     require_semantics,
     require_whole,
+    window_of,
 )
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -27,6 +29,7 @@ COMPLETIONS = flags.DEFINE_string(
 )  # fmt: skip
 PART = flags.DEFINE_bool("part", False, "completions may leave out tasks, which the result names")
 SEMANTICS = define_semantics()
+WINDOW = define_window()
 SUITES = flags.DEFINE_string(
     "suites", "", "a .jsonl file with task_id and tests, a list of asserts, or suite, an answer's text: they and the "
     "programs judge each other"
@@ -47,6 +50,7 @@ def main() -> None:
     spec = EvaluationSpec(
         benchmark=benchmark,
         file=FILE.value,
+        window=window_of(benchmark, *WINDOW),
         completions=COMPLETIONS.value,
         part=PART.value,
         semantics=SEMANTICS.value,

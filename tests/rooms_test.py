@@ -40,13 +40,13 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 873, "evaluation": 1644, "game": 3656, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
+    **{"data": 873, "evaluation": 1652, "game": 3656, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
     **{"runs": 1573, "runtime": 1362, "sandbox": 3984, "storage": 714, "training": 1952, "values": 1114},
     "": 1355,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1672, "benchmarks": 2503, "commands": 1174, "data": 1648, "league": 294, "paper": 1038, "runs": 1223},
-    **{"sandbox": 787, "siege": 591, "sft": 477, "study": 1764, "worlds": 919},
+    **{"sandbox": 787, "siege": 591, "sft": 477, "study": 1764, "worlds": 933},
     "": 900,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -13,6 +13,7 @@ Lives are forked from this process, which has imported everything and started no
 import argparse
 import collections
 import contextlib
+import gc
 import json
 import mmap
 import os
@@ -306,6 +307,7 @@ def main() -> None:
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     flags.FLAGS.unparse_flags()
+    gc.freeze()  # a life would look for garbage in all of it, again and again, and copy its pages
     random_ = random.Random(asked.seed)
     signals = [signal.SIGKILL] * asked.kills + [signal.SIGTERM] * asked.terms
     random_.shuffle(signals)

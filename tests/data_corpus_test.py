@@ -141,7 +141,7 @@ def test_share_of_right_programs():
     right = []
     for _ in range(600):
         task = rng.choice(compositions("train")).draw(rng)
-        inputs = task.hidden_inputs()
+        inputs = task.hidden_inputs
         program = task.program(plant(task, rng))
         right.append(behaviour(program, inputs) == behaviour(task.program(), inputs))
     assert 0.25 < np.mean(right) < 0.37

@@ -64,7 +64,7 @@ def test_a_left_over_special_case_is_seen_in_the_program_alone(world):
         own = task.own_constant(choices, rng)
         program, truth = task.program(choices, own), task.program()
         if behaviour(program, [(own,)]) != behaviour(truth, [(own,)]):
-            assert exposes(program, truth, task.hidden_inputs())
+            assert exposes(program, truth, task.hidden_inputs)
             assert (own,) in task.aimed_inputs(program, rng)
         assert not exposes(program, truth, [(x,) for x in world.integers if x != own])
 
@@ -77,7 +77,7 @@ def test_hidden_tests_find_every_mistake_that_the_corpus_makes(world):
         choices = plant(task, rng)
         program = task.program(choices)
         if exposes(program, task.program(), task.aimed_inputs(program, rng)):
-            assert exposes(program, task.program(), task.hidden_inputs()), program
+            assert exposes(program, task.program(), task.hidden_inputs), program
 
 
 @each_rare_world
@@ -91,7 +91,7 @@ def test_questions_are_balanced_unseen_and_their_truths_hold(world):
         judge: dict = {}
         exec(row["GT_code"] + "\n" + row["test"] + "\ncheck(f)\n" + "\n".join(row["GT_test"]), judge)
         assert len(row["mutants"]) >= 2
-        assert all(exposes(mutant, task.program(), task.hidden_inputs()) for mutant in row["mutants"])
+        assert all(exposes(mutant, task.program(), task.hidden_inputs) for mutant in row["mutants"])
         assert task.composition.family != LIST or not any("f([])" in test for test in row["GT_test"])
 
 
@@ -132,7 +132,7 @@ def test_the_dial_says_where_a_rule_must_look(name, by_the_problem, by_the_progr
     assert (problem, program) == pytest.approx((by_the_problem, by_the_program), abs=0.01)
     assert exposed(world, lambda task, mutant: expert_inputs(task, mutant, rng)[:1]) == 1
     assert exposed(world, lambda task, _: [(x,) for x in world.integers]) == 0
-    assert exposed(world, lambda task, _: rng.sample(task.hidden_inputs(), 16)) < 0.04
+    assert exposed(world, lambda task, _: rng.sample(task.hidden_inputs, 16)) < 0.04
 
 
 @each_of_the_dial
@@ -225,7 +225,7 @@ def test_experts_of_rare_worlds_expose_mistakes_and_slip_in_a_quarter_of_their_a
         truths = behaviour(task.program(), inputs)
         right += [answer == truth for answer, truth in zip(stated, truths, strict=True)]
         assert all(type(answer) is type(truth) for answer, truth in zip(stated, truths, strict=True))
-        if exposes(source, task.program(), task.hidden_inputs()):
+        if exposes(source, task.program(), task.hidden_inputs):
             shown.append(exposes(source, task.program(), inputs))
     assert len(shown) > 100
     assert np.mean(shown) > 0.9

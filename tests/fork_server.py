@@ -6,6 +6,7 @@ descriptors: stdout, stderr, and one that its process id and then its exit code 
 `python ARGUMENTS` would.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -27,6 +28,7 @@ for module in (
     "training.trainer",
 ):
     importlib.import_module(f"codea1.{module}")
+gc.freeze()  # a fork would look for garbage in all of it, again and again, and copy its pages
 
 
 def become_next() -> dict | None:

@@ -24,7 +24,7 @@ def test_a_notebook_reads_without_being_run(path):
 
 
 def test_the_quickstart_trains_tells_and_exports(tmp_path, monkeypatch):
-    given = {"CODEA1_STEPS": "2", "CODEA1_SFT_STEPS": "4", "CODEA1_QUESTIONS": "8", "CODEA1_FOLDER": str(tmp_path)}
+    given = {"CODEA1_STEPS": "1", "CODEA1_SFT_STEPS": "1", "CODEA1_QUESTIONS": "4", "CODEA1_FOLDER": str(tmp_path)}
     for name, value in (given | {"PYTHONPATH": str(ROOT)}).items():
         monkeypatch.setenv(name, value)
     notebook = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4)

@@ -40,13 +40,13 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 888, "evaluation": 1672, "game": 3624, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
+    **{"data": 888, "evaluation": 1680, "game": 3624, "learn": 1613, "models": 2887, "players": 939, "rollout": 1502},
     **{"runs": 1587, "runtime": 1395, "sandbox": 3991, "storage": 721, "training": 1952, "values": 1114},
     "": 1344,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1666, "benchmarks": 2851, "commands": 1219, "data": 1639, "league": 294, "paper": 1039, "runs": 1222},
-    **{"sandbox": 800, "siege": 582, "sft": 477, "study": 1760, "worlds": 867},
+    **{"sandbox": 800, "siege": 582, "sft": 477, "study": 1758, "worlds": 881},
     "": 900,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -42,15 +42,16 @@ def config_file(model_folder, data_folder, tmp_path_factory) -> Path:
     config = make_micro_config(model_folder, data_folder)
     config.steps = 3
     config.questions_per_step = 4
+    config.data.validation.limit = config.data.test.limit = 2
     config.mesh.tensor = 2
     for player in (config.code, config.test):
         player.micro_batch_size = 4
+        player.max_response_length = 12  # each token crosses between the hosts, layer by layer
     config.game.num_tests = 3
     config.validation.every = 2
     config.checkpoint.every = 1
     config.checkpoint.keep_last = 3
     config.opponents.side, config.opponents.share, config.opponents.every = "both", 0.25, 1
-    config.profile.first_step = 3
     return write_config(config, tmp_path_factory.mktemp("config") / "config.py")
 
 
@@ -58,8 +59,9 @@ def config_file(model_folder, data_folder, tmp_path_factory) -> Path:
 def played(config_file, tmp_path_factory) -> tuple[Path, Path, list[str]]:
     """The folder of the run on one host, that of the run on two, made meanwhile, and what those two printed."""
     one, two = (tmp_path_factory.mktemp(name) / "run" for name in ("one", "two"))
-    alone = start_one(f"--config={config_file}", f"--workdir={one}")
-    _, *printed = finish(alone, *start_two(f"--config={config_file}", f"--workdir={two}"))
+    flags = f"--config={config_file}", "--config.profile.first_step=3"
+    alone = start_one(*flags, f"--workdir={one}")
+    _, *printed = finish(alone, *start_two(*flags, f"--workdir={two}"))
     return one, two, printed
 
 

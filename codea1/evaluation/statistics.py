@@ -7,7 +7,8 @@ bootstrap of so few seeds does not: three draws of three values have two thirds 
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import comb
 from typing import NamedTuple
 
@@ -157,11 +158,12 @@ def _p_value(mean: float, terms: Sequence[tuple[float, int]]) -> float:
 
 def _resampled(parts: Sequence[Sequence[np.ndarray]]) -> tuple[float, np.ndarray]:
     """Returns the statistic of one seed, and it in each resample of the questions; arrays [questions, factors]."""
-    rng = np.random.default_rng(0)
     observed, drawn = 0.0, np.zeros(RESAMPLES)
-    for arrays in parts:
-        questions = arrays[0].shape[0]
-        blocks = itertools.chain([np.full((1, questions), 1 / questions)], _drawn_questions(questions, rng))
+    counts_of_parts = _drawn_questions(tuple(len(arrays[0]) for arrays in parts))
+    for arrays, counts in zip(parts, counts_of_parts, strict=True):
+        questions = len(arrays[0])
+        shares = (block.astype(np.float64) / questions for block in counts)
+        blocks = itertools.chain([np.full((1, questions), 1 / questions)], shares)
         first, *others = [_less_second(_product_of_means(block, array) for array in arrays) for block in blocks]
         observed += float(first[0]) / len(parts)
         drawn += np.concatenate(others) / len(parts)
@@ -181,13 +183,19 @@ def _product_of_means(shares: np.ndarray, array: np.ndarray) -> np.ndarray:
     return means.prod(axis=-1)
 
 
-def _drawn_questions(questions: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields each question's share in each resample, [resamples, questions], block by block."""
-    at_once = max(1, _COUNTS_AT_ONCE // questions)
-    for start in range(0, RESAMPLES, at_once):
-        size = min(at_once, RESAMPLES - start)
-        drawn = rng.integers(questions, size=(size, questions)) + questions * np.arange(size)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=size * questions).reshape(size, questions) / questions
+@lru_cache(maxsize=4)  # the metrics of a report are of the same questions
+def _drawn_questions(sizes: tuple[int, ...]) -> list[list[np.ndarray]]:
+    """Returns how often each question of parts of such sizes is in each resample: blocks [resamples, questions]."""
+    rng, parts = np.random.default_rng(0), []
+    for questions in sizes:
+        at_once, blocks = max(1, _COUNTS_AT_ONCE // questions), []
+        for start in range(0, RESAMPLES, at_once):
+            size = min(at_once, RESAMPLES - start)
+            drawn = rng.integers(questions, size=(size, questions)) + questions * np.arange(size)[:, None]
+            counts = np.bincount(drawn.ravel(), minlength=size * questions).reshape(size, questions)
+            blocks.append(counts.astype(np.min_scalar_type(questions)))
+        parts.append(blocks)
+    return parts
 
 
 def _defined_on_all(arrays: Sequence[Scores]) -> list[Scores]:

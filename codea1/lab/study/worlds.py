@@ -57,9 +57,7 @@ def world_facts(world: World) -> WorldFacts:
     right = []
     for _ in range(PROGRAMS):
         task = rng.choice(compositions("train", world)).draw(rng)
-        inputs = task.hidden_inputs()
-        program = planted_program(task, rng)
-        right.append(behaviour(program, inputs) == behaviour(task.program(), inputs))
+        right.append(not task.exposing(planted_program(task, rng)))
     return WorldFacts(
         one=exposed(lambda task, _: usual_inputs(task, 1, rng)),
         four=exposed(lambda task, _: usual_inputs(task, 4, rng)),
@@ -70,7 +68,7 @@ def world_facts(world: World) -> WorldFacts:
         compositions=sum(len(compositions(split, world)) for split in ("train", "validation", "test")),
         stated=exposed(lambda task, _: task.aimed_inputs(task.problem, rng)[:4]),
         expert=exposed(lambda task, program: expert_inputs(task, program, rng), draws=1),
-        sixteen=exposed(lambda task, _: rng.choices(task.hidden_inputs(), k=16)),
+        sixteen=exposed(lambda task, _: rng.choices(task.hidden_inputs, k=16)),
         restated=len(compositions("test", world)) - len(unlike_training(world)),
         tested=len(compositions("test", world)),
     )
@@ -83,7 +81,7 @@ def unlike_training(world: World) -> frozenset[str]:
     Of each component the constants in the middle of its own are tried. Lists are those of one task's hidden tests.
     """
     drawn = (composition.draw(random.Random(0)) for composition in compositions("train", world))
-    inputs = {task.composition.family: task.hidden_inputs() for task in drawn}
+    inputs = {task.composition.family: task.hidden_inputs for task in drawn}
 
     def functions(composition: Composition) -> set[int]:
         ranges = [k.constants[len(k.constants) // 2 - 2 :][:CONSTANTS] for k in composition.components]

@@ -122,14 +122,13 @@ class Task:
             if shown and not any(x in world.integers for (x,) in shown):
                 return own
         is_list = self.composition.family == LIST
-        arguments = ((x, ([x],) if is_list else (x,)) for x in world.values)
-        return rng.choice([x for x, each in arguments if not outcome(self.working(), each)])
+        qualify = behaviour(self.working(), (([x] if is_list else x,) for x in world.values))
+        return rng.choice([x for x, qualifies in zip(world.values, qualify, strict=True) if not qualifies])
 
     def exposing(self, program: str) -> list[tuple]:
         """Returns the hidden inputs on which a program differs from the truth."""
-        inputs = self.hidden_inputs()
-        pairs = zip(behaviour(program, inputs), behaviour(self.program(), inputs), strict=True)
-        return [each for each, (shown, truth) in zip(inputs, pairs, strict=True) if shown != truth]
+        answers = zip(self.hidden_inputs, behaviour(program, self.hidden_inputs), self.hidden_outcomes, strict=True)
+        return [each for each, shown, truth in answers if shown != truth]
 
     def aimed_inputs(self, text: str, rng: random.Random) -> list[tuple]:
         """Returns different argument tuples, in random order, made of the constants in a program or problem.
@@ -148,16 +147,22 @@ class Task:
         rng.shuffle(inputs)
         return inputs
 
+    @cached_property
     def hidden_inputs(self) -> list[tuple]:
-        """Returns different argument tuples, on which near misses show."""
+        """Different argument tuples, on which near misses show."""
         if self.composition.family != LIST:
-            return [(x,) for x in self.composition.world.hidden_integers]
+            return self.composition.world.hidden_arguments
         rng = random.Random(self.id)
         # As a dict, for its order: a set of lists cannot be.
         inputs = {tuple(values): None for values in self._edge_lists()}
         while len(inputs) < self.composition.world.hidden_lists:
             inputs[tuple(rng.choices(self.composition.world.elements, k=rng.randint(2, 7)))] = None
         return [(list(values),) for values in inputs]
+
+    @cached_property
+    def hidden_outcomes(self) -> tuple[Any, ...]:
+        """What the function returns on each of them."""
+        return behaviour(self.program(), self.hidden_inputs)
 
     def _edge_lists(self) -> Iterator[list[int]]:
         yield from map(list, self.composition.world.edges)
@@ -245,15 +250,18 @@ def compiled(program: str) -> Callable[..., Any]:
 
 def outcome(program: str, arguments: tuple) -> Any:
     """Returns the value of one call, or RAISED. No generated program changes its arguments."""
-    try:
-        return compiled(program)(*arguments)
-    except (ValueError, IndexError, TypeError, ZeroDivisionError):
-        return RAISED
+    return behaviour(program, [arguments])[0]
 
 
 def behaviour(program: str, inputs: Iterable[tuple]) -> tuple[Any, ...]:
     """Returns the outcomes on all inputs, in order."""
-    return tuple(outcome(program, arguments) for arguments in inputs)
+    function, outcomes = compiled(program), []
+    for arguments in inputs:
+        try:
+            outcomes.append(function(*arguments))
+        except (ValueError, IndexError, TypeError, ZeroDivisionError):
+            outcomes.append(RAISED)
+    return tuple(outcomes)
 
 
 def assert_line(arguments: tuple, value: Any) -> str:

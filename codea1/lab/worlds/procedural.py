@@ -93,8 +93,8 @@ def tasks(split: str, world: World) -> Iterator[tuple[Task, dict[str, Any]]]:
 def question_row(task: Task) -> dict[str, Any] | None:
     """Returns the dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
     world = task.composition.world
-    inputs = task.hidden_inputs()
-    results = behaviour(task.program(), inputs)
+    inputs = task.hidden_inputs
+    results = task.hidden_outcomes
     mutants = _mutants(task, inputs, results)
     if len(mutants) < world.min_mutants or all(result == results[0] for result in results):
         return None

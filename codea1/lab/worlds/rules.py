@@ -79,7 +79,7 @@ def _every(task: Task, count: int, rng: random.Random) -> list[tuple]:
     """Returns all inputs of the hidden tests, and for functions of lists each value alone and twice."""
     values = task.composition.world.values if task.composition.family == LIST else ()
     edges = [[x] * repeated for x in values for repeated in (1, 2)]
-    inputs = [*task.hidden_inputs(), *((each,) for each in edges)]
+    inputs = [*task.hidden_inputs, *((each,) for each in edges)]
     return [each for i, each in enumerate(inputs) if each not in inputs[:i]]
 
 

@@ -17,6 +17,7 @@ programs do. docs/misconceptions.md lists them all.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from codea1.data.sources import CLASSIC
 from codea1.runtime.errors import BadInput
@@ -71,6 +72,11 @@ class World:
     slips: float  # share of the corpus's asserts that state a wrong answer
     min_mutants: int  # questions with fewer are left out
     searched: bool = False  # whether experts try all values: where a mistake shows need not be near a constant
+
+    @cached_property
+    def hidden_arguments(self) -> list[tuple[int]]:
+        """Of the hidden tests of functions of integers."""
+        return [(x,) for x in self.hidden_integers]
 
 
 def _condition(

@@ -274,7 +274,7 @@ def _sft() -> ConfigDict:
     c.expert_span = Field(
         (0.5, 1.0), "be two shares of the steps, the first no greater", lambda span: 0 <= span[0] <= span[1] <= 1
     )  # they have that share from this share of the steps to that,
-    c.expert_suites_else = share(0.0)  # expert_suites in all other steps
+    c.expert_suites_else = share(0.0)  # that share in all other steps
     return c
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -55,7 +56,10 @@ def _config_page() -> str:
         "": "A config file changes some fields, and a flag changes one: `--config.game.alpha=0.25`."
     }
     rows = defaultdict(list)
-    for name, said in _comments((ROOT / "codea1" / "config.py").read_text()):
+    comments = dict(_comments((ROOT / "codea1" / "config.py").read_text()))
+    if missing := {name for name in defaults if not name.startswith("test.")} - comments.keys():
+        raise PluginError(f"codea1/config.py: where {', '.join(sorted(missing))} is set is not seen.")
+    for name, said in comments.items():
         section, _, field = name.rpartition(".")
         if name not in defaults:
             heads[name] = said
@@ -78,6 +82,10 @@ def _config_page() -> str:
     return "\n\n".join(page)
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.,;')}." if text else ""
+
+
 def _comments(source: str) -> Iterator[tuple[str, str]]:
     """Yields the dotted name of each field and section that config.py sets, with the comment above it and behind it."""
     lines = source.splitlines()
@@ -96,11 +104,10 @@ def _comments(source: str) -> Iterator[tuple[str, str]]:
             said = [found[line] for line in (*range(above, node.lineno), node.end_lineno) if line in found]
             made = getattr(getattr(node.value, "func", None), "id", "")
             if made in functions and ast.unparse(functions[made].returns) == "ConfigDict":
-                yield field, ast.get_docstring(functions[made]).removeprefix("Returns ").split("\n")[0].capitalize()
+                yield field, _sentence(ast.get_docstring(functions[made]).removeprefix("Returns ").split("\n")[0])
                 yield from walk(made, f"{field}.")
             else:
-                sentence = " ".join(said).rstrip(".,;")
-                yield field, f"{sentence[:1].upper()}{sentence[1:]}." if sentence else ""
+                yield field, _sentence(" ".join(said))
 
     return walk("_config", "")
 

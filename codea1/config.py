@@ -154,7 +154,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.normalize_by_std = Field(True, where=(IS_GRPO,))  # False subtracts the group's mean alone
     c.surrogate = one_of("ppo", ("ppo", "gspo", "cispo"))  # of codea1.learn.surrogates
     c.clip_low = not_negative(0.20)  # the ratio is clipped below at 1 - clip_low
-    c.clip_high = not_negative(0.28)  # and above at 1 + clip_high
+    c.clip_high = not_negative(0.28)  # it is clipped above at 1 + clip_high
     # Bounds the loss of negative advantages at dual_clip * |advantage|.
     c.dual_clip = Field(10.0, "be greater than 1", lambda value: value > 1, (IS_PPO,))
     # Of the KL divergence from the reference policy; k3 is bounded.
@@ -207,9 +207,9 @@ def _game() -> ConfigDict:
     c.history_size = not_negative(8, HAS_BOOK)  # tests replayed per question
     c.book_cap = not_negative(0, HAS_BOOK)  # tests kept per question; 0: all, as in the paper
     c.book_total_cap = not_negative(0, HAS_BOOK)  # tests kept of all questions together; 0: all
-    c.book_policy = one_of("frequency", EVICTION_RULES, HAS_BOOK)  # of codea1.game.mistake_book: which
+    c.book_policy = one_of("frequency", EVICTION_RULES, HAS_BOOK)  # of codea1.game.mistake_book: which leave
     c.trained_solutions = positive(1, HAS_TEST_LLM)  # solutions per question whose suites train the Test LLM
-    c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.round: which; TOPVAR
+    c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.round; variance is TOPVAR
     c.max_rounds = positive(1)  # more: further questions are played until enough teach the Code LLM something (DAPO)
     c.script = one_of(RANDOM, SCRIPTS, HAS_SCRIPT)  # of codea1.game.scripts: which tests the suites of `scripted` hold
     # Of suites about a program that some test of its question fails: those that hold one such test.
@@ -258,11 +258,11 @@ def _sft() -> ConfigDict:
     c.warmup_steps = not_negative(30)
     c.adam_b2 = share(0.98)
     c.weight_decay = not_negative(0.05)
-    c.expert_suites = share(0.35)  # share of suites whose inputs expose the program's mistake, where they can,
+    c.expert_suites = share(0.35)  # share of suites whose inputs expose the program's mistake, where they can
     c.expert_span = Field(
         (0.5, 1.0), "be two shares of the steps, the first no greater", lambda span: 0 <= span[0] <= span[1] <= 1
-    )  # from this share of the steps to that;
-    c.expert_suites_else = share(0.0)  # the same, in all other steps
+    )  # they have that share from this share of the steps to that,
+    c.expert_suites_else = share(0.0)  # that share in all other steps
     return c
 
 

@@ -14,7 +14,7 @@ from tests.rooms_test import FILES, imports
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "docs").glob("*.md"),  # first_hour_test.py runs those of the first hour
     *(ROOT / "results").rglob("*.md"),
 ]
 COMMAND = re.compile(

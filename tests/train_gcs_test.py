@@ -149,7 +149,7 @@ def test_nothing_is_lost_with_the_storage(undisturbed, bucket, monkeypatch, faul
         assert sum(row["storage/retries"] for row in read_metrics(epath.Path(workdir) / "metrics.jsonl")) >= 5
 
 
-@pytest.mark.parametrize("name", ["mistake_book", "rewards_and_verdicts", "tables", "training_dynamics"])
+@pytest.mark.parametrize("name", ["mistake_book", "tables", "training_dynamics"])
 def test_a_notebook_reads_a_run_in_a_bucket(uploaded, monkeypatch, name):
     monkeypatch.setenv("CODEA1_RUN", uploaded)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

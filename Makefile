@@ -22,7 +22,9 @@ export JAX_PLATFORMS ?= cpu
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 
-.PHONY: train tables study docs address test test-long lint lock clean
+.PHONY: install train tables study docs address test test-long lint lock clean
+
+install: $(VENV)/.base
 
 train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)

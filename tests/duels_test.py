@@ -90,7 +90,7 @@ def test_the_sandbox_runs_what_is_told_and_drawn(duel_run: RunFolder, tmp_path: 
     for part in (
         "Return a < b & what is given.",
         "1. The Code LLM, step 4: wrong",
-        "The dataset's golden test pays it 1.0.",
+        "The dataset's golden test would pay it 1.0.",
         "assert f(2) == 2",
         "The truth answers 2.",
         "The program answers 1.",

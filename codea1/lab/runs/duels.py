@@ -10,6 +10,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from rich.console import Console
 from rich.text import Text
@@ -33,7 +34,7 @@ from codea1.values.verdict import Verdict
 
 _SHOWN = 3  # duels that are printed
 _TRIED = 5  # programs that may be the right one of a duel
-_MOST_LINES = 24  # of a program in a picture
+_MOST_LINES = 12  # of a program in a picture
 _COLUMNS = 62  # characters of a line of code in a picture
 _STYLE = """
 text { font: 14px system-ui, sans-serif; fill: #1f2328 } .code { font: 12px ui-monospace, Menlo, Consolas, monospace }
@@ -193,7 +194,8 @@ _CLASSES = {"bold": "head", "dim": "faint", "green": "good", "red": "bad", "": "
 
 
 def _heads(judged: ProvenDuel, folder: RunFolder) -> _Lines:
-    told = f"{judged.question.id} in run {folder.path.name}, which started from {folder.config['code']['model']}"
+    start = PurePath(folder.config["code"]["model"]).name
+    told = f"{judged.question.id} in run {folder.path.name}; the Code LLM started from {start}"
     return [(" ".join(judged.question.description.split()), "bold"), (told, "dim")]
 
 
@@ -202,18 +204,18 @@ def _acts(judged: ProvenDuel) -> tuple[_Lines, _Lines, _Lines]:
     duel, (step, program) = judged.duel, judged.later
     paid = f"The tests of step {duel.paid_at} paid it 1.0."
     if judged.golden:
-        tests = f"{judged.golden} golden tests pay" if judged.golden > 1 else "golden test pays"
-        paid = f"The dataset's {tests} it 1.0."
-    when = f"{step - duel.step} steps later" if step > duel.step else "beside it"
+        tests = f"{judged.golden} golden tests" if judged.golden > 1 else "golden test"
+        paid = f"The dataset's {tests} would pay it 1.0."
+    when = f"{step - duel.step} steps later, step {step}" if step > duel.step else f"another program of step {step}"
     by = ", and of the dataset" if judged.golden or judged.question.check_script else ""
     broken = [(f"The truth answers {judged.truth}.", "green"), (f"The program {judged.answer}.", "red")]
     if duel.reward is not None:
-        broken.append((f"This step's tests pay it {duel.reward:.2f}.", "green"))
+        broken.append((f"The program is paid {duel.reward:.2f}.", "green"))
     return (
         [(f"1. The Code LLM, step {duel.step}: wrong", "bold"), (duel.program.strip("\n"), ""), (paid, "red")],
         [("2. The Test LLM, against it", "bold"), (duel.test.text, ""), *broken],
         [
-            (f"3. The Code LLM, {when}, step {step}: passes", "bold"),
+            (f"3. The Code LLM, {when}: passes", "bold"),
             (program.strip("\n"), ""),
             (f"It passes this assert, and all tests of step {step}{by}: 1.0.", "green"),
         ],

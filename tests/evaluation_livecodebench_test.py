@@ -21,7 +21,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.values.verdict import Verdict
-from tests.evalplus_files import Row, write_rows
+from tests.evalplus_files import TWO_ANSWERS, Row, write_rows
 
 ADDING = [("1 2\n", "3\n"), ("-1 1\n", "0\n"), ("5 5\n", "10\n")]
 PAIRS = [("[1, 2]\n3", "[[1, 3], 2.5]"), ("[]\n0", "[]")]  # functional
@@ -109,21 +109,6 @@ def test_a_whole_program_is_judged_by_lines_and_decimals(pool, tmp_path, program
 def test_a_method_is_judged_by_equality_but_for_a_tuple_around_all(pool, tmp_path, program, verdict):
     run = judge(pool, tmp_path, program, PAIRS, "f")
     assert run.verdict is verdict, run
-
-
-TWO_ANSWERS = """
-import sys
-
-def answer(second):  # what the process says where it is asked what the value is
-    frame = sys._getframe()
-    while frame:
-        names = frame.f_globals
-        if "_description" in names and "_own" not in names:
-            own = names["_own"] = names["_description"]
-            names["_description"] = lambda _, *rest: own(second, *rest)
-        frame = frame.f_back
-
-"""
 
 
 @pytest.mark.parametrize(

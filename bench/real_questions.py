@@ -107,8 +107,9 @@ def main() -> None:
                 validation.append({**rows[question.id], "mutants": mutants})
         asked = [each for questions in ordered for each in questions[:ASKED]]
         new = [each for each in asked if each.id not in known] if given.model else []
-        rates = {each.id: known[each.id] for each in asked if each.id in known}
-        rates |= pass_rates(given.model, new, grader) if new else {}
+        known |= pass_rates(given.model, new, grader) if new else {}
+    # In the order of the questions, whichever were known: recorded rates give the same file of training again.
+    rates = {each.id: known[each.id] for each in asked if each.id in known}
     schema = tables[0].schema.set(
         tables[0].schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
     )

@@ -26,7 +26,7 @@ facts = cache(worlds.world_facts)  # tables and figures of two studies ask for t
 
 @pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("law", "law"), ("real", "study_real")])
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in (report, figures):
+    for module in (worlds, figures):
         monkeypatch.setattr(module, "world_facts", facts)
     monkeypatch.setattr(every_figure, "picture", lambda *_: b"")
     results = Results(str(ROOT / "studies" / f"{study}.results.gz"))

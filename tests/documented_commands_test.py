@@ -59,6 +59,11 @@ def flags(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_merge_is_left_half_done(page):
+    assert not re.search(r"^(<{7}|>{7})", page.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_name_what_exists(page):
     for command, path, words in commands(page.read_text()):
         assert path, command

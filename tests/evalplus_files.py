@@ -58,3 +58,19 @@ def write_rows(path: Path, *rows: Row) -> str:
     """Writes a JSON-lines file and returns its path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
+
+
+# What a program begins with that takes over its process: `answer` is what this says that values are.
+TWO_ANSWERS = """
+import sys
+
+def answer(second):  # what the process says where it is asked what the value is
+    frame = sys._getframe()
+    while frame:
+        names = frame.f_globals
+        if "_description" in names and "_own" not in names:
+            own = names["_own"] = names["_description"]
+            names["_description"] = lambda _, *rest: own(second, *rest)
+        frame = frame.f_back
+
+"""

@@ -27,7 +27,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
-from tests.evalplus_files import humaneval_row, mbpp_row, write_rows
+from tests.evalplus_files import TWO_ANSWERS, humaneval_row, mbpp_row, write_rows
 
 SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))
 PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
@@ -287,6 +287,13 @@ def test_an_input_has_its_own_time_limit(pool, monkeypatch):
     run = judge(pool, problem("def f(x): return x + 1", [[0], [1], [2], [3]]), slow)
     assert run.verdict is Verdict.TIMEOUT
     assert run.detail == "base: input 0 or a later one took more than 0.4 CPU seconds, or slept"
+
+
+def test_a_bool_is_what_the_process_describes_and_has_no_second_guess(pool):
+    task = problem("def f(x): return x % 3 == 0", [[i] for i in range(50)])
+    assert judge(pool, task, "def f(x): return not x % 3").verdict is Verdict.PASS
+    run = judge(pool, task, f"{TWO_ANSWERS}def f(x):\n    answer(False)\n    return True")
+    assert (run.verdict, run.detail) == (Verdict.FAIL, "base: input 0: another value than expected")
 
 
 SPECIAL = [  # entry point, truth, inputs, program, whether it is right

@@ -21,7 +21,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.values.verdict import Verdict
-from tests.evalplus_files import Row, write_rows
+from tests.evalplus_files import TWO_ANSWERS, Row, write_rows
 
 ADDING = [("1 2\n", "3\n"), ("-1 1\n", "0\n"), ("5 5\n", "10\n")]
 PAIRS = [("[1, 2]\n3", "[[1, 3], 2.5]"), ("[]\n0", "[]")]  # functional
@@ -109,6 +109,18 @@ def test_a_whole_program_is_judged_by_lines_and_decimals(pool, tmp_path, program
 def test_a_method_is_judged_by_equality_but_for_a_tuple_around_all(pool, tmp_path, program, verdict):
     run = judge(pool, tmp_path, program, PAIRS, "f")
     assert run.verdict is verdict, run
+
+
+@pytest.mark.parametrize(
+    ("program", "tests", "name"),
+    [
+        ("answer('No')\nprint('Yes')", [("1", "Yes"), ("2", "No"), ("3", "Yes")], ""),
+        (f"{STARTER}answer(False)\n        return True", [("1\n1", "true"), ("1\n2", "false"), ("1\n3", "true")], "f"),
+    ],
+)
+def test_a_process_has_one_answer_and_learns_nothing_before_it(pool, tmp_path, program, tests, name):
+    run = judge(pool, tmp_path, TWO_ANSWERS + program, tests, name)
+    assert (run.verdict, run.detail) == (Verdict.FAIL, "input 0: another value than expected")
 
 
 def test_inputs_and_outputs_of_megabytes(pool, tmp_path):
@@ -200,12 +212,14 @@ def test_a_window_holds_its_first_and_last_day(tmp_path):
     days = ["2024-12-31", "2025-01-01", "2025-01-31", "2025-02-01"]
     # A row outside is not read.
     rows = [contest_row(day, day=day) for day in days] + [{"contest_date": "2023-01-01"}]
+    # As in the package, of the last day the first moment counts.
+    rows += [contest_row("late", contest_date="2025-01-31T14:30:00")]
 
     def ids(*window: str) -> list[str]:
         return [question.id for question in load(tmp_path, *rows, window=window).questions]
 
     assert ids("2025-01-01", "2025-01-31") == days[1:3]
-    assert ids("2025-01-01", "") == days[1:]
+    assert ids("2025-01-01", "") == [*days[1:], "late"]
     assert ids("2024-01-01", "2025-01-01") == days[:2]
     with pytest.raises(BadInput, match=r"lcb\.jsonl: no question is of a contest from 2026-01-01 until \."):
         ids("2026-01-01", "")

@@ -25,6 +25,7 @@ def test_the_pages_print_what_they_show(tmp_path: Path):
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ["PATH"]))
     environment = {**os.environ, **CACHE, "PATH": path, "COLUMNS": "120"}
     printed, at = "", tmp_path
+    assert [page.name[0] for page in PAGES] == [*"123456"]
     for page in PAGES:
         for kind, title, text in BLOCK.findall(page.read_text()):
             if kind == "python":

@@ -40,6 +40,9 @@ TEST_SECONDS = 6.0
 MEMORY_BYTES = 4 << 30
 # Of a program's output that is not the expected one to the byte; its process must describe it.
 ANSWER_BYTES = 8 << 20
+# Of an answer that is judged by what it is said to be, whatever its digest. A program that has its process say what it
+# likes would learn by a question after a digest that this is wrong, and answer "No" where it had the digest of "Yes".
+DESCRIBED_BYTES = 64 << 10
 # Of a question's private tests, unpacked. The longest line that is read has 100 MiB, and as much of random digits in
 # this encoding unpacks to some 170.
 MAX_UNPACKED_BYTES = 512 << 20
@@ -159,7 +162,8 @@ class ExpectedTexts:
     """The comparison of what a program prints: line by line, without white space around, or as decimal numbers."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._texts, self._digests = texts, [value_digest(tidied(text)) for text in texts]
+        self._texts = texts
+        self._digests = [value_digest(tidied(text)) if len(text) > DESCRIBED_BYTES else None for text in texts]
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
         return digest == self._digests[index]
@@ -176,7 +180,8 @@ class ExpectedValues:
         """Raises ValueError or NotPlainData where nothing can be compared with one of the values."""
         if contains_nan(list(values)):
             raise ValueError("it has a NaN")
-        self._digests = [value_digest(value) for value in values]
+        is_large = [len(encode_canonical(value)) > DESCRIBED_BYTES for value in values]
+        self._digests = [value_digest(each) if large else None for each, large in zip(values, is_large, strict=True)]
         self._compared = [
             {_canonical_digest(each) for each in ([value, tuple(value)] if isinstance(value, list) else [value])}
             for value in values

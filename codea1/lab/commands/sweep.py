@@ -17,6 +17,7 @@ from codea1.config import validate
 from codea1.lab.study.sweep import sweep_study
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
+from codea1.runtime.extras import require
 from codea1.storage.objects import is_remote
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder that gets the runs and the report")
@@ -31,6 +32,7 @@ def main() -> None:
     if not WORKDIR.value or is_remote(WORKDIR.value):
         raise BadInput("give --workdir, the folder on a disk that gets the runs.")
     workdir = WORKDIR.value.rstrip("/")
+    require("matplotlib", "a sweep's report")
     study = sweep_study(command.config_arguments(), SWEEP.value, SEEDS.value)
     # They import SciPy and matplotlib, once the flags are checked.
     from codea1.lab.study.report import write

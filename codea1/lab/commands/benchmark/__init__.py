@@ -49,7 +49,7 @@ def define_window() -> tuple[flags.FlagHolder[str], flags.FlagHolder[str]]:
     """Defines --from and --until."""
     return (
         flags.DEFINE_string("from", "", "livecodebench: contests of this day, as 2025-01-31, or later"),
-        flags.DEFINE_string("until", "", "livecodebench: contests of this day or earlier"),
+        flags.DEFINE_string("until", "", "livecodebench: contests of this day, at 00:00, or earlier"),
     )
 
 

@@ -92,7 +92,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     config, local = undisturbed
     fsspec.filesystem("gs").put(f"{data_folder}/procedural/", f"{bucket}/data/", recursive=True)
     config = ConfigDict(config.to_dict())
-    config.data.train.source = f"{bucket}/data/1.0.0"
+    config.data.train.source = f"{bucket}/data/classic-1.0.0/train.jsonl.gz"
     config_file, workdir = write_config(config, tmp_path / "config.py"), f"{bucket}/runs/run"
 
     kill_after_save(start(config_file, workdir), workdir, step=2)

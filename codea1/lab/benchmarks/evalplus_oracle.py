@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from codea1.lab.sandbox.benchmarks import Description
+from codea1.lab.sandbox.benchmarks import DESCRIBED_BYTES, Description
 from codea1.lab.sandbox.child import NO_DIGEST
 from codea1.values import contains_nan, decode_exact
 
@@ -36,7 +36,6 @@ SETS = frozenset(
 )
 NOT_NONE = frozenset(("check_str", "text_match_three", "text_starta_endb"))
 ANYTHING = frozenset(("are_equivalent",))
-GUESSED = frozenset(("builtins.bool", "builtins.NoneType"))  # who is asked after a digest that is wrong knows the other
 
 
 @dataclass
@@ -48,6 +47,7 @@ class Expected:
     type_name: str = ""
     compared: bytes = b""  # canonical digest, as in `Description`
     is_comparable: bool = False  # it has no NaN, which equals nothing
+    is_described: bool = False  # whatever a program's digest, it is asked what the value is: see DESCRIBED_BYTES
     value: object = None  # where numbers that are close to it are right, too
 
 
@@ -71,6 +71,7 @@ class Recorder:
             except ValueError:
                 return False
             expected.is_comparable = not contains_nan(read)
+            expected.is_described = bool(value.compared) and len(value.exact) <= DESCRIBED_BYTES
             self.atol = self.atol or FLOAT_ATOL * is_floats(read)  # as `Oracle` has it, from then on
             expected.value = read if self.atol != 0 else None
         return True
@@ -92,7 +93,7 @@ class Oracle:
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
         expected = self._expected[index]
-        is_asked = self._needs_value or not expected.is_comparable or expected.type_name in GUESSED
+        is_asked = self._needs_value or not expected.is_comparable or expected.is_described
         return digest == expected.digest != NO_DIGEST and not is_asked
 
     def accepts(self, index: int, value: Description) -> bool:

@@ -28,7 +28,7 @@ from codea1.lab.benchmarks.benchmarks import (
     require_text,
     require_unique,
 )
-from codea1.lab.sandbox.benchmarks import BatchJudge, BenchmarkPool, Description, Inputs
+from codea1.lab.sandbox.benchmarks import DESCRIBED_BYTES, BatchJudge, BenchmarkPool, Description, Inputs
 from codea1.lab.sandbox.child import value_digest
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.child.entries import PIPE_BYTES
@@ -40,9 +40,6 @@ TEST_SECONDS = 6.0
 MEMORY_BYTES = 4 << 30
 # Of a program's output that is not the expected one to the byte; its process must describe it.
 ANSWER_BYTES = 8 << 20
-# Of an answer that is judged by what it is said to be, whatever its digest. A program that has its process say what it
-# likes would learn by a question after a digest that this is wrong, and answer "No" where it had the digest of "Yes".
-DESCRIBED_BYTES = 64 << 10
 # Of a question's private tests, unpacked. The longest line that is read has 100 MiB, and as much of random digits in
 # this encoding unpacks to some 170.
 MAX_UNPACKED_BYTES = 512 << 20

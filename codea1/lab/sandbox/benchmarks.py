@@ -38,6 +38,10 @@ from codea1.values.verdict import Verdict
 
 Arc = tuple[int, int]  # two lines of which one ran right after the other; minus a line for entering or leaving there
 _ANSWER_BYTES, _MOST_ANSWERS = 1 << 20, 64  # of a value's encoding; so many of the largest a child may describe
+# Of the exact encoding of an answer that is judged by what it is said to be, whatever its digest. A program that has
+# its process say what it likes would learn by a question after a digest that this is wrong, and answer "No" where it
+# had the digest of "Yes".
+DESCRIBED_BYTES = 4 << 10
 _REPORT_BYTES = 1 << 20
 # Added to an input's limit: its clock includes the fast inputs before it that no frame has reported yet.
 _SLACK_SECONDS = 0.1

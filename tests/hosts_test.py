@@ -157,6 +157,11 @@ def test_where_only_the_heartbeat_ends_the_others_they_say_so(count, lost):
         assert re.search(r"error: (JAX aborted this process for what it says above|host 0 .*), during step 1", errors)
 
 
+def test_an_abort_after_all_hosts_are_done_is_none_of_theirs():
+    done = lose(2, 1, "late")
+    assert [code for code, _ in done] == [0, 0], done
+
+
 def test_a_frozen_host_is_reported_and_ends_the_other():
     (code, errors), _ = lose(2, 1, "stop")
     assert code == RESTART_EXIT_CODE

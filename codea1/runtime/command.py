@@ -90,9 +90,11 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
             raise BadInput(f"{rest[-1]!r} is not a flag of this command.")
         _set_up_jax()
         main(*rest)
+    except SystemExit as end:
+        _part(int(end.code or 0))
     except (AgreedBadInput, GivenUp) as error:
         print_error(error)
-        sys.exit(exit_code(error))
+        _part(exit_code(error))
     except StorageFailed as error:
         print_error(error)
         # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
@@ -104,6 +106,9 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         _leave(130)
     except Exception as error:
         _end_for(error)
+    else:
+        if _has_joined():
+            _part(0)
 
 
 def _end_for(error: Exception) -> NoReturn:
@@ -120,6 +125,18 @@ def _end_for(error: Exception) -> NoReturn:
         remedy = "; lower micro_batch_size of the player, or rollout.slots" if out_of_memory else ""
         print_error(Exception(f"a restart would fail again during {during}{remedy}."))
     _leave(FAILED_EXIT_CODE)
+
+
+def _part(code: int) -> NoReturn:
+    """Ends this process as all hosts end theirs, once each has done its work.
+
+    Among several hosts not as Python ends: of what libraries then destroy some may abort, and by that time the handler
+    that would say so (`codea1.runtime.roll_call`) has no Python to run in, and never returns.
+    """
+    if _has_joined():
+        hosts.part()
+        _exit(code)
+    sys.exit(code)
 
 
 def _leave(code: int) -> NoReturn:
@@ -139,6 +156,10 @@ def _has_joined() -> bool:
 
 def _leave_at_once(code: int) -> NoReturn:
     hosts.leave(code)
+    _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by whoever started this
         stream.flush()
     os._exit(code)

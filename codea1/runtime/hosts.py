@@ -214,6 +214,14 @@ def leave(code: int) -> None:
         _roll_call.leave(code)
 
 
+def part() -> None:
+    """Waits for the other hosts to end as this one does, and disconnects from them."""
+    import jax
+
+    with contextlib.suppress(Exception):  # its work is done, whatever becomes of the others
+        jax.distributed.shutdown()
+
+
 def _end_for_late_hosts() -> NoReturn:
     print_error(HostsLate(f"the other hosts did not come within {WAIT_SECONDS} s; start all of them again."))
     sys.stderr.flush()

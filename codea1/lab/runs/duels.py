@@ -210,7 +210,7 @@ def _acts(judged: ProvenDuel) -> tuple[_Lines, _Lines, _Lines]:
     by = ", and of the dataset" if judged.golden or judged.question.check_script else ""
     broken = [(f"The truth answers {judged.truth}.", "green"), (f"The program {judged.answer}.", "red")]
     if duel.reward is not None:
-        broken.append((f"The program is paid {duel.reward:.2f}.", "green"))
+        broken.append((f"With all suites and old failures the program is paid {duel.reward:.2f}.", "dim"))
     return (
         [(f"1. The Code LLM, step {duel.step}: wrong", "bold"), (duel.program.strip("\n"), ""), (paid, "red")],
         [("2. The Test LLM, against it", "bold"), (duel.test.text, ""), *broken],

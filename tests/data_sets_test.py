@@ -1,6 +1,9 @@
 """Rows of published sets, in the form of their files, become questions with what of them holds."""
 
+import base64
 import json
+import pickle
+import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -13,8 +16,12 @@ from hypothesis import strategies as st
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import file_rows
+from codea1.game.asserts import golden_tests
+from codea1.game.grading import Judge
 from codea1.game.question import Question
+from codea1.lab.commands.convert import main as convert_main
 from codea1.lab.data.conversion import (
+    NO_ROW,
     PARTS,
     Converted,
     Format,
@@ -30,6 +37,7 @@ from codea1.lab.data.formats import FORMATS
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.sets import (
     NO_ARGUMENTS,
+    NO_CHECKER,
     NO_FUNCTION,
     NO_SOLUTION,
     NO_STATED,
@@ -45,6 +53,7 @@ from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.training.setup import questions_of
+from codea1.values.verdict import Verdict
 from tests.conftest import SHARED
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
@@ -279,6 +288,132 @@ def test_a_script_calls_its_parameter_in_every_form():
         "assert sorted(candidate([2])) == [2]",
         "assert abs(candidate(1) - 2.0) < 0.1\n",
     ]
+
+
+ANY_SUM = "n = int(input())\nprint(n, 0)\n"
+JUDGE = """
+def output_judging_function(input_str: str, candidate_output: str, reference_output: str) -> bool:
+    return sum(map(int, candidate_output.split())) == int(input_str)
+"""
+
+
+def solution(code: str, language: str = "python") -> dict[str, str]:
+    return {"code": code, "language": language, "source": "taco", "source_reliability": "medium"}
+
+
+def packed(tests: object) -> str:
+    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
+
+
+PROBLEMS = [
+    {"pid": "a", "question_content": "Print the sum.", "solutions": [solution("int main() {}", "cpp"), solution(ADD)]},
+    {"pid": "b", "question_content": "Print two with this sum.", "solutions": [solution("print 3"), solution(ANY_SUM)]},
+    {"pid": "c", "question_content": "Print nothing.", "solutions": [solution("int main() {}", "cpp")]},
+    {"pid": "e", "question_content": "Print the sum again.", "solutions": [solution(ADD)]},
+]
+KIT = {"output_judging_function": None, "input_validator": "def validate_input(text): ...", "LLMGen": ["1 2\n"]}
+SUITES = [
+    {"pid": "a", "test_cases_kit": KIT, "test_cases": packed([{"input": "1 2\n", "output": "3\n"}])},
+    {
+        "pid": "b",
+        "test_cases_kit": KIT | {"output_judging_function": JUDGE},
+        "test_cases": packed([{"input": "3\n", "output": "1 2\n"}, {"input": "4\n", "output": "1 2\n"}]),
+    },
+    {"pid": "c", "test_cases_kit": None, "test_cases": packed([{"input": "", "output": ""}])},
+    {"pid": "d", "test_cases_kit": KIT, "test_cases": packed([{"input": "", "output": ""}])},
+    {"pid": "e", "test_cases_kit": KIT, "test_cases": "eJwAAAAA"},
+]
+SEED_TESTS = [
+    ROWS["rstar_coder"] | {"question_id": "seed_1", "starter_code": "", "func_name": "", "class_name": ""},
+    {
+        "question_id": "seed_2",
+        "question": "Count and add.",
+        "starter_code": "class Solution:\n    def add(self, a): ...",
+        "inputs": json.dumps(["[[1, 2]]"]),  # the arguments of a call are JSON once more
+        "outputs": json.dumps(["[2, 3]"]),
+        "func_name": "add",
+        "class_name": "Solution",
+    },
+]
+SEED_PROGRAMS = [
+    {"question_id": "seed_1", "response": "<think>", "code": TAKE, "verified": True, "is_passed": False},
+    {"question_id": "seed_1", "response": "<think>", "code": ADD, "verified": True, "is_passed": True},
+    {"question_id": "seed_2", "response": "<think>", "code": METHOD, "verified": True, "is_passed": True},
+]
+
+
+def written(folder: Path, **tables: list[dict]) -> list[str]:
+    for name, rows in tables.items():
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return [str(folder / f"{name}.jsonl") for name in tables]
+
+
+def test_problems_and_tests_of_hardtests_are_joined(tmp_path):
+    output = str(tmp_path / "out.parquet")
+    make_training_set(FORMATS["hardtests"], written(tmp_path, suites=SUITES, problems=PROBLEMS), output)
+    exact, judged = load_questions(output)
+    assert (exact.id, exact.ground_truth, exact.checker) == ("hardtests/a", ADD, "")
+    assert exact.golden_tests == (r"assert stdout('1 2\n') == '3'",)
+    assert "assert candidate(" in exact.check_script
+    # Its judge takes what the solution prints, and that is what the test states; no script could know better. To the
+    # second test's own output the judge says no, which makes it no test.
+    assert (judged.golden_tests, judged.check_script) == ((r"assert stdout('3\n') == '3 0'",), None)
+    assert judged.checker.startswith(JUDGE)
+    left_out = [json.loads(line) for line in (tmp_path / "out.left_out.jsonl").read_text().splitlines()]
+    assert [(each["reason"], each["detail"][:40]) for each in left_out] == [
+        (NO_SOLUTION, ""),
+        (NO_ROW, "the field 'question_content' is missing."),
+        (NO_ROW, "test_cases is neither JSON nor base64 of"),
+    ]
+
+
+def test_a_checker_has_a_say_in_what_a_program_prints(tmp_path, pool):
+    output = str(tmp_path / "out.parquet")
+    make_training_set(FORMATS["hardtests"], written(tmp_path, suites=SUITES[1:2], problems=PROBLEMS), output)
+    (question,) = load_questions(output)
+    judge, tests = Judge(question, Grader(pool)), golden_tests(question)
+    for program, verdict in (("print(1, 2)", Verdict.PASS), ("print(2, 2)", Verdict.FAIL)):
+        assert judge.grade(program, tests).result(60).verdicts == [verdict]
+
+
+def test_programs_of_rstar_coder_are_joined_with_its_tests(tmp_path):
+    output = str(tmp_path / "out.parquet")
+    make_training_set(FORMATS["rstar_coder"], written(tmp_path, sft=SEED_PROGRAMS, tests=SEED_TESTS), output)
+    program, method = load_questions(output)
+    assert (program.ground_truth, program.mutants, program.entry_point) == (ADD, (TAKE,), "stdout")
+    assert (method.ground_truth, method.mutants) == (METHOD, ())
+    assert method.golden_tests == ("assert Solution().add([1, 2]) == (2, 3)",)
+
+
+@pytest.mark.parametrize(
+    ("form", "tables", "told"),
+    [
+        ("hardtests", {"suites": SUITES}, r"suites.jsonl has no 'question_content': name the files of hardtests_prob"),
+        ("hardtests", {"problems": PROBLEMS}, r"problems.jsonl has no tests: name the files of hardtests_tests beside"),
+        ("rstar_coder", {"sft": SEED_PROGRAMS}, r"sft.jsonl has no tests: name the files of seed_testcase or"),
+        (
+            "rstar_coder",  # synthetic_sft
+            {"sft": [{"question": "Add.", "seed_question": "Add.", "response": "<think>", "code": ADD}]},
+            r"sft.jsonl has neither 'inputs', as seed_testcase or .* does, nor 'question_id' and 'code', as seed_sft",
+        ),
+        ("hardtests", {"suites": SUITES, "problems": [*PROBLEMS, {"solutions": []}]}, "line 5: the field 'pid' is"),
+        ("hardtests", {"suites": SUITES, "problems": [{"pid": "a", "solutions": 3}]}, "solutions is not a list of"),
+    ],
+)  # fmt: skip
+def test_half_a_set_and_a_table_of_another_kind_are_told(tmp_path, form, tables, told):
+    with pytest.raises(BadInput, match=told):
+        make_training_set(FORMATS[form], written(tmp_path, **tables), str(tmp_path / "out.parquet"))
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_checker_of_another_form_leaves_the_row_out():
+    row = SUITES[0] | PROBLEMS[0] | {"test_cases_kit": KIT | {"output_judging_function": "def judge(): ..."}}
+    assert FORMATS["hardtests"].read(row, "here") == NO_CHECKER
+
+
+def test_a_set_without_tests_is_refused():
+    with pytest.raises(BadInput, match=r"OpenCodeReasoning has no tests, .*; convert apps, taco or code_contests"):
+        convert_main("opencodereasoning", "train.parquet")
 
 
 MINE = {

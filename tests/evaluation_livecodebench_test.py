@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from codea1.game.prompts import DEFAULT
-from codea1.lab.benchmarks import livecodebench
 from codea1.lab.benchmarks.benchmarks import EvaluationSpec
 from codea1.lab.benchmarks.livecodebench import LiveCodeBench, load_tasks, same_lines
 from codea1.lab.benchmarks.programs import evaluate_code, given_attempts
@@ -179,7 +178,7 @@ def test_a_pickle_is_read_and_never_run(tmp_path, monkeypatch):
 
 
 def test_what_unpacks_to_too_much_is_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr(livecodebench, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr("codea1.lab.packed.MAX_UNPACKED_BYTES", 1 << 20)
     bomb = base64.b64encode(zlib.compress(bytes(1 << 24))).decode()
     with pytest.raises(BadInput, match=r"\(q1\): private_test_cases unpacks to more than 1 MiB"):
         load(tmp_path, contest_row(private_test_cases=bomb))

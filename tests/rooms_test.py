@@ -45,9 +45,9 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1344,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1666, "benchmarks": 2856, "commands": 1223, "data": 1639, "league": 294, "paper": 1039, "runs": 1224},
+    **{"aot": 1666, "benchmarks": 2819, "commands": 1226, "data": 1769, "league": 294, "paper": 1039, "runs": 1224},
     **{"sandbox": 804, "siege": 582, "sft": 477, "study": 1758, "worlds": 881},
-    "": 900,  # the files that lie in no room of the lab
+    "": 944,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

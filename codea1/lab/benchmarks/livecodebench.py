@@ -5,10 +5,7 @@ program is a whole one that reads standard input, or has a class `Solution`; it 
 have no ground truths.
 """
 
-import base64
 import json
-import pickletools
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -28,6 +25,7 @@ from codea1.lab.benchmarks.benchmarks import (
     require_text,
     require_unique,
 )
+from codea1.lab.packed import unpacked_text
 from codea1.lab.sandbox.benchmarks import DESCRIBED_BYTES, BatchJudge, BenchmarkPool, Description, Inputs
 from codea1.lab.sandbox.child import value_digest
 from codea1.runtime.errors import BadInput
@@ -40,15 +38,10 @@ TEST_SECONDS = 6.0
 MEMORY_BYTES = 4 << 30
 # Of a program's output that is not the expected one to the byte; its process must describe it.
 ANSWER_BYTES = 8 << 20
-# Of a question's private tests, unpacked. The longest line that is read has 100 MiB, and as much of random digits in
-# this encoding unpacks to some 170.
-MAX_UNPACKED_BYTES = 512 << 20
 DIFFICULTIES = ("easy", "medium", "hard")
 
 _FIELDS = ("question_id", "question_content", "starter_code", "difficulty", "metadata")
 _TESTS = ("public_test_cases", "private_test_cases")
-_TEXT_OPCODES = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
-_AROUND_TEXT = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "STOP")  # what else `pickle.dumps` of a text writes
 # The package has these before every program, which may use them without an import, and so many digits in all of it.
 _MODULES = (
     *("string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics"),
@@ -284,7 +277,7 @@ def _read(tests: Sequence[tuple[str, str]], *, is_function: bool) -> tuple[list[
 
 def _tests(text: str, where: str) -> list[tuple[str, str]]:
     """Returns inputs and outputs of tests in JSON, plain or packed. Raises BadInput."""
-    tests = _json(text if text.lstrip().startswith("[") else _unpacked(text, where), where)
+    tests = _json(text if text.lstrip().startswith("[") else unpacked_text(text, where), where)
     kinds = [[type(test.get(key)) for key in ("input", "output")] for test in tests if isinstance(test, dict)]
     if not isinstance(tests, list) or kinds != [[str, str]] * len(tests):
         raise BadInput(f"{where} is no list of tests that have input and output, each a text.")
@@ -296,33 +289,3 @@ def _json(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise BadInput(f"{where} is not JSON.") from None
-
-
-def _unpacked(text: str, where: str) -> str:
-    """Returns the text in base64 of zlib of a pickle. Raises BadInput where it is not so, or larger than allowed."""
-    try:
-        unpacker = zlib.decompressobj()
-        data = unpacker.decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)
-        if len(data) == MAX_UNPACKED_BYTES:
-            raise BadInput(f"{where} unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB.")
-        if not unpacker.eof:
-            raise ValueError("it is cut off")
-        return _pickled_text(data)
-    except (ValueError, zlib.error) as error:
-        raise BadInput(f"{where} is neither JSON nor base64 of zlib of a pickled text: {error}.") from None
-
-
-def _pickled_text(data: bytes) -> str:
-    """Returns the text that was pickled. A pickle is a program, and may be anybody's: it is read and never run.
-
-    Raises ValueError where it has instructions for anything else.
-    """
-    texts = []
-    for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name in _TEXT_OPCODES:
-            texts.append(str(argument))
-        elif opcode.name not in _AROUND_TEXT:
-            raise ValueError(f"its pickle has the instruction {opcode.name}")
-    if len(texts) != 1:
-        raise ValueError(f"its pickle has {len(texts)} texts")
-    return texts[0]

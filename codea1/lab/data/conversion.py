@@ -58,7 +58,7 @@ MAX_SOLUTIONS = 5  # of a row that are tried
 PARTS = ("train", "validation", "test")  # of a split
 _WHOLE: Mapping[str, int] = {}  # the shares of no split
 
-_IDS = ("question_id", "task_id", "problem_id", "name")  # fields of other datasets
+_IDS = ("question_id", "task_id", "problem_id", "pid", "name")  # fields of other datasets
 _IN_FLIGHT = 256  # rows, of which some have programs that are being run
 _ASKED_AT_ONCE = 4  # tests of a ground truth, of which the first that runs out of time is the end
 _SLOW_SECONDS = Limits.cpu_seconds_per_test / GROUND_TRUTH_FACTOR
@@ -91,6 +91,8 @@ class Format:
     source: str
     answers_are_json: bool = False  # tests state lists where a solution may answer tuples
     settings: str = ""  # what else decides which questions are read
+    # Of a set in two tables: the format of rows that have the columns of both, and those of the files that it reads.
+    join: Callable[["Format", Sequence[str]], tuple["Format", Sequence[str]]] | None = None
 
 
 def declared(task: str, declaration: str) -> str:
@@ -235,6 +237,12 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         pairs = zip(tests, answers, strict=True)
         as_json = format.answers_are_json or solved.as_json
         held = [test for each in pairs if (test := _held(*each, as_json, solved.as_json)) is not None]
+        if question.checker and len(held) < len(tests):
+            # What the checker takes is right as well, and a test states what the ground truth prints.
+            answered = [(test, answer.value) for test, answer in zip(tests, answers, strict=True) if answer.usable]
+            verdicts = (yield Judge(question, grader).grade(program, [test for test, _ in answered])).verdicts
+            graded = zip(answered, verdicts, strict=True)
+            held = [replace(test, expected=value) for (test, value), verdict in graded if verdict is Verdict.PASS]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break
@@ -425,7 +433,8 @@ def make_training_set(
     above = next((each for each in path.parents if not is_remote(path) and exists(each)), None)
     if above and not is_folder(above):
         raise BadInput(f"output {path} cannot be written: {above} is no folder.")
-    for file in files:  # one that cannot be read is reported before the first is worked on
+    format, tables = format.join(format, files) if format.join else (format, files)
+    for file in tables:  # one that cannot be read is reported before the first is worked on
         _require_a_row(format, file)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
@@ -434,7 +443,7 @@ def make_training_set(
         if parts.done:
             progress.console.print(f"Going on behind {len(parts.done):,} rows, which {folder} holds.")
         task = progress.add_task("rows", total=None, completed=len(parts.done))
-        rows = chain.from_iterable(map(format.rows, files))
+        rows = chain.from_iterable(map(format.rows, tables))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
@@ -520,6 +529,7 @@ def _row(question: Question, format: Format) -> dict[str, Any]:
         "test": question.check_script,
         "mutants": list(question.mutants),
         "preamble": question.preamble,
+        "checker": question.checker,
         "data_source": question.data_source,
         "license": format.licence,
         "source": format.source,

@@ -21,9 +21,10 @@ from codea1.game.answers import extract_python_block
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
-from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Solved, declared, digest_of, script_of_tests
+from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Rows, Solved, declared, digest_of, script_of_tests
+from codea1.lab.packed import unpacked_text
 from codea1.runtime.errors import BadInput
-from codea1.values.entry_points import PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
+from codea1.values.entry_points import ACCEPTS, PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
 
 NO_FUNCTION = "its solution does not define the function under test"
 UNPARSED = "its solution does not parse as Python"
@@ -38,6 +39,7 @@ TOO_LARGE = "each of its tests has an input or output of more than 64 KiB"
 NOT_TOLD = "no solution tells whether a list in its outputs is one, a tuple, or stands around an answer"
 NO_NAME = "what names its function is no text"
 OTHER_LANGUAGE = "it asks for another language than Python"
+NO_CHECKER = "its checker does not define output_judging_function"
 
 MAX_WRONG = 8  # wrong programs of a row that are tried as mutants
 PYTHON = (3, "python3", "py3", "python")  # in lower case: what sets call it; CodeContests counts its languages
@@ -46,7 +48,23 @@ PREAMBLE = "".join(
     f"from {module} import *\n"
     for module in ("typing", "collections", "functools", "heapq", "bisect", "itertools", "math", "builtins")
 )
+# HardTests' judge of what is printed, as a checker; what it is given comes in another order.
+_JUDGE = "output_judging_function"
+_ACCEPTS = f"\n\n\ndef {ACCEPTS}(given, expected, printed):\n    return bool({_JUDGE}(given, printed, expected))\n"
+_PACKED = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}\s*")  # base64, which neither JSON nor asserts are
+_RIGHT, _WRONG = "right programs", "wrong programs"  # columns of joined rows
 _CLASS = r"(?m)^\s*class (\w+)[^\n]*\n(?:(?!\s*class ).*\n)*?\s+def {}\("  # that has a method
+
+
+@dataclass(frozen=True)
+class SecondTable:
+    """The table of a set that has its programs, where another has the tests; it may have the task too."""
+
+    name: str
+    first: str  # name of the table that has the tests
+    key: str  # column of both that names a question
+    programs: str
+    passed: str = ""  # whether a program is right; without the column all are
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,8 @@ class Columns:
     starter: str = ""  # what a program begins with
     function: str = ""  # what is under test, where tests do not say
     id: tuple[str, ...] = ()  # the first of these that a row has
+    checker: str = ""  # source that defines `output_judging_function`, where several answers are right
+    second: SecondTable | None = None
 
 
 def are_texts(value: object) -> TypeGuard[list[str]]:
@@ -123,6 +143,10 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
         f"{name}/{id}", name, task, str((columns.starter and row.get(columns.starter)) or ""), given or "", programs
     )
     draft.wrong = [each for each in wrong if parsed(each) is not None]
+    if judge := row.get(columns.checker.partition(".")[0]) and _field(row, columns.checker, where):
+        if not isinstance(judge, str) or _JUDGE not in _defined(judge):
+            return NO_CHECKER
+        draft.checker = judge + _ACCEPTS
     if all(isinstance(each, str) or are_texts(each) for each in tests) and any(tests):
         return draft.of_asserts([*chain.from_iterable([each] if isinstance(each, str) else each for each in tests)])
     pairs = _Pairs()
@@ -148,7 +172,10 @@ def _last_message(chat: list) -> object:
 
 
 def _unpacked(value: Any, where: str) -> Any:
-    """Returns what a text in JSON, or in Python's own notation, stands for; asserts stay text. Raises BadInput."""
+    """Returns what a text in JSON, packed or not, or in Python's own notation stands for; asserts stay text.
+
+    Raises BadInput: it is none of these.
+    """
     if not isinstance(value, str) or not value.strip():
         return value or []
     try:
@@ -156,6 +183,8 @@ def _unpacked(value: Any, where: str) -> Any:
     except RecursionError:
         raise BadInput(f"{where} is JSON nested too deeply.") from None
     except ValueError as error:
+        if _PACKED.fullmatch(value):
+            return _unpacked(unpacked_text(value.strip(), where), where)
         try:
             return ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -281,6 +310,7 @@ class _Draft:
     function: str  # under test, as the row says; "": the tests say it
     programs: list[str]  # that are tried as the ground truth; none in a set without solutions
     wrong: list[str] = field(default_factory=list)
+    checker: str = ""
 
     def of_pairs(self, pairs: _Pairs) -> Solved | str:
         """Returns the question with pairs for tests, or why there is none."""
@@ -372,14 +402,75 @@ class _Draft:
             self.task,
             self.programs[0] if self.programs else "",
             called,
-            None if script_of_held and self.programs else script_of_tests(called, tests),
+            None if (script_of_held and self.programs) or self.checker else script_of_tests(called, tests),
             tests,
             tuple(dict.fromkeys(self.wrong))[:MAX_WRONG],
             data_source=self.name,
             preamble=PREAMBLE if as_json else "",
+            checker=self.checker,
         )
         left_out = sum(isinstance(test, Rejected) for test in read)
         return Solved(question, tuple(self.programs[1:]), left_out, as_json, script_of_held)
+
+
+def joined(format: Format, files: Sequence[str], columns: Columns, name: str) -> tuple[Format, Sequence[str]]:
+    """Returns the format of a set in two tables where rows have the columns of both, and the files with tests.
+
+    Of the second table the programs that are tried are kept in memory, by question. Without its files the rows are as
+    they are, where they have the task.
+
+    Raises BadInput: a file cannot be read or is of neither table, or the set is not whole.
+    """
+    second = columns.second
+    assert second is not None
+    task = columns.problem[0]
+    first_rows = (
+        (file, next((row for _, row in rows_or_errors(file) if isinstance(row, dict)), None)) for file in files
+    )
+    heads = {file: row.keys() for file, row in first_rows if row is not None}
+    others = [file for file, head in heads.items() if columns.tests[0] not in head]
+    for file in others:
+        if not {second.key, second.programs} <= heads[file]:
+            raise BadInput(
+                f"{file} has neither {columns.tests[0]!r}, as {second.first} does, nor {second.key!r} and "
+                f"{second.programs!r}, as {second.name} does."
+            )
+    tables = [file for file in files if file not in others]
+    if not tables:
+        raise BadInput(f"{files[0]} has no tests: name the files of {second.first} beside those of {second.name}.")
+    if not others:
+        if without := next((file for file in tables if task not in heads.get(file, [task])), None):
+            raise BadInput(f"{without} has no {task!r}: name the files of {second.name} too.")
+        return format, tables
+    known: dict[str, dict[str, Any]] = {}
+    for file in others:
+        wanted = {second.key, second.programs, second.passed, task} & heads[file]
+        for where, row in rows_or_errors(file, columns=sorted(wanted)):
+            if isinstance(row, BadInput):
+                raise row
+            _add_programs(known, row, where, second, task)
+
+    def rows(path: str) -> Rows:
+        for where, row in rows_or_errors(path):
+            of_second = (
+                {} if isinstance(row, BadInput) else known.get(str(row.get(second.key)), {_RIGHT: [], _WRONG: []})
+            )
+            yield where, row if isinstance(row, BadInput) else {**of_second, **row}
+
+    read = partial(read_row, columns=replace(columns, solutions=_RIGHT, wrong=_WRONG), name=name)
+    return replace(format, rows=rows, read=read), tables
+
+
+def _add_programs(known: dict[str, dict[str, Any]], row: Row, where: str, second: SecondTable, task: str) -> None:
+    """Adds a row of a second table to what is known of its question: as many programs that parse as are tried."""
+    value = _field(row, second.programs, where)
+    found = known.setdefault(str(_field(row, second.key, where)), {_RIGHT: [], _WRONG: []})
+    if task in row:
+        found[task] = row[task]
+    is_right = bool(_field(row, second.passed, where)) if second.passed else True
+    kept, most = (found[_RIGHT], MAX_SOLUTIONS) if is_right else (found[_WRONG], MAX_WRONG)
+    programs = _programs([value] if isinstance(value, str) else value, f"{where}: {second.programs}", passing=True)
+    kept += islice((each for each in programs if each not in kept and parsed(each) is not None), most - len(kept))
 
 
 def format_of_json(problem: str, solution: str, tests: str, function: str) -> Format:
@@ -446,15 +537,44 @@ _SETS = {  # columns, licence, source; docs/data.md says where the columns were 
     "synthetic1": (_INTELLECT, "Apache-2.0", "PrimeIntellect/SYNTHETIC-1"),
     "rstar_coder": (
         Columns(
-            ("question",), ("inputs",), "outputs", starter="starter_code", function="func_name", id=("question_id",)
+            ("question",),
+            ("inputs",),
+            "outputs",
+            starter="starter_code",
+            function="func_name",
+            id=("question_id",),
+            second=SecondTable(
+                "seed_sft", "seed_testcase or synthetic_rl_testcase", "question_id", "code", passed="is_passed"
+            ),
         ),
         "CC-BY-4.0",
         "microsoft/rStar-Coder",
+    ),
+    "hardtests": (
+        Columns(
+            ("question_content",),
+            ("test_cases",),
+            id=("pid",),
+            checker=f"test_cases_kit.{_JUDGE}",
+            second=SecondTable("hardtests_problems", "hardtests_tests", "pid", "solutions"),
+        ),
+        "MIT",
+        "sigcp/hardtests_problems",
     ),
     "eurus2": (_VERL, "MIT", "PRIME-RL/Eurus-2-RL-Data"),
     "skywork_or1": (_VERL, "of its sources", "Skywork/Skywork-OR1-RL-Data"),
 }
 SETS = {
-    name: Format(rows_or_errors, partial(read_row, columns=columns, name=name), licence, source)
+    name: Format(
+        rows_or_errors,
+        partial(read_row, columns=columns, name=name),
+        licence,
+        source,
+        join=partial(joined, columns=columns, name=name) if columns.second else None,
+    )
     for name, (columns, licence, source) in _SETS.items()
+}
+WITHOUT_TESTS = {  # sets that are asked for, and why they are not read
+    "opencodereasoning": "nvidia/OpenCodeReasoning has no tests, and in split_1 no tasks: it is a model's answers to "
+    "those of other sets; convert apps, taco or code_contests, which have the tests."
 }

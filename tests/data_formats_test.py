@@ -340,6 +340,7 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
     ("arguments", "told"),
     [
         (["ape", "a.jsonl"], "'ape' is no form of files; known are json, kodcode, mbpp, "),
+        (["opencodereasoning", "a.parquet"], "nvidia/OpenCodeReasoning has no tests, and in split_1 no tasks: "),
         (["json", "a.jsonl", "--tests=t"], "json needs --problem and --tests"),
         (["apps", "a.jsonl", "--tests=t"], "name fields of json; other forms have theirs"),
         (["mbpp", "a.jsonl", "--output=a", "--split=80/30/10"], "--split is '80/30/10'; it must be three percentages"),

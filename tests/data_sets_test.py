@@ -19,7 +19,6 @@ from codea1.data.rows import file_rows
 from codea1.game.asserts import golden_tests
 from codea1.game.grading import Judge
 from codea1.game.question import Question
-from codea1.lab.commands.convert import main as convert_main
 from codea1.lab.data.conversion import (
     NO_ROW,
     PARTS,
@@ -409,11 +408,6 @@ def test_half_a_set_and_a_table_of_another_kind_are_told(tmp_path, form, tables,
 def test_a_checker_of_another_form_leaves_the_row_out():
     row = SUITES[0] | PROBLEMS[0] | {"test_cases_kit": KIT | {"output_judging_function": "def judge(): ..."}}
     assert FORMATS["hardtests"].read(row, "here") == NO_CHECKER
-
-
-def test_a_set_without_tests_is_refused():
-    with pytest.raises(BadInput, match=r"OpenCodeReasoning has no tests, .*; convert apps, taco or code_contests"):
-        convert_main("opencodereasoning", "train.parquet")
 
 
 MINE = {

@@ -20,7 +20,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("players",),
     ("evaluation",),
     ("training",),
-    ("lab.mutants", "lab.sandbox", "lab.siege"),
+    ("lab.mutants", "lab.packed", "lab.sandbox", "lab.siege"),
     (
         "lab.worlds",
         "lab.data",

@@ -116,7 +116,7 @@ def steps(old_log_probs: str) -> list[Spent]:
     for step in range(1, STEPS + 2):
         started = time.monotonic()
         asked = [Request(f"q{q}", tuple(prompt), 0, SAMPLES) for q, prompt in enumerate(PROMPTS)]
-        samples = list(code.generate(asked, step=step))
+        samples = list(code.generate(asked, stream="code/train", step=step))
         generated = time.monotonic()
         metrics = code.learn(taught(samples, code), step)
         jax.block_until_ready(code.state)

@@ -22,8 +22,9 @@ from flax import nnx
 
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.lab.benchmarks.evalplus import load_problems
-from codea1.lab.benchmarks.policy import Policy, policy_of_folder
+from codea1.lab.benchmarks.policies import policy_of_folder
 from codea1.models import huggingface, qwen2
+from codea1.players.policy import Policy
 from codea1.rollout.engine import Request, Sample
 
 PROMPT, SLOTS = 1024, 32
@@ -33,7 +34,7 @@ def answers(policy: Policy, path: str, tasks: int) -> list[Sample]:
     """Greedy samples of the first tasks, in their order."""
     questions = [problem.question for problem in load_problems("humanevalplus", path)][:tasks]
     requests = [Request(each.id, policy.prompt_ids(code_messages(DEFAULT, each)), 0, 1) for each in questions]
-    found = policy.generate(requests, seed=0, purpose="real_greedy", temperature=0.0, top_p=1.0)
+    found = policy.generate(requests, seed=0, stream="real_greedy", temperature=0.0, top_p=1.0)
     return sorted(found, key=lambda sample: [each.id for each in questions].index(sample.question_id))
 
 

@@ -42,7 +42,7 @@ ROOM = 4096  # tokens of an answer that pages are for: an eighth of the slots at
 
 def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> dict[str, float]:
     """Returns the share of SAMPLES programs, at temperature 1, that pass, of each question of at most PROMPT tokens."""
-    from codea1.lab.benchmarks.policy import policy_of_folder
+    from codea1.lab.benchmarks.policies import policy_of_folder
     from codea1.rollout.engine import Request
 
     policy = policy_of_folder("code", folder, (PROMPT, ROOM, SLOTS))
@@ -54,7 +54,7 @@ def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> di
     ]
     by_id = {each.id: each for each in questions}
     passed, runs, tokens = Counter[str](), [], 0
-    samples = policy.generate(requests, seed=0, purpose="real_questions", temperature=1.0, top_p=1.0)
+    samples = policy.generate(requests, seed=0, stream="real_questions", temperature=1.0, top_p=1.0)
     for number, sample in enumerate(samples):
         question = by_id[sample.question_id]
         program = extract_program(policy.tokenizer.decode(sample.token_ids), question.entry_point).source

@@ -139,7 +139,7 @@ def step(code: Player, prompts: list[list[int]], number: int) -> tuple[Spent, di
     """Returns the seconds of one step, and the metrics of its update."""
     started = time.monotonic()
     asked = [Request(f"q{q}", tuple(prompt), 0, SAMPLES) for q, prompt in enumerate(prompts)]
-    samples = list(code.generate(asked, step=number))
+    samples = list(code.generate(asked, stream="code/train", step=number))
     generated = time.monotonic()
     metrics = code.learn(taught(samples, code), number)
     jax.block_until_ready(code.state)

@@ -151,8 +151,9 @@ class Play:
         for player in self.players.values():
             step.learn(player)
 
-    def generate(self, requests, role: str, **_):
+    def generate(self, requests, stream: str, **_):
         """Yields what the games say, in any order; log-probs are near the policy's, and some responses truncated."""
+        role = stream.partition("/")[0]
         longest = LONGEST[role][1]
         for request in requests:
             game = self.games[request.question_id]

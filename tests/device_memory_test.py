@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import default_config
-from codea1.lab.benchmarks.policy import policy_of_folder
+from codea1.lab.benchmarks.policies import policy_of_folder
 from codea1.learn.batch import TrainSample
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS
 from codea1.models.huggingface import StoredTensors
@@ -112,7 +112,7 @@ def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monke
     monkeypatch.setattr(memory, "device_memory", lambda: 1 << 60)
     of_run = memory._of_run
     monkeypatch.setattr(memory, "_of_run", lambda *arguments: (said.append(of_run(*arguments)), said[-1])[1])
-    before = {id(x) for x in jax.live_arrays()}
+    before = {id(x): x for x in jax.live_arrays()}  # kept, or another array would have the id of one that is gone
     policies = assemble(config).policies
     most = []
     for player in policies.values():
@@ -121,7 +121,7 @@ def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monke
             most.append(sum(x.nbytes for x in jax.live_arrays() if id(x) not in before))
 
         player.call_between_chunks(look)
-        samples = list(player.generate([Request("q", (5, 6, 7), 0, 4)], step=1))
+        samples = list(player.generate([Request("q", (5, 6, 7), 0, 4)], stream="code", step=1))
         if player.learns:
             update = player.functions.update
             update._apply = lambda *arguments, apply=update._apply, look=look: (look(), apply(*arguments))[1]

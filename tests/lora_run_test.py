@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bench.micro_run import make_micro_config, make_model_folder
 from codea1.config import validate
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.policy import policy_of_folder, policy_of_run
+from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
 from codea1.lab.export import export
 from codea1.lab.opened_run import opened_run
@@ -124,7 +124,7 @@ def test_one_base_is_on_the_devices(config, kind):
     for player in policies.values():
         looked: list[bool] = []
         player.call_between_chunks(look)
-        samples = list(player.generate([Request("q", (5, 6, 7), 0, 4)], step=1))
+        samples = list(player.generate([Request("q", (5, 6, 7), 0, 4)], stream="code", step=1))
         if player.learns:
             update = player.functions.update
             player.functions.update = lambda *arguments, update=update: (update(*arguments), look())[0]
@@ -146,8 +146,8 @@ def test_exports_and_policies_of_a_run_are_its_players(whole, tmp_path):
     placed = adapters.place(base.config, base.checksum(), player.functions.shardings.params, "float32")
     jax.tree.map(np.testing.assert_array_equal, placed, player.state.params)
     policy = policy_of_run(folder, 6, "test", (0, 0, 0), Hosts())
-    (again,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], seed=0, purpose="again", temperature=0.0, top_p=1.0)
-    (sample,) = player.generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
+    (again,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], stream="again", temperature=0.0)
+    (sample,) = player.generate([Request("q", (5, 6, 7), 0, 1)], stream="again", temperature=0.0)
     assert again.token_ids == sample.token_ids
 
 
@@ -176,7 +176,9 @@ def test_players_start_from_folders_of_adapters(whole, config, exported):
         equal(player.state.params, there.state.params)
         equal(player.base, there.base)
         assert not any(np.any(x) for x in jax.tree.leaves(player.state.opt_state))
-        samples = [list(each.generate([Request("q", (5, 6, 7), 0, 4)], step=1)) for each in (player, there)]
+        samples = [
+            list(each.generate([Request("q", (5, 6, 7), 0, 4)], stream="code", step=1)) for each in (player, there)
+        ]
         for sample, of_there in zip(*samples, strict=True):
             np.testing.assert_array_equal(sample.log_probs, of_there.log_probs)
         # The reference is where it started.
@@ -193,8 +195,10 @@ def test_adapters_lie_on_the_base_that_another_player_names(whole, config, expor
     policies = assemble(config).policies
     in_base = [jax.tree.leaves(player.base) for player in policies.values()]
     assert all(one is other for one, other in zip(*in_base, strict=True))
-    (again,) = policies["code"].generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
-    (sample,) = whole.trainer._policies["code"].generate([Request("q", (5, 6, 7), 0, 1)], step=0, temperature=0.0)
+    (again,) = policies["code"].generate([Request("q", (5, 6, 7), 0, 1)], stream="again", temperature=0.0)
+    (sample,) = whole.trainer._policies["code"].generate(
+        [Request("q", (5, 6, 7), 0, 1)], stream="again", temperature=0.0
+    )
     np.testing.assert_array_equal(again.log_probs, sample.log_probs)
     assert policies["code"].learns == (frozen != "code")
 
@@ -215,9 +219,8 @@ def test_a_run_from_adapters_is_replayed_and_exported_on_their_base(config, expo
 
 def test_a_folder_of_adapters_is_evaluated(whole, exported, tmp_path):
     policies = policy_of_folder("test", str(exported / "test"), (80, 12, 8)), whole.trainer._policies["test"]
-    options = {"seed": 0, "purpose": "q", "top_p": 1.0}, {"step": 0}
     request = Request("q", (5, 6, 7), 0, 1, length_limit=12)
-    found = [list(p.generate([request], temperature=0.0, **o)) for p, o in zip(policies, options, strict=True)]
+    found = [list(policy.generate([request], stream="q", temperature=0.0)) for policy in policies]
     np.testing.assert_array_equal(*(sample.log_probs for (sample,) in found))
     file = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
     asked = EvaluationSpec(benchmark="humanevalplus", file=file, model=str(exported / "test"), output=str(tmp_path))

@@ -78,10 +78,10 @@ def test_past_players_answer_with_their_weights_and_the_keys_of_the_step(whole):
         request = Request(row["question_id"], tuple(row["prompt_ids"]), index, num_samples=1)
         player = whole.trainer._parts.players[row["player"]]
         params = player.params_at(checkpoints, row["checkpoint"])
-        (again,) = player.generate([request], step=6, params=params)
+        (again,) = player.generate([request], stream=f"{row['player']}/train", step=6, params=params)
         np.testing.assert_array_equal(again.token_ids, row["token_ids"])
         np.testing.assert_allclose(again.log_probs, row["log_probs"], rtol=1e-5)
-        (other,) = player.generate([request], step=6)
+        (other,) = player.generate([request], stream=f"{row['player']}/train", step=6)
         assert other.log_probs[0] != pytest.approx(row["log_probs"][0], rel=1e-5)
 
 

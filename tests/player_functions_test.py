@@ -71,9 +71,11 @@ def test_generation_compiles_nothing_more(micro_config, backend_compilations):
     player = player_of(arranged(micro_config, "grpo"))
     player.warm_up()
     asked = [Request("a", (5, 6, 7), 0, 3), Request("b", (5, 6), 0, 9)]
-    list(player.generate(asked, step=1))  # the key of a phase is made of small functions of JAX's own
+    list(
+        player.generate(asked, stream="code/train", step=1)
+    )  # the key of a phase is made of small functions of JAX's own
     backend_compilations.clear()
-    assert len(list(player.generate(asked, step=2))) == 12
+    assert len(list(player.generate(asked, stream="code/train", step=2))) == 12
     assert backend_compilations == []
 
 
@@ -90,7 +92,7 @@ def test_what_is_not_used_is_not_compiled(micro_config):
     compiled_functions.clear()
     player = player_of(arranged(micro_config, "gae"))
     assert not compiled_functions
-    list(player.generate([Request("a", (5, 6, 7), 0, 1)], step=1))
+    list(player.generate([Request("a", (5, 6, 7), 0, 1)], stream="code/train", step=1))
     learning = {each.name for each in player.functions.learning}
     assert {each.name for each in player.warm_up_learning()} == learning
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.policy import Policy, policy_of_folder, policy_of_run
+from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
 from codea1.lab.export import export
+from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -23,10 +24,10 @@ from tests.model_folders import load
 LENGTHS = (80, 12, 8)
 
 
-def answers(policy: Policy, purpose: str = "code", **changes: float) -> list[tuple[int, ...]]:
+def answers(policy: Policy, stream: str = "code", **changes: float) -> list[tuple[int, ...]]:
     """Three answers to one chat, in order."""
     prompt_ids = policy.prompt_ids([{"role": "user", "content": "one more than x"}], "```python\n")
-    options = {"seed": 0, "purpose": purpose, "temperature": 0.7, "top_p": 0.95, **changes}
+    options = {"seed": 0, "stream": stream, "temperature": 0.7, "top_p": 0.95, **changes}
     samples = policy.generate([Request("q", prompt_ids, 0, 3)], **options)
     return [sample.token_ids for sample in sorted(samples, key=lambda sample: sample.index)]
 
@@ -36,7 +37,7 @@ def test_a_checkpoint_and_its_export_answer_alike(run, tmp_path):
     of_run = answers(policy_of_run(run, 3, "test", LENGTHS, Hosts()))
     of_folder = policy_of_folder("test", str(tmp_path / "exported"), LENGTHS)
     assert answers(of_folder) == of_run
-    assert answers(of_folder, purpose="another") != of_run
+    assert answers(of_folder, stream="another") != of_run
     assert (
         answers(policy_of_run(run, Checkpoints.reader(run.checkpoints).named("last"), "test", LENGTHS, Hosts()))
         != of_run
@@ -53,7 +54,7 @@ def test_a_run_that_sampled_from_int8_weights_is_judged_by_its_own(run, tmp_path
     log_probs = []
     for each in (RunFolder.existing(str(folder)), run):
         policy = policy_of_run(each, 3, "test", LENGTHS, Hosts())
-        options = {"seed": 0, "purpose": "test", "temperature": 0.7, "top_p": 1.0}
+        options = {"seed": 0, "stream": "test", "temperature": 0.7, "top_p": 1.0}
         (sample,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], **options)
         log_probs.append(sample.log_probs)
     np.testing.assert_array_equal(*log_probs)
@@ -69,15 +70,17 @@ def test_a_prefill_follows_the_head_of_the_answer(model_folder):
 
 def test_the_weights_of_a_folder_are_there_once(model_folder):
     policy = policy_of_folder("code", str(model_folder), LENGTHS)
-    pairs = zip(jax.tree.leaves(policy._engine.publish(policy._params)), jax.tree.leaves(policy._params), strict=True)
+    pairs = zip(
+        jax.tree.leaves(policy.functions.engine.publish(policy.params)), jax.tree.leaves(policy.params), strict=True
+    )
     assert all(published is at_rest for published, at_rest in pairs)
 
 
 def test_a_folder_has_pages_for_an_eighth_of_its_slots_and_short_prompts_stay_short(model_folder):
-    small = policy_of_folder("code", str(model_folder), (300, 84, 16))._engine.sizes
+    small = policy_of_folder("code", str(model_folder), (300, 84, 16)).functions.engine.sizes
     assert small.prompt_lengths == (256, 300)
     assert small.pages == 2 * (384 // 64 + 1) + 1
-    least = policy_of_folder("code", str(model_folder), (300, 84, 1))._engine.sizes
+    least = policy_of_folder("code", str(model_folder), (300, 84, 1)).functions.engine.sizes
     assert least.pages >= 384 // 64 + 1
 
 

@@ -149,7 +149,7 @@ def _programs(held_out: HeldOut, player: Player, samples: int, temperature: floa
         prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
         if player.fits(prompt_ids):
             requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
-    for sample in player.generate(requests, step=0, temperature=temperature, purpose=held_out.purpose, role="code"):
+    for sample in player.generate(requests, stream=f"code/{held_out.purpose}", temperature=temperature):
         program = extract_program(
             player.tokenizer.decode(sample.token_ids), held_out.questions[row_of[sample.question_id]].entry_point
         ).source
@@ -208,7 +208,7 @@ def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple
             suites[question.id, index] = (question, program, parse_suite("", question.entry_point))
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
-    for sample in player.generate(requests, step=0, temperature=1.0, purpose=held_out.purpose, role="test"):
+    for sample in player.generate(requests, stream=f"test/{held_out.purpose}", temperature=1.0):
         question, program, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
         parsed = parse_suite(text, question.entry_point, all_forms=held_out.all_forms)

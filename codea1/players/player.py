@@ -1,8 +1,8 @@
-"""A player: one policy with its tokenizer, roles and training state, which answers and learns."""
+"""A player: a policy with roles and a training state, which learns."""
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -30,8 +30,8 @@ from codea1.models.qwen2 import Params
 from codea1.players.base import Start
 from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.players.policy import Policy
 from codea1.rollout.decoding import stream_key
-from codea1.rollout.engine import Request, Sample
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.errors import BadInput
@@ -41,7 +41,7 @@ from codea1.sharding import to_host
 Metrics = dict[str, float]
 
 
-class Player:
+class Player(Policy):
     """The Code LLM, the Test LLM or both in one. Starts from a folder; `states` is all that training changes.
 
     A frozen player answers and does not learn: there is no optimizer, no reference and no state.
@@ -62,20 +62,15 @@ class Player:
         Raises:
           BadInput: the folder cannot be read, what is in it is not what the config says, or the mesh cannot cut it.
         """
-        self.name = name
+        c = config[name]
         self.roles = METHODS[config.method].roles_of(name)
-        self.tokenizer = tokenizer
-        self._seed = config.seed
-        self._config = config[name]
         self._mesh = mesh
-        self._temperature = np.float32(self._config.temperature)
-        c = self._config
+        self._temperature = np.float32(c.temperature)
         self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
-        files = Start(self._config.model)
+        files = Start(c.model)
         self._base_place, stored = files.base.place, files.model()
-        _require_shape(name, self._config, stored)
-        ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-        self.functions = functions = PlayerFunctions(name, config, mesh, stored, ids)
+        _require_shape(name, c, stored)
+        functions = PlayerFunctions(name, config, mesh, stored, SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
         self.learns = functions.learns
         start: Params = {}  # what it has of its own
         if functions.model.lora_rank:
@@ -89,9 +84,9 @@ class Player:
         self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(files)
         self._critic: Critic | None = None
         if functions.critic:
-            self._critic = Critic(self._config, config.steps, functions.critic, functions.model, files.checkpoint())
+            self._critic = Critic(c, config.steps, functions.critic, functions.model, files.checkpoint())
+        super().__init__(name, config, tokenizer, functions, {} if self.learns else start)
         self.state: TrainState | None = None
-        self._fixed: Params = {} if self.learns else start
         self._reference: Params = {}
         if self.learns:
             self.state = self._placed(init_state(start, functions.optimizer, functions.shardings), functions.resting)
@@ -101,7 +96,7 @@ class Player:
     @property
     def params(self) -> Params:
         """The weights that it answers with."""
-        return join(self.state.params if self.state is not None else self._fixed, self.base)
+        return join(self.state.params if self.state is not None else self._params, self.base)
 
     @property
     def states(self) -> dict[str, TrainState]:
@@ -166,43 +161,6 @@ class Player:
         if self._config.advantage == "grpo":
             options = {"ddof": self._config.advantage_ddof, "norm_by_std": self._config.normalize_by_std}
         return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
-
-    def prompt_ids(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
-        """Returns the token ids of a chat, with the opening of the answer."""
-        return tuple(self.tokenizer.encode_chat(messages))
-
-    def fits(self, prompt_ids: Sequence[int]) -> bool:
-        """Returns whether the prompt is short enough for the policy."""
-        return len(prompt_ids) <= self._config.max_prompt_length
-
-    def generate(
-        self,
-        requests: Iterable[Request],
-        *,
-        step: int,
-        temperature: float | None = None,
-        purpose: str = "train",
-        role: str = "",
-        params: Params | None = None,
-    ) -> Iterator[Sample]:
-        """Returns an iterator over samples as they finish; keys are (seed, role, purpose, step, question, index).
-
-        `temperature` is the training temperature when None, and 0 for greedy answers. `role` is the one that it answers
-        in, by default the one that it is called by. `params`, of `params_at`, take the place of its own.
-        """
-        temperature = self._config.temperature if temperature is None else temperature
-        stream = f"{role or self.name}/{purpose}"
-        params = self.params if params is None else params
-        return self.functions.engine.generate(
-            params, requests, seed=self._seed, stream=stream, step=step, temperature=temperature
-        )
-
-    def call_between_chunks(self, function: Callable[[], None]) -> None:
-        """Has `function` called every few tokens of whatever is generated from now on; what it raises ends that.
-
-        All hosts call it equally often.
-        """
-        self.functions.engine.between_chunks = function
 
     def warm_up(self) -> list[CompileTime]:
         """Compiles all that answering calls, and returns what was not compiled before, with its times."""

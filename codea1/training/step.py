@@ -251,7 +251,7 @@ class Step:
         if past:
             who.append((past.checkpoint, past.params, for_past))
         for checkpoint, params, asked in who:
-            for sample in player.generate(asked, step=self.number, role=role, params=params):
+            for sample in player.generate(asked, stream=f"{role}/train", step=self.number, params=params):
                 yield sample, _sample_record(player, sample, checkpoint)
 
     def grade(

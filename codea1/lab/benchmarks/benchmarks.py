@@ -53,9 +53,9 @@ class AnswerSampling:
     top_p: float = 0.95
     seed: int = 0
 
-    def options(self, purpose: str) -> dict[str, Any]:
+    def options(self, stream: str) -> dict[str, Any]:
         """Returns the arguments of `Policy.generate` besides the requests."""
-        return {"seed": self.seed, "purpose": purpose, "temperature": self.temperature, "top_p": self.top_p}
+        return {"seed": self.seed, "stream": stream, "temperature": self.temperature, "top_p": self.top_p}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +72,10 @@ class EvaluationSpec:
     suites: str = ""  # of a file, that judge the completions
     part: bool = False  # completions may leave questions out
     output: str = ""
-    thinking: str = ""  # of the models that are asked; see `codea1.lab.benchmarks.policy`
+    thinking: str = ""  # of the models that are asked; see `codea1.lab.benchmarks.policies`
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
-    lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `codea1.lab.benchmarks.policy`
+    lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `policies`
     best_of: bool = False
     test_model: str = ""
     num_tests: int = 8

@@ -18,7 +18,7 @@ from codea1.game.prompts import PromptTemplates, test_messages
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import CodeBenchmark
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
-from codea1.lab.benchmarks.policy import Policy
+from codea1.players.policy import Policy
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start

@@ -21,8 +21,9 @@ from codea1.evaluation.tables import evaluation_table
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
-from codea1.lab.benchmarks.policy import Policy, policy_of_folder, policy_of_run
+from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
 from codea1.players.base import Start
+from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
@@ -154,7 +155,8 @@ class Evaluation:
         else:
             assert self.run is not None
             policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts, self.spec.thinking)
-        policy.call_between_chunks(lambda drawn: self._told(f"{drawn:,} tokens"))
+        engine = policy.functions.engine
+        policy.call_between_chunks(lambda: self._told(f"{engine.num_drawn:,} tokens"))
         return policy
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:

@@ -28,9 +28,9 @@ from codea1.lab.benchmarks.bigcodebench import BigCodeBench
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.livecodebench import LiveCodeBench
-from codea1.lab.benchmarks.policy import Policy
 from codea1.lab.mutants import flip_one_operator
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
+from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts

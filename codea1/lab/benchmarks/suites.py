@@ -20,9 +20,9 @@ from codea1.lab.benchmarks.benchmarks import (
 )
 from codea1.lab.benchmarks.best_of_n import ask_for_asserts
 from codea1.lab.benchmarks.evaluation import Evaluation, EvaluationFolder, Judged, Key, settings_digest
-from codea1.lab.benchmarks.policy import Policy
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suites
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
+from codea1.players.policy import Policy
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts

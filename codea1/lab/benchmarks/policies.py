@@ -1,22 +1,18 @@
-"""A model that only answers: of a run's checkpoint, or in a folder. It holds no optimizer state."""
+"""Policies that only answer: of a run's checkpoint, or in a folder. They hold no optimizer state."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
 
 import jax
 from ml_collections import ConfigDict
 
 from codea1.config import config_of, default_config
-from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
-from codea1.game.prompts import Message
 from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
-from codea1.models.qwen2 import Params
 from codea1.players.base import Start, require_base
 from codea1.players.functions import PlayerFunctions
 from codea1.players.memory import require_memory_of_policy
-from codea1.rollout.engine import Request, Sample
+from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -28,43 +24,6 @@ from codea1.sharding import make_mesh
 MODEL_LENGTHS = (4096, 2048, 64)
 PROMPT_LENGTHS = (256, 512, 1024, 2048)
 PART_OF_PAGES = 8
-
-
-class Policy:
-    """Answers chats. All hosts make the same calls."""
-
-    def __init__(self, role: str, config: ConfigDict, params: Params, functions: PlayerFunctions) -> None:
-        """Loads the tokenizer; `functions` are those of `role`, "code" or "test", in `config`."""
-        self.tokenizer: ChatTokenizer = Start(config[role].model).tokenizer(config[role].thinking)
-        self.max_prompt_length: int = config[role].max_prompt_length
-        self.thinks: bool = config[role].thinking == "on" or self.tokenizer.begins_thoughts
-        self._params, self._engine = params, functions.engine
-
-    def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
-        """Returns the token ids of a chat, with the opening of the answer and what it begins with."""
-        return (*self.tokenizer.encode_chat(messages), *(self.tokenizer.encode(prefill) if prefill else ()))
-
-    def fits(self, prompt_ids: Sequence[int]) -> bool:
-        """Returns whether the prompt is short enough for the policy."""
-        return len(prompt_ids) <= self.max_prompt_length
-
-    def call_between_chunks(self, function: Callable[[int], None]) -> None:
-        """Has `function` called every few tokens of whatever is generated, with how many were drawn until then."""
-        self._engine.between_chunks = lambda: function(self._engine.num_drawn)
-
-    def generate(
-        self, requests: Sequence[Request], *, seed: int, purpose: str, temperature: float, top_p: float
-    ) -> Iterator[Sample]:
-        """Yields samples as they finish; each is a function of (seed, purpose, question id, index) and the weights."""
-        return self._engine.generate(
-            self._params,
-            requests,
-            seed=seed,
-            stream=purpose,
-            step=0,
-            temperature=temperature,
-            top_p=top_p if top_p < 1 and temperature > 0 else None,
-        )
 
 
 def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinking: str = "") -> Policy:
@@ -88,7 +47,8 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     pages = max(slots // jax.device_count() // PART_OF_PAGES, 1) * longest + 1
     config.rollout.cache_gib = pages * page / 2**30
     functions = _functions(role, config, start)
-    return Policy(role, config, join(functions.place_adapters(start), functions.place_base(start)), functions)
+    params = join(functions.place_adapters(start), functions.place_base(start))
+    return Policy(role, config, start.tokenizer(thinking), functions, params)
 
 
 def policy_of_run(
@@ -123,7 +83,7 @@ def policy_of_run(
     base = functions.place_base(start) if functions.abstract_base else {}
     hosts.of_main(lambda: require_base(config, role, checkpoints, step))
     own = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
-    return Policy(role, config, join(own, base), functions)
+    return Policy(role, config, start.tokenizer(config[role].thinking), functions, join(own, base))
 
 
 def _functions(role: str, config: ConfigDict, start: Start) -> PlayerFunctions:

@@ -1,0 +1,82 @@
+"""A policy: weights that answer, with their tokenizer and engine."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ml_collections import ConfigDict
+
+from codea1.data.tokenizer import ChatTokenizer
+from codea1.game.prompts import Message
+from codea1.models.qwen2 import Params
+from codea1.players.functions import PlayerFunctions
+from codea1.rollout.engine import Request, Sample
+
+
+class Policy:
+    """Answers chats. All hosts make the same calls."""
+
+    def __init__(
+        self, name: str, config: ConfigDict, tokenizer: ChatTokenizer, functions: PlayerFunctions, params: Params
+    ) -> None:
+        """Takes what answers.
+
+        Args:
+          name: "code" or "test", the section of `config` that describes the policy.
+          config: the whole config of the run.
+          tokenizer: the one in its folder.
+          functions: of the same section.
+          params: the weights that it answers with.
+        """
+        self.name, self.tokenizer, self.functions = name, tokenizer, functions
+        self._seed, self._config, self._params = config.seed, config[name], params
+
+    @property
+    def params(self) -> Params:
+        """The weights that it answers with."""
+        return self._params
+
+    @property
+    def thinks(self) -> bool:
+        """Whether an answer begins with thoughts."""
+        return self._config.thinking == "on" or self.tokenizer.begins_thoughts
+
+    def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
+        """Returns the token ids of a chat, with the opening of the answer and what it begins with."""
+        return (*self.tokenizer.encode_chat(messages), *(self.tokenizer.encode(prefill) if prefill else ()))
+
+    def fits(self, prompt_ids: Sequence[int]) -> bool:
+        """Returns whether the prompt is short enough."""
+        return len(prompt_ids) <= self._config.max_prompt_length
+
+    def generate(
+        self,
+        requests: Iterable[Request],
+        *,
+        stream: str,
+        step: int = 0,
+        seed: int | None = None,
+        temperature: float | None = None,
+        top_p: float = 1.0,
+        params: Params | None = None,
+    ) -> Iterator[Sample]:
+        """Returns an iterator over samples as they finish; keys are (seed, stream, step, question id, index).
+
+        `seed` and `temperature` are those of the config where they are None; a temperature of 0 gives greedy answers.
+        `params` take the place of its own.
+        """
+        temperature = self._config.temperature if temperature is None else temperature
+        return self.functions.engine.generate(
+            self.params if params is None else params,
+            requests,
+            seed=self._seed if seed is None else seed,
+            stream=stream,
+            step=step,
+            temperature=temperature,
+            top_p=top_p if top_p < 1 and temperature > 0 else None,
+        )
+
+    def call_between_chunks(self, function: Callable[[], None]) -> None:
+        """Has `function` called every few tokens of whatever is generated from now on; what it raises ends that.
+
+        All hosts call it equally often.
+        """
+        self.functions.engine.between_chunks = function

@@ -31,7 +31,8 @@ import numpy as np
 from grpo_step import Spent, taught
 from ml_collections import ConfigDict
 
-from codea1.models import config_json, flops
+from codea1.lab.aot import work
+from codea1.models import config_json
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.players.functions import PlayerFunctions
@@ -166,16 +167,16 @@ def main() -> None:
     most, bandwidth = machine(model, code.base["embedding"], peer)
     drawn = np.random.default_rng(0).integers(3, model.vocab_size, (max(BATCHES), PROMPT)).tolist()
 
-    one = flops.Cut(1, 1, 1)
+    one = work.Cut(1, 1, 1)
     for batch in BATCHES:
         functions = PlayerFunctions("code", config(given.folder, batch), mesh, stored, ids)
         for name, (first, decode) in generation(functions, code, drawn[:batch], peer, given.steps).items():
-            work = flops.decode_step(model, batch, PROMPT + DRAWN // 2, one).flops
-            prefill = flops.prefill(model, batch, PROMPT, one).flops / first
-            roof = max(work / most, 4 * flops.num_weights(model) / bandwidth)
+            needed = work.decode_step(model, batch, PROMPT + DRAWN // 2, one).flops
+            prefill = work.prefill(model, batch, PROMPT, one).flops / first
+            roof = max(needed / most, 4 * work.num_weights(model) / bandwidth)
             print(
-                f"batch {batch:2} {name:12} first tokens {first:6.2f} s, {prefill / 1e9:4.0f} GFLOP/s;  decode "
-                f"{batch / decode:6.1f} tokens/s, {work / decode / 1e9:4.0f} GFLOP/s, {roof / decode:4.0%} of the roof",
+                f"batch {batch:2} {name:12} first tokens {first:6.2f} s, {prefill / 1e9:4.0f} GFLOP/s; decoding "
+                f"{batch / decode:.1f} tokens/s, {needed / decode / 1e9:4.0f} GFLOP/s, {roof / decode:.0%} of the roof",
                 flush=True,
             )
 

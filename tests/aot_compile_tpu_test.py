@@ -21,11 +21,12 @@ from codea1.lab.aot.cost import Cost
 from codea1.lab.aot.jobs import bytes_per_device, models, plan
 from codea1.lab.aot.report import Report, fit_of
 from codea1.lab.aot.topology import Topology, shipped_configs, topology
+from codea1.lab.aot.work import CHIPS, num_weights
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
-from codea1.models.flops import CHIPS, adapter_weights, num_weights
+from codea1.models.flops import adapter_weights
 from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput

@@ -3,7 +3,7 @@
 import pytest
 
 from codea1.lab.aot.cost import COLLECTIVE_BEGINS, SLICES_BEGIN, Cost, costs
-from codea1.models.flops import CHIPS
+from codea1.lab.aot.work import CHIPS
 
 # Of what the compiler writes, the parts that are read.
 HLO = """HloModule jit_decode, is_scheduled=true

@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 from codea1.config import default_config, trained_sequences, validate
 from codea1.lab.aot.jobs import models
 from codea1.lab.aot.topology import shipped_configs
+from codea1.lab.aot.work import trained_weights
 from codea1.models.config import PUBLISHED
-from codea1.models.flops import trained_weights
 from codea1.runtime.errors import BadInput
 from codea1.slices import SLICES, num_chips, split
 from configs import code_a1

@@ -13,9 +13,9 @@ from codea1.lab.aot.compilation import CompilerResult
 from codea1.lab.aot.cost import REACHED, Cost
 from codea1.lab.aot.kernels import Bundles, KernelTimes, count_bundles
 from codea1.lab.aot.step_time import SampledLengths, lognormal, of_run, simulate
+from codea1.lab.aot.work import CHIPS
 from codea1.models.attention import Packing, splash_block
 from codea1.models.config import SpecialIds, tiny_model
-from codea1.models.flops import CHIPS
 from codea1.models.kv_cache import PageTable, page_bytes
 from codea1.players.functions import PlayerFunctions
 from codea1.runs.folder import RunFolder

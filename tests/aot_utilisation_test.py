@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from codea1.lab.aot import work
 from codea1.lab.aot.topology import topology
-from codea1.models import flops
+from codea1.lab.aot.work import CHIPS
 from codea1.models.config import PUBLISHED
-from codea1.models.flops import CHIPS, PEAK_FLOPS, utilisation
+from codea1.models.flops import PEAK_FLOPS, utilisation
 from codea1.runtime.extras import is_installed
 
 MODEL = PUBLISHED["qwen2.5-coder-1.5b"]
@@ -24,7 +25,7 @@ def test_the_speed_is_six_operations_per_weight_and_token_and_attention():
     found = utilisation(MODEL, LENGTHS, [], 0.5, mesh_of("cpu", 1))
     # Kaplan et al. 2020, with the half of all pairs that a causal mask leaves: 12 * layers * width * length / 2.
     attention = sum(6 * MODEL.num_layers * MODEL.num_heads * MODEL.head_dim * length**2 for length in LENGTHS)
-    expected = 6 * flops.num_weights(MODEL) * sum(LENGTHS) + attention
+    expected = 6 * work.num_weights(MODEL) * sum(LENGTHS) + attention
     assert found == {"update_tflops_per_second": pytest.approx(expected / 0.5 / 1e12, rel=1e-6)}
 
 

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
+from codea1.lab.aot import work
+from codea1.lab.aot.work import Cut
 from codea1.learn.log_probs import model_log_probs
 from codea1.models import flops, qwen2
 from codea1.models.config import PUBLISHED, tiny_model
-from codea1.models.flops import Cut
 
 # One layer, so that the body of the scan, which XLA counts once, runs once; wide, so that matrix products are nearly
 # all there is to count.
@@ -38,7 +39,7 @@ def policy():
 def test_forward_is_what_xla_counts(policy):
     log_probs, params, tokens = policy
     # Dense attention on a CPU computes the masked half of all pairs, too.
-    expected = flops.score(MODEL, ROWS, LENGTH, ONE).flops + flops.attention_flops(MODEL, ROWS, LENGTH)
+    expected = work.score(MODEL, ROWS, LENGTH, ONE).flops + flops.attention_flops(MODEL, ROWS, LENGTH)
     assert counted(log_probs, params, tokens) == pytest.approx(expected, rel=0.02)
 
 
@@ -49,7 +50,7 @@ def test_the_update_is_what_xla_counts(policy):
     attention = flops.attention_flops(MODEL, ROWS, LENGTH)
     # Where there is one chunk, XLA keeps its logits and does not compute them again.
     again = flops.head_flops(MODEL, ROWS * LENGTH)
-    expected = flops.update(MODEL, ROWS, LENGTH, ONE).flops + (6 - 4.5) * attention - again
+    expected = work.update(MODEL, ROWS, LENGTH, ONE).flops + (6 - 4.5) * attention - again
     assert found == pytest.approx(expected, rel=0.01)
 
 
@@ -63,25 +64,25 @@ def test_weights_are_those_of_the_model(name: str, published: float):
         for path, leaf in jax.tree_util.tree_leaves_with_path(flat)
         if "kernel" in jax.tree_util.keystr(path) or "embedding" in jax.tree_util.keystr(path) or "lm_head" in str(path)
     )
-    assert flops.num_weights(model) == matrices
-    assert flops.num_weights(model) == pytest.approx(published, rel=0.01)
+    assert work.num_weights(model) == matrices
+    assert work.num_weights(model) == pytest.approx(published, rel=0.01)
 
 
 def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
     model = PUBLISHED["qwen2.5-coder-7b"]
-    one, four = (flops.decode_step(model, 64, 1000, Cut(data, data, 1)) for data in (1, 4))
-    weights = 2 * (flops.num_weights(model) - flops.head_weights(model))  # the embedding is looked up
+    one, four = (work.decode_step(model, 64, 1000, Cut(data, data, 1)) for data in (1, 4))
+    weights = 2 * (work.num_weights(model) - flops.head_weights(model))  # the embedding is looked up
     assert one.hbm_bytes == weights + 64 * 1000 * 57344  # 56 KiB of keys and values per token
     assert four.hbm_bytes - one.hbm_bytes == 3 * weights
     assert one.flops == four.flops
 
 
 def test_a_mesh_of_one_sends_nothing():
-    for done in (flops.score(MODEL, 8, 64, ONE), flops.update(MODEL, 8, 64, ONE), flops.publish(MODEL, ONE)):
+    for done in (work.score(MODEL, 8, 64, ONE), work.update(MODEL, 8, 64, ONE), work.publish(MODEL, ONE)):
         assert done.ici_bytes == 0
 
 
 def test_publishing_gathers_what_a_chip_lacks():
     cut = Cut(data=8, fsdp=8, tensor=2)
-    per_chip = flops.publish(MODEL, cut).ici_bytes / 16
-    assert per_chip == 2 * flops.num_weights(MODEL) / 2 * 7 / 8
+    per_chip = work.publish(MODEL, cut).ici_bytes / 16
+    assert per_chip == 2 * work.num_weights(MODEL) / 2 * 7 / 8

@@ -15,8 +15,8 @@ from codea1.config import use_method, validate
 from codea1.game.methods import METHODS, game_rules
 from codea1.lab.aot.jobs import models, plan
 from codea1.lab.aot.roofline import estimate
+from codea1.lab.aot.work import CHIPS
 from codea1.lab.runs.saved_step import SavedStep
-from codea1.models.flops import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from codea1.models.flops import Chip
+from codea1.lab.aot.work import Chip
 
 REACHED = 0.7  # of a bandwidth, by what has no estimate
 COLLECTIVE_BEGINS = 12e-6  # seconds until a collective sends: a guess, for no pod was measured

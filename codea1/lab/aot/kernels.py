@@ -26,9 +26,9 @@ from etils import epath
 
 from codea1.lab.aot.cost import REACHED
 from codea1.lab.aot.topology import ENVIRONMENT, topology
+from codea1.lab.aot.work import Chip
 from codea1.models import attention, grouped_attention, kv_cache
 from codea1.models.attention import Packing, splash_block
-from codea1.models.flops import Chip
 from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
 from codea1.models.kv_cache import PageTable, page_bytes
 from codea1.players.functions import PlayerFunctions

@@ -21,7 +21,7 @@ from codea1.lab.aot.kernels import bundles
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.lab.aot.topology import Topology
-from codea1.models.flops import CHIPS, Chip, num_weights
+from codea1.lab.aot.work import CHIPS, Chip, num_weights
 from codea1.sharding import device_mesh
 from codea1.slices import split
 

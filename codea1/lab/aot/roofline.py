@@ -12,8 +12,8 @@ from ml_collections import ConfigDict
 
 from codea1.config import trained_per_question
 from codea1.game.methods import METHODS
-from codea1.models import flops
-from codea1.models.flops import Chip, Cut, Work
+from codea1.lab.aot import work
+from codea1.lab.aot.work import Chip, Cut, Work
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.rollout.scheduler import smallest
 
@@ -80,11 +80,11 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
     batches = math.ceil(prompts / sizes.prompts[-1])
     slots = sizes.slots[-1]
     steps = prompts * samples * lengths.response / slots
-    positions, kernel_bytes = lengths.prompt + lengths.response // 2, 1 if config.rollout.int8_weights else flops.BF16
+    positions, kernel_bytes = lengths.prompt + lengths.response // 2, 1 if config.rollout.int8_weights else work.BF16
     return {
-        "publish": flops.publish(own.model, cut, kernel_bytes),
-        "prefill": flops.prefill(own.model, sizes.prompts[-1], prompt_length, cut, kernel_bytes) * batches,
-        "decode": flops.decode_step(own.model, slots, positions, cut, kernel_bytes) * steps,
+        "publish": work.publish(own.model, cut, kernel_bytes),
+        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut, kernel_bytes) * batches,
+        "decode": work.decode_step(own.model, slots, positions, cut, kernel_bytes) * steps,
     }
 
 
@@ -111,10 +111,10 @@ def _learning(
     scores = old + has_reference(section)
     learners = 2 if section.advantage == "gae" else 1
     is_first = role == METHODS[config.method].roles_of(name)[0]
-    optimizer = flops.optimizer(own.model) * section.mini_batches * learners
+    optimizer = work.optimizer(own.model) * section.mini_batches * learners
     return {
-        "log-probs": flops.score(own.model, shape.rows, shape.length, cut, visible) * batches * (scores + learners - 1),
-        "update": flops.update(own.model, shape.rows, shape.length, cut, visible) * batches * learners,
+        "log-probs": work.score(own.model, shape.rows, shape.length, cut, visible) * batches * (scores + learners - 1),
+        "update": work.update(own.model, shape.rows, shape.length, cut, visible) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
     }
 

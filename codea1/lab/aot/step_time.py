@@ -23,8 +23,8 @@ from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult
 from codea1.lab.aot.kernels import AttentionShape, BundlesByShape, KernelTimes
 from codea1.lab.aot.roofline import ASSUMED, counts
+from codea1.lab.aot.work import Chip
 from codea1.learn.batch import TrainSample, micro_batches, mini_batches, repeated_prompts, rows_of
-from codea1.models.flops import Chip
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Request

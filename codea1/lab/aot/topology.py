@@ -17,7 +17,7 @@ from codea1.slices import SLICES, split
 if TYPE_CHECKING:  # a mistake in a config is reported before JAX is there
     import jax
 
-    from codea1.models.flops import Chip
+    from codea1.lab.aot.work import Chip
 
 # Silence libtpu where there is no TPU, and let several processes of one machine load it.
 ENVIRONMENT = {
@@ -50,7 +50,7 @@ def topology(name: str) -> Topology:
     import jax
     from jax.experimental import topologies
 
-    from codea1.models.flops import CHIPS
+    from codea1.lab.aot.work import CHIPS
 
     slices, of_one = split(name)
     shape = SLICES.get(of_one, of_one)

@@ -20,7 +20,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("players",),
     ("evaluation",),
     ("training",),
-    ("lab.mutants", "lab.packed", "lab.sandbox", "lab.siege"),
+    ("lab.mutants", "lab.packed", "lab.sandbox", "lab.siege", "lab.statistics"),
     (
         "lab.worlds",
         "lab.data",
@@ -40,14 +40,14 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 888, "evaluation": 1680, "game": 3624, "learn": 1613, "models": 2742, "players": 979, "rollout": 1502},
+    **{"data": 888, "evaluation": 1574, "game": 3624, "learn": 1613, "models": 2742, "players": 979, "rollout": 1502},
     **{"runs": 1587, "runtime": 1424, "sandbox": 3991, "storage": 721, "training": 1952, "values": 1114},
     "": 1344,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1829, "benchmarks": 2781, "commands": 1226, "data": 1769, "league": 294, "paper": 1039, "runs": 1224},
-    **{"sandbox": 804, "siege": 582, "sft": 477, "study": 1758, "worlds": 881},
-    "": 944,  # the files that lie in no room of the lab
+    **{"aot": 1829, "benchmarks": 2781, "commands": 1226, "data": 1769, "league": 294, "paper": 1040, "runs": 1224},
+    **{"sandbox": 804, "siege": 582, "sft": 477, "study": 1759, "worlds": 881},
+    "": 1079,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from codea1.evaluation.statistics import SEEDS_TO_COMPARE
 from codea1.evaluation.tables import TextTable, bold, percents, with_bounds
 from codea1.lab.paper.tables import CLEAR, Cell, Comparison, Table
+from codea1.lab.statistics import SEEDS_TO_COMPARE
 
 CSV_COLUMNS = (
     *("table", "size", "row", "column", "seeds", "mean", "low", "high", "published", "published_from"),

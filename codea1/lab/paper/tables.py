@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from codea1.config import OF_TEST_LLM
-from codea1.evaluation.statistics import Difference, Interval, difference, holm, interval
+from codea1.evaluation.statistics import Interval
 from codea1.lab.paper.experiments import (
     ARMS,
     FIELDS,
@@ -18,6 +18,7 @@ from codea1.lab.paper.experiments import (
     code_a1_settings,
 )
 from codea1.lab.paper.layouts import COLUMNS, LAYOUTS, Column, Layout, Line
+from codea1.lab.statistics import Difference, difference, holm, interval
 from codea1.lab.study.declaration import BASE
 from codea1.lab.study.results import OWN_SPLIT, Measured, Result, Results, differences, same_questions, stacked
 from codea1.runtime.errors import BadInput

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from codea1.evaluation import figures
-from codea1.evaluation.statistics import Difference, interval
+from codea1.lab.statistics import Difference, interval
 from codea1.lab.study.declaration import Arm, Pair, Stage, Study
 from codea1.lab.study.law import PASS, Arms, Predictor, contrast, curve
 from codea1.lab.study.results import Result, scores

@@ -22,7 +22,7 @@ import numpy as np
 
 import codea1
 from codea1.evaluation.result_files import per_question, read_evaluation
-from codea1.evaluation.statistics import Scores
+from codea1.lab.statistics import Scores
 from codea1.lab.study.declaration import SUITES, Study, Trial
 from codea1.lab.study.schedule import Job, Schedule
 from codea1.lab.worlds.compositions import composition_of

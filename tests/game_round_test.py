@@ -168,6 +168,20 @@ def test_a_failed_input_is_one_entry_however_it_is_spelled(signature, entries):
     assert {entry.test.text: entry.frequency for entry in book.pages()["q"].entries.values()} == entries
 
 
+@pytest.mark.parametrize("signature", [read_signature("def f(x): ...", "f"), AS_WRITTEN])
+def test_a_failed_test_of_another_form_is_another_entry(signature):
+    def formed(line: str, answer: object) -> SuiteRecord:
+        parsed = parse_suite(f"```python\n{line}\n```", "f", all_forms=True)
+        answers = {call: Truth(encode_exact(answer)) for call in STRICT.calls(parsed)}
+        return SuiteRecord(0, sample(line), parsed, STRICT.mark(parsed, answers, signature), [FAIL])
+
+    book = MistakeBook()
+    for step, failed in enumerate((formed("assert set(f(1)) == {1}", {1}), formed("assert sorted(f(1)) == [1]", [1]))):
+        record = QuestionRecord(QUESTION, [solution(0, [failed], [])], signature)
+        Round(step, [record]).update_book(book)
+    assert [entry.test.call.form for entry in book.pages()["q"].entries.values()] == ["set", "sorted"]
+
+
 def test_a_round_teaches_the_questions_that_a_book_holds():
     own, other = (range(part, NUM_SHARDS, 2) for part in sorted({0, 1}, key=lambda part: shard_of("q") % 2 != part))
     round_ = played()
@@ -329,8 +343,9 @@ def test_paid_but_wrong_has_the_whole_reward_and_fails_its_check_script():
         return record
 
     solutions = [paid(1.0, False), paid(0.9, False), paid(1.0, True), paid(None, False), paid(1.0, None)]
-    assert [each.paid_but_wrong for each in solutions] == [True, False, False, False, None]
-    assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 1 / 4
+    solutions.append(paid(0.9 * 8 / (8 + 1e-6) + 0.1, False))  # all that UTRL pays
+    assert [each.paid_but_wrong for each in solutions] == [True, False, False, False, None, True]
+    assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 2 / 5
     assert "code/paid_but_wrong" not in statistics(played())
 
 

@@ -48,6 +48,13 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
         [((1,), 6.283185307179586, "within < 1e-09")],
     ),
     ("isclose", fenced("assert math.isclose(f(2), 2.0, abs_tol=1e-3)"), "f", [((2,), 2.0, "within <= 0.001")]),
+    ("numpy's isclose", fenced("assert np.isclose(f(2), 2.0)"), "f", [((2,), 2.0, "within <= 2.0010000000000003e-05")]),
+    (
+        "numpy's isclose with its tolerances",
+        fenced("assert np.isclose(2.0, f(2), rtol=0, atol=1e-3)"),
+        "f",
+        [((2,), 2.0, "within <= 0.001")],
+    ),
     ("isclose as it is", fenced("assert isclose(2.0, f(2))"), "f", [((2,), 2.0, "within <= 2e-09")]),
     ("approx", fenced("assert f(2) == pytest.approx(4)"), "f", [((2,), 4, "within <= 4e-06")]),
     ("approx on the left", fenced("assert approx(4.0, abs=0.01) == f(2)"), "f", [((2,), 4.0, "within <= 0.01")]),
@@ -165,6 +172,7 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ("changed in place", fenced("x = y = [1]", "assert f(y) == 2", "z = [1]", "z += [2]", "assert f(z) == 2"), "f", []),
     ("changed item", fenced("x = [1]", "x[0] = 2", "assert f(x) == 2"), "f", []),
     ("of another test", fenced("def test_a():", "    x = 1", "def test_b():", "    assert f(x) == 2"), "f", []),
+    ("arguments", fenced("x = 1", "def test(*x):", "    assert f(x) == 2"), "f", []),
     ("a fixture", fenced("x = 1", "def test_a(x):", "    assert f(x) == 2"), "f", []),
     ("imported over", fenced("x = 1", "from cases import x", "assert f(x) == 2"), "f", []),
     (

@@ -84,9 +84,10 @@ def test_answers_that_hang_on_the_order_of_an_arguments_members_disagree(grader,
     assert answer.reason == reason
 
 
-def test_answers_that_depend_on_earlier_calls_disagree(grader):
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_answers_that_depend_on_earlier_calls_disagree(grader, count):
     program = "count = 0\ndef f(x):\n  global count\n  count += 1\n  return count"
-    answers = grader.ground_truth(program, [call(x) for x in range(4)]).result(60)
+    answers = grader.ground_truth(program, [call(x) for x in range(count)]).result(60)
     assert {answer.reason for answer in answers} == {"disagrees"}
 
 
@@ -189,10 +190,12 @@ def test_time_limit_follows_the_ground_truth(grader):
     burn = (
         "import time\ndef f(x):\n  end = time.process_time() + 0.7\n  while time.process_time() < end: pass\n  return x"
     )
-    assert grader.grade(burn, [check(5, 5)]).result(60).verdicts == ["pass"]  # within the limit per test
     grader.ground_truth(truth, [call(6)]).result(60)
-    assert grader.grade(burn, [check(6, 6)]).result(60).verdicts == ["timeout"]  # beyond ten times the truth's time
-    assert grader.grade(burn.replace("0.7", "0.2"), [check(6, 6)]).result(60).verdicts == ["pass"]
+    assert grader.grade(burn, [check(6, 6)]).result(60).verdicts == ["pass"]  # within the limit per test
+    assert grader.grade(burn, [check(6, 6)], "", truth).result(60).verdicts == ["timeout"]  # ten times the truth's time
+    assert grader.grade(burn.replace("0.7", "0.2"), [check(6, 6)], "", truth).result(60).verdicts == ["pass"]
+    wrong = [check(6, 6), check(7, 6)]  # a wrong answer to the call gives it no more time
+    assert grader.grade(burn, wrong, "", truth).result(60).verdicts == ["timeout", "timeout"]
 
 
 def test_infrastructure_failures_are_not_remembered():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from codea1.data.loader import load_questions
+from codea1.game.question import Question
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -185,6 +186,8 @@ def test_a_script_that_calls_other_functions_of_the_program(pool):
             assert twice(1) == 3
     """
     assert judge(pool, script, program).verdict is Verdict.PASS
+    behind = Question("q", None, "", "", program, "f", preamble="from typing import *").module(program)
+    assert judge(pool, script, behind).verdict is Verdict.PASS
     run = judge(pool, "def check(candidate): assert inverse(candidate(3)) == 3", IDENTITY)
     assert (run.verdict, run.detail) == (Verdict.ERROR, "script raised NameError: name 'inverse' is not defined")
 

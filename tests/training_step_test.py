@@ -143,7 +143,7 @@ class RunsHere:
         answers = [encode_exact(value(program, call)) for call in calls]
         return done([GroundTruthAnswer(True, answer, "", 0.0) for answer in answers])
 
-    def grade(self, program: str, tests: Sequence[CallTest], checker: str) -> Future:
+    def grade(self, program: str, tests: Sequence[CallTest], checker: str, ground_truth: str) -> Future:
         assert checker == self.checker
         self.ran[program] = [test.text for test in tests]
         passed = [answers_equal(encode_exact(value(program, test.call)), test.expected) for test in tests]
@@ -315,7 +315,9 @@ def test_scripted_suites_are_the_same_on_every_host_and_expose_what_can_be(count
         for question in questions
         for m, source in enumerate(programs)
     ]
-    rules = SimpleNamespace(script=Script("exposure", 1.0), num_tests=3, num_suites=2, seed=0, max_rounds=1)
+    rules = SimpleNamespace(
+        script=Script("exposure", 1.0), num_tests=3, num_suites=2, seed=0, max_rounds=1, hidden_reward=False
+    )
 
     def played(hosts: Hosts) -> tuple[list, float]:
         step = Step(1, {}, rules, None, RunsHere({}), None, hosts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from codea1.evaluation.figures import PANELS, Rows, points, smoothed, smoothing_width
 from codea1.game.asserts import Mark
-from codea1.game.rewards import FAILED
+from codea1.game.rewards import FAILED, is_whole
 from codea1.runs.samples import Samples
 
 MAX_QUESTIONS = 24  # of a step, whose samples are in the page
@@ -253,7 +253,7 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
         if row["player"] == "code":
             question["prompt"] = row.get("prompt", "")
             solution |= {"text": row.get("text", ""), "reward": row["reward"], "advantage": row["advantage"]}
-            solution |= {"right": row.get("passes_check"), "paid": row["reward"] == 1}
+            solution |= {"right": row.get("passes_check"), "paid": is_whole(row["reward"])}
         else:
             asserts = row.get("asserts") or ()
             lines = [(_line(each), _kind(each)) for each in asserts] or [(row.get("text", ""), "")]

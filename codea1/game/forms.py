@@ -19,6 +19,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from codea1.game.calls import NOT_ENTRY_POINT, Call, Rejected, read_answer, read_call
+from codea1.game.question import parameters_of
 from codea1.values.entry_points import RAISES, WITHIN
 from codea1.values.literals import Budget, Named, NotLiteral, literal_value, named
 
@@ -103,8 +104,8 @@ class Reader:
                     self._claims.append(self._raising(node, context.args, context.keywords, inner))
                     if self._may_change(ast.Module(inner, [])):
                         self.forget_all()
-                case ast.FunctionDef(args=arguments, body=inner) | ast.AsyncFunctionDef(args=arguments, body=inner):
-                    self._in_scope(inner, [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs])
+                case ast.FunctionDef(body=inner) | ast.AsyncFunctionDef(body=inner):
+                    self._in_scope(inner, parameters_of(node))
                     self._forget(node.name)
                 case ast.ClassDef(body=inner):
                     self._in_scope(inner)
@@ -195,15 +196,13 @@ class Reader:
 
     def _may_change(self, node: ast.AST) -> bool:
         """Returns whether running this may change what names stand for."""
-        for each in ast.walk(node):
-            if isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
-                return True
-            is_known = (
-                isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in _CHANGE_NOTHING
-            )
-            if isinstance(each, ast.Call) and not is_known and not self._is_asked(each):
-                return True
-        return False
+
+        def changes(each: ast.AST) -> bool:
+            if isinstance(each, ast.Call):
+                return getattr(each.func, "id", "") not in _CHANGE_NOTHING and not self._is_asked(each)
+            return isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+
+        return any(map(changes, ast.walk(node)))
 
     def _meant(self, node: ast.expr) -> str:
         """Returns the entry point, where this is it."""
@@ -268,9 +267,10 @@ class Reader:
                 for one, other in ((test.left, right), (right, test.left)):
                     if _last_name(one) == "approx" and isinstance(one, ast.Call) and (asked := self._asked(other)):
                         return self._approximate(node, asked, one)
-            case ast.Call() if _last_name(test) == "isclose" and len(test.args) == 2:
-                if pair := self._pair(*test.args):
-                    return self._close(node, *pair, test.keywords)
+            case ast.Call(func=function, args=[one, other]) if _last_name(test) == "isclose":
+                if pair := self._pair(one, other):
+                    of_numpy = isinstance(function, ast.Attribute) and _last_name(function.value) in ("np", "numpy")
+                    return self._close(node, *pair, test.keywords, of_numpy=of_numpy)
         if isinstance(test, ast.Compare):
             return self._compared(node, test)
         if asked := self._asked(test):
@@ -332,12 +332,17 @@ class Reader:
         relative, least = given.get("rel", 0.0 if "abs" in given else 1e-6), given.get("abs", 1e-12)
         return self._within(node, asked, value, "<=", lambda size: max(relative * size, least))
 
-    def _close(self, node: ast.stmt, asked: _Asked, value: ast.expr, keywords: Sequence[ast.keyword]) -> Claim:
-        given = self._numbers(("rel_tol", "abs_tol"), (), keywords)
+    def _close(
+        self, node: ast.stmt, asked: _Asked, value: ast.expr, keywords: Sequence[ast.keyword], *, of_numpy: bool
+    ) -> Claim:
+        """Returns the claim of `math.isclose`, or of numpy's, which adds both tolerances."""
+        names, usual = (("rtol", "atol"), (1e-5, 1e-8)) if of_numpy else (("rel_tol", "abs_tol"), (1e-9, 0.0))
+        given = self._numbers(names, (), keywords)
         if given is None:
             return Claim(node, rejection=BAD_TOLERANCE)
-        relative, least = given.get("rel_tol", 1e-9), given.get("abs_tol", 0.0)
-        return self._within(node, asked, value, "<=", lambda size: max(relative * size, least))
+        relative, least = map(given.get, names, usual)
+        both = sum if of_numpy else max
+        return self._within(node, asked, value, "<=", lambda size: both((relative * size, least)))
 
     def _almost(self, node: ast.stmt, asked: _Asked, value: ast.expr, call: ast.Call) -> Claim:
         given = self._numbers(("places", "msg", "delta"), call.args[2:], call.keywords)

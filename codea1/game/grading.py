@@ -40,8 +40,14 @@ class Judge:
         return dict(zip(asked, found, strict=True))
 
     def grade(self, program: str, tests: Sequence[CallTest]) -> Future[Grading]:
-        """Runs tests on a program, in one process; the question's checker has a say in what it prints."""
-        return self.grader.grade(self.question.module(program), tests, self.question.checker)
+        """Runs tests on a program, in one process; the question's checker has a say in what it prints.
+
+        The time that the ground truth takes for a call bounds the program's, if it was asked before.
+        """
+        question = self.question
+        return self.grader.grade(
+            question.module(program), tests, question.checker, question.module(question.ground_truth)
+        )
 
     def check(self, program: str) -> Future[ScriptRun]:
         """Runs the question's check script, which must be there, on a program."""
@@ -85,14 +91,11 @@ def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules:
 
     Even no tests are graded: that tells whether the program can be loaded.
     """
-    if not rules.runs_golden:
-        # The time that it takes bounds the program's, and is not remembered where the run has been resumed.
-        yield from judge.answers(test.call for test in tests)
+    yield from judge.answers(test.call for test in tests)  # it is not known how long they take where a run is resumed
     promised = judge.grade(program, tests)
-    if not rules.hidden_reward or not judge.question.check_script:
-        return GradedSolution((yield promised), None)
-    run = yield judge.check(program)
-    return GradedSolution((yield promised), None if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS)
+    run = (yield judge.check(program)) if rules.hidden_reward and judge.question.check_script else None
+    passes_check = None if run is None or run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
+    return GradedSolution((yield promised), passes_check)
 
 
 def grade_suites(
@@ -105,7 +108,7 @@ def grade_suites(
     if rules.wrong_answers:
         noise = rules.wrong_answers, rules.seed
         for call, answer in answers.items():
-            if answer.usable:
+            if answer.usable and not call.form:
                 given, _ = signature.key(call, answer.value)
                 answers[call] = replace(answer, value=noisy_answer(question, given, answer.value, *noise))
     marked = [reward.mark(suite, answers, signature) for suite in suites]

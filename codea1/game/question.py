@@ -174,7 +174,8 @@ def node_kinds(program: str, entry_point: str) -> tuple[dict[str, str], str]:
         definition = _definition(program, entry_point)
         if definition is None:
             return {}, ""
-        return {each.arg: _node_kind(each.annotation) for each in _named(definition)}, _node_kind(definition.returns)
+        parameters = {each.arg: _node_kind(each.annotation) for each in parameters_of(definition)}
+        return parameters, _node_kind(definition.returns)
     except (NotLiteral, RecursionError):
         return {}, ""
 
@@ -244,7 +245,7 @@ def _keeps_signature(decorator: ast.expr) -> bool:
     return ast.unparse(function) in _SAME_SIGNATURE
 
 
-def _named(definition: ast.FunctionDef) -> list[ast.arg]:
+def parameters_of(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:
     """Returns the parameters of a function, in order, those that take what is left over included."""
     every = definition.args
     parameters = [*every.posonlyargs, *every.args, every.vararg, *every.kwonlyargs, every.kwarg]
@@ -256,7 +257,7 @@ def _binder(definition: ast.FunctionDef) -> Callable[..., dict]:
 
     It has the names of the parameters and the encodings of their defaults, and nothing else of the program.
     """
-    names = [argument.arg for argument in _named(definition)]
+    names = [argument.arg for argument in parameters_of(definition)]
     bare = copy.deepcopy(definition.args)
     for node in ast.walk(bare):
         if isinstance(node, ast.arg):

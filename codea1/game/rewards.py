@@ -32,6 +32,13 @@ _COSTS_VALIDITY = frozenset({Mark.REJECTED, Mark.UNUSABLE, Mark.DUPLICATE, Mark.
 UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT = 0.05, 0.85, 0.10  # weights in UTRL's reward of a suite,
 UTRL_PASSED, UTRL_CODE_FORMAT = 0.9, 0.1  # and of a solution
 
+_WHOLE = 1 - 1e-6  # UTRL's reward of a program that passes all of its tests is a little less than 1
+
+
+def is_whole(total: float | None) -> bool:
+    """Returns whether a solution's reward is the whole reward of 1."""
+    return total is not None and total > _WHOLE
+
 
 class Others(Enum):
     """The programs that a suite runs on besides the solution that it was written for."""

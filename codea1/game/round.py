@@ -27,6 +27,7 @@ from codea1.game.rewards import (
     SuiteOutcome,
     SuiteReward,
     golden_reward,
+    is_whole,
     killed,
     mean,
 )
@@ -186,7 +187,7 @@ class SolutionRecord:
     @property
     def paid_but_wrong(self) -> bool | None:
         """Whether it has the whole reward of 1 and fails its question's check script; None: the script was not run."""
-        return None if self.passes_check is None else self.total == 1 and not self.passes_check
+        return None if self.passes_check is None else is_whole(self.total) and not self.passes_check
 
     @property
     def passes_golden(self) -> bool | None:
@@ -263,11 +264,10 @@ class QuestionRecord:
         `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
         spellings of an input the oldest is the entry.
         """
-        spellings: dict[tuple[bytes, bytes], CallTest] = {}
+        spellings: dict[tuple[str, bytes, bytes], CallTest] = {}
 
         def spelled(test: CallTest) -> CallTest:
-            oldest = spellings.setdefault(self.signature.key(test.call, test.expected), test)
-            return test if test.identity == oldest.identity else oldest
+            return spellings.setdefault((test.call.form, *self.signature.key(test.call, test.expected)), test)
 
         for test in book.tests(self.question.id):
             spelled(test)

@@ -53,8 +53,8 @@ class Script:
             aimed = {*map(str, aims[self.name])}
             first, rest = [], []
             for test, _ in graded:
-                is_aimed = self.name != RANDOM and aimed.issuperset(_NUMBER.findall(test.call.text))
-                (first if is_aimed else rest).append(test)
+                asked = _NUMBER.findall(test.call.text)
+                (first if asked and aimed.issuperset(asked) else rest).append(test)
         suite = rng.sample(first, min(count, len(first)))
         suite += rng.sample(rest, min(count - len(suite), len(rest)))
         rng.shuffle(suite)

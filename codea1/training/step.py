@@ -219,13 +219,13 @@ class Step:
         fixed = {each.question.id: golden_tests(each.question) for each in solutions}
         for each in solutions if script.reads_verdicts else ():
             judge, id = Judge(each.question, self._grader), each.question.id
-            shares.add((id, each.index), partial(judge.grade, each.program.source, fixed[id]))
+            shares.add((id, each.index), partial(start, grade_solution(judge, each.program.source, fixed[id], rules)))
         with self.watch.phase("sandbox_wait"):
             gradings = shares.collect()
         exposable = []
         for each in solutions:
             id, tests = each.question.id, fixed[each.question.id]
-            verdicts = gradings[id, each.index].verdicts if script.reads_verdicts else [None] * len(tests)
+            verdicts = gradings[id, each.index].grading.verdicts if script.reads_verdicts else [None] * len(tests)
             graded = [(test, verdict in FAILED) for test, verdict in zip(tests, verdicts, strict=True)]
             exposable.append(any(fails for _, fails in graded))
             rng = random.Random(f"script/{rules.seed}/{self.number}/{id}/{each.index}")

@@ -104,6 +104,18 @@ _ITERABLES = (str, bytes, bytearray, list, tuple, dict, set, frozenset, range, d
 _iterable, _scalar, _integer, _real = _same(*_ITERABLES), _same(*_SCALARS), _same(int), _same(int, float, str)
 
 
+def _ordered(arguments: tuple) -> bool:
+    """Returns whether containers have the same order in every process: a set has it where it holds nothing but numbers.
+
+    The hashes of texts differ from one process to another.
+    """
+    return _iterable(arguments) and not any(
+        isinstance(argument, (set, frozenset))
+        and not all(isinstance(item, (int, float)) and item == item for item in argument)
+        for argument in arguments
+    )
+
+
 def _range_bounds(arguments: tuple) -> bool:
     return _integer(arguments) and all(abs(bound) < MAX_RANGE_BOUND for bound in arguments)
 
@@ -112,12 +124,12 @@ def _range_bounds(arguments: tuple) -> bool:
 _CALLS: dict[str, tuple[Callable, int, Callable[[tuple], bool]]] = {
     "set": (set, 1, _iterable),
     "frozenset": (frozenset, 1, _iterable),
-    "list": (list, 1, _iterable),
-    "tuple": (tuple, 1, _iterable),
-    "dict": (dict, 1, _iterable),
+    "list": (list, 1, _ordered),
+    "tuple": (tuple, 1, _ordered),
+    "dict": (dict, 1, _ordered),
     "sorted": (sorted, 1, _iterable),
-    "deque": (deque, 1, _iterable),
-    "collections.deque": (deque, 1, _iterable),
+    "deque": (deque, 1, _ordered),
+    "collections.deque": (deque, 1, _ordered),
     "bytes": (bytes, 1, _same(list, tuple, bytes)),
     "bytearray": (bytearray, 1, _same(list, tuple, bytes)),
     "range": (range, 3, _range_bounds),
@@ -199,8 +211,8 @@ class _Reader:
 
     def iterable(self, node: ast.expr) -> Collection:
         value = self.value(node)
-        if not isinstance(value, _ITERABLES):
-            raise NotLiteral("* over something that is not a container")
+        if not _ordered((value,)):
+            raise NotLiteral("* over something that is not a container, or over a set, whose order is no one's")
         self.charge(_WEIGHT * len(value))
         return value
 
@@ -239,7 +251,10 @@ class _Reader:
         return self.charged(function(*arguments))
 
     def binary(self, op: ast.operator, left: object, right: object) -> object:
-        if (isinstance(left, (str, bytes)) and isinstance(op, ast.Mod)) or Fraction in (type(left), type(right)):
+        if (isinstance(left, (str, bytes, bytearray)) and isinstance(op, ast.Mod)) or Fraction in (
+            type(left),
+            type(right),
+        ):
             raise NotLiteral("string formatting and arithmetic of fractions are not literals")
         if isinstance(left, int) and isinstance(right, int):
             _check_int_growth(op, left, right)

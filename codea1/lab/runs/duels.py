@@ -20,7 +20,7 @@ from codea1.game.asserts import Mark, golden_tests
 from codea1.game.calls import CallTest, source_of, write_test
 from codea1.game.grading import Judge, is_true
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED
+from codea1.game.rewards import FAILED, is_whole
 from codea1.lab.runs.story import Row, read_test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -77,7 +77,7 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
     shortest. Of each program there is one duel: that with the shortest assert.
     """
     codes = [(step, row) for step, rows in steps.items() for row in rows if row["player"] == "code"]
-    whole = [(step, row) for step, row in codes if row["reward"] == 1]
+    whole = [(step, row) for step, row in codes if is_whole(row["reward"])]
     stands = [(step, row.get("program", "")) for step, row in whole if row.get("passes_check") is not False]
     shown = {(step, row["solution"]): row for step, row in codes if row.get("program_valid")}
     found: dict[str, list[Duel]] = {}

@@ -11,6 +11,7 @@ Standard library only: this runs inside the sandbox.
 
 import builtins
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -225,8 +226,9 @@ def _judge(script: str, program: str, candidate: Candidate) -> tuple[Verdict, st
         namespace = new_module("check_script")
         # Some scripts call what the program has besides, and some the candidate by its name, whatever `check` is given.
         # What the script defines or imports itself, and Python's own functions, stay what they are.
-        begun = [line.partition("def ")[2] for line in program.splitlines() if line.startswith(("def ", "async def "))]
-        defined = {line.partition("(")[0].strip() for line in begun} - vars(builtins).keys()
+        # A program behind a preamble is a text in another.
+        begun = re.findall(r"""(?:^|\\n|['"])(?:async )?def[ \t]+(\w+)""", program, re.MULTILINE)
+        defined = {*begun} - vars(builtins).keys()
         called = {name for name in _names(code) & defined if not name.startswith("__")}
         namespace |= {name: candidate.function(name) for name in called}
         namespace[candidate.__name__] = candidate

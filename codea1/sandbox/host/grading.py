@@ -116,14 +116,16 @@ class Grader:
         fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
         for first in range(0, len(fresh), _CALLS_PER_RUN):
             start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
-        return start(self._timed(calls, [future for future, _ in claims]))
+        return start(self._timed(source, calls, [future for future, _ in claims]))
 
-    def grade(self, program: str, tests: Sequence[AnyTest], checker: str = "") -> Future[Grading]:
+    def grade(
+        self, program: str, tests: Sequence[AnyTest], checker: str = "", ground_truth: str = ""
+    ) -> Future[Grading]:
         """Runs the tests' calls on a program and compares what it returns with the expected values, in the test's form.
 
         Equal calls run once, for the first of the tests; the tests may expect different values.
-        A call may take GROUND_TRUTH_FACTOR times the CPU time in which a ground truth gave the expected value, where
-        this grader saw that. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
+        A call may take GROUND_TRUTH_FACTOR times the CPU time that the ground truth took for it, if that was asked for
+        it before. A test whose expected value is NaN somewhere inside, or malformed, is INVALID.
 
         Args:
           program: as the sandbox loads it.
@@ -131,11 +133,13 @@ class Grader:
           checker: source that defines `accepts(given, expected, printed)`, which says of printed text that is not the
             expected one whether it is right too: if it answers True. It runs in a process of its own. Where it does
             not answer True to the expected text itself, it is the checker that is wrong, and the verdict is INFRA.
+          ground_truth: as `ground_truth` was asked.
         """
         known = [digest(test.call.entry_point, test.call.arguments, test.expected) for test in tests]
-        key = digest("grading", program, checker, *known)
+        truth = digest(ground_truth)
+        key = digest("grading", program, checker, truth, *known)
         promised, is_new = self._memo.claim("grading", key, _grading_size)
-        return start(self._graded(program, tests, known, checker), promised) if is_new else promised
+        return start(self._graded(program, tests, known, checker, truth), promised) if is_new else promised
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
@@ -153,13 +157,13 @@ class Grader:
         return {name: count - taken.get(name, 0) for name, count in now.items()}
 
     def _graded(
-        self, program: str, tests: Sequence[AnyTest], known: Sequence[bytes], checker: str
+        self, program: str, tests: Sequence[AnyTest], known: Sequence[bytes], checker: str, truth: bytes
     ) -> Awaiting[Grading]:
         keys = [_Asked.of(test.call) for test in tests]
         limits: dict[_Asked, float] = {}  # CPU seconds of the different ones, in the tests' order
-        for key, test_digest in zip(keys, known, strict=True):
+        for key, test in zip(keys, tests, strict=True):
             limit = self._pool.limits.cpu_seconds_per_test
-            seconds = self._memo.get(b"seconds" + test_digest)
+            seconds = self._memo.get(_seconds_key(truth, test.call))
             if seconds is not None:
                 limit = max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
             limits[key] = max(limit, limits.get(key, 0.0))
@@ -211,13 +215,13 @@ class Grader:
             future.set_result(answer)
 
     def _timed(
-        self, calls: Sequence[AnyCall], futures: Sequence[Future[GroundTruthAnswer]]
+        self, truth: bytes, calls: Sequence[AnyCall], futures: Sequence[Future[GroundTruthAnswer]]
     ) -> Awaiting[list[GroundTruthAnswer]]:
         """Awaits the answers, and remembers how long each took."""
         answers = yield from every(futures)
         for call, answer in zip(calls, answers, strict=True):
             if answer.usable:
-                key = b"seconds" + digest(call.entry_point, call.arguments, answer.value)
+                key = _seconds_key(truth, call)
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
@@ -273,8 +277,10 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> A
     reasons = [_why_unusable(outcome, call) for outcome, call in zip(first, calls, strict=True)]
     seconds = [outcome.cpu_seconds for outcome in first]
     rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
-    second = yield from _answers(pool, program, [calls[i] for i in rest], HASH_SEEDS[1])
-    for i, outcome in zip(rest, second, strict=True):
+    # Or the middle one of an odd number would have as many before it as at first.
+    again = rest[:1] if len(rest) > 1 and len(rest) % 2 else []
+    second = yield from _answers(pool, program, [calls[i] for i in (*again, *rest)], HASH_SEEDS[1])
+    for i, outcome in zip(rest, second[len(again) :], strict=True):
         if outcome.kind in ("timeout", "infra"):
             reasons[i] = outcome.kind
         elif outcome.kind != "value" or not same_answer(calls[i].entry_point, first[i].payload, outcome.payload):
@@ -334,6 +340,11 @@ def _why_unusable(outcome: Outcome, call: AnyCall) -> str:
         return "nan" if contains_nan(decode_exact(outcome.payload, hashed=False)) else "not plain data"
     except ValueError:  # not what an honest encoder writes
         return "not plain data"
+
+
+def _seconds_key(truth: bytes, call: AnyCall) -> bytes:
+    """Returns what the CPU time of a ground truth, by its digest, for a call is remembered by."""
+    return b"seconds" + digest(truth, call.entry_point, call.arguments)
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:

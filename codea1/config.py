@@ -99,6 +99,7 @@ IS_GRPO = Where("advantage is grpo", lambda _, player: player.advantage == "grpo
 IS_GAE = Where("advantage is gae", lambda _, player: player.advantage == "gae")
 IS_PPO = Where("surrogate is ppo", lambda _, player: player.surrogate == "ppo")
 HAS_KL = Where("kl_coefficient is not 0", lambda _, player: player.kl_coefficient > 0)
+FROM_TRAINER = Where("old_log_probs is trainer", lambda _, player: player.old_log_probs == "trainer")
 HAS_ADAPTERS = Where("lora.rank is not 0", lambda _, player: player.lora.rank > 0)
 
 
@@ -161,7 +162,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.kl_estimator = one_of("k3", ("k1", "k2", "k3"), HAS_KL)
     c.kl_coefficient = not_negative(1e-3)
     c.entropy_coefficient = not_negative(0.0)
-    c.importance_cap = not_negative(0.0)  # bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight
+    # Bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight.
+    c.importance_cap = not_negative(0.0, FROM_TRAINER)
     c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights; the paper has none
     c.critic.learning_rate = positive(1e-5, IS_GAE)  # peak; warm-up and decay are the policy's
     c.critic.warmup_steps = not_negative(0, IS_GAE)  # training steps in which the critic learns and the policy does not
@@ -488,6 +490,14 @@ def _check_values(config: ConfigDict) -> None:
     for key in ("code.prompt_lengths", "test.prompt_lengths"):
         longest = attrgetter(key.replace("prompt_lengths", "max_prompt_length"))(config)
         check(key, all(length < longest for length in attrgetter(key)(config)), f"hold numbers less than {longest}")
+    for name in (each for each in ("code", "test") if not config[each].share_prompts):
+        longest = config[name].max_prompt_length + config[name].max_response_length
+        fits = all(length < longest for length in config[name].row_lengths)
+        check(
+            f"{name}.row_lengths", fits, f"hold numbers less than {longest}, unless config.{name}.share_prompts is True"
+        )
+    most = 4 * min(16, *(config[name].max_response_length for name in METHODS[config.method].policies))
+    check("rollout.guesses", config.rollout.guesses < most, f"be less than {most}, the tokens of a chunk")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -109,6 +109,16 @@ def test_the_first_questions_whose_rewards_differ_train():
     for question, trains in zip(questions, (True, False, True, False), strict=True):
         records = [*question.solutions, *(suite for each in question.solutions for suite in each.suites)]
         assert {each.selected for each in records} == {trains}
+
+
+def test_a_question_that_a_past_code_llm_answered_takes_no_place_of_those_that_train():
+    past, own = played().questions[0], played().questions[0]
+    for each in past.solutions:
+        each.sample, each.selected = replace(each.sample, checkpoint=3), False
+    round_ = Round(7, [past, own])
+    round_.select(8, variance, 0)
+    round_.train_on_first(1)
+    assert all(each.selected for each in (*own.solutions, *round_.suites))
 
 
 def test_selection_marks_all_suites_of_the_chosen_solution():

@@ -1,10 +1,13 @@
 """Runs of adapters: one base in memory, resumed bit for bit, refused on another base, replayed and exported."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -22,7 +25,7 @@ from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters, merged
-from codea1.players.base import Start
+from codea1.players.base import Start, base_checksums, require_base
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -91,18 +94,44 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
     huggingface.save(other, shape, jax.tree.map(lambda x: 2 * x, params))
     folder = RunFolder.existing(str(tmp_path / "run"))
     changed = folder.config | {"code": folder.config["code"] | {"model": str(other)}}
-    with pytest.raises(BadInput, match=r"other is not the base that the adapters of the code policy learned on"):
+    with pytest.raises(BadInput, match=r"other is not what the code policy started from"):
         export(RunFolder(folder.path, changed), "code", "last", tmp_path / "out", "float32", Hosts())
-    with pytest.raises(BadInput, match="is not the base"):
+    with pytest.raises(BadInput, match="is not what"):
         policy_of_run(RunFolder(folder.path, changed), 6, "code", (0, 0, 0), Hosts())
     config.opponents.side, config.opponents.every = "code", 3
     monkeypatch.setattr("codea1.players.base._checksum", lambda _: "another")
-    with pytest.raises(BadInput, match="is not the base"):
+    with pytest.raises(BadInput, match="is not what"):
         SavedStep(folder, ConfigDict(folder.config), 4).replay()
-    with pytest.raises(BadInput, match="is not the base"), opened_run(str(folder.path), ["last"], Hosts()):
+    with pytest.raises(BadInput, match="is not what"), opened_run(str(folder.path), ["last"], Hosts()):
         pass
-    with pytest.raises(BadInput, match=r"is not the base .* its checksum is another, and was "):
+    with pytest.raises(BadInput, match=r"is not what .* its checksum is another, and was "):
         train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"code.kl_coefficient": 0.0, "test.kl_coefficient": 0.0}, ([], [])),
+        ({"code.kl_coefficient": 0.0}, ([], ["test"])),  # to judge its weights, nobody needs its reference
+        ({"code.kl_coefficient": 0.0, "frozen": "test"}, (["test"], ["test"])),
+        ({"code.kl_coefficient": 0.0, "code.lora.rank": 4, "test.kl_coefficient": 0.0}, (["code"], ["code"])),
+    ],
+)
+def test_what_never_changes_is_known_by_its_bytes(model_folder, data_folder, monkeypatch, changes, kept):
+    config = make_micro_config(model_folder, data_folder)
+    config.update_from_flattened_dict(changes)
+    found = [base_checksums(config, ["code", "test"], references=each) for each in (False, True)]
+    assert tuple(map(list, found)) == kept
+    saved = SimpleNamespace(state=lambda step: {"bases": found[1]})
+    monkeypatch.setattr("codea1.players.base._checksum", lambda _: "another")
+    for name, reference in itertools.product(("code", "test"), (False, True)):
+        refused = contextlib.nullcontext()
+        if name in kept[reference]:
+            refused = pytest.raises(
+                BadInput, match=f"is not what the {name} policy started from: its checksum is another"
+            )
+        with refused:
+            require_base(config, name, saved, 3, reference=reference)
 
 
 @pytest.mark.parametrize("kind", ["two players", "self-play", "frozen"])

@@ -44,7 +44,7 @@ SECTIONS = {
         "mini_batches": 4,
         "micro_batch_size": 2,
         "row_lengths": (12,),
-        "old_log_probs": "sampler",  # the ratios are those of noise; importance weights are min(1, importance_cap)
+        "old_log_probs": "sampler",  # the ratios are those of noise, and no weight is left
         "advantage_ddof": 0,
         "clip_low": 0.12,
         "clip_high": 0.36,
@@ -52,7 +52,6 @@ SECTIONS = {
         "kl_estimator": "k2",
         "kl_coefficient": 0.061,
         "entropy_coefficient": 0.023,
-        "importance_cap": 0.9,
         "aggregation": "dr-grpo",
         "overlong_buffer": 4,
         "learn_truncated": False,
@@ -121,6 +120,11 @@ def player(request, config) -> Player:
     return player
 
 
+def test_decoupled_advantages_of_nothing_are_none():
+    player = SimpleNamespace(_critic=None, _config=SimpleNamespace(advantage="gdpo", advantage_ddof=1))
+    assert Player.advantages(player, [], [], [], (), (0.5, 0.5, 0.0)).shape == (0,)
+
+
 def test_no_number_of_a_section_can_be_taken_for_another():
     for name, section in SECTIONS.items():
         defaults = default_config()[name]
@@ -164,7 +168,7 @@ class Reference:
         ratio = xp.exp(own - old)
         loss = xp.maximum(-advantages * ratio, -advantages * xp.clip(ratio, 1 - c.clip_low, 1 + c.clip_high))
         loss = xp.where(advantages < 0, xp.minimum(loss, -advantages * c.dual_clip), loss)
-        weights = xp.minimum(xp.exp(old - sampler), c.importance_cap)
+        weights = xp.minimum(xp.exp(old - sampler), c.importance_cap) if c.importance_cap else 1.0
         return weights * loss, {"k1": own - reference, "k2": (own - reference) ** 2 / 2}[c.kl_estimator]
 
     def score(self, params, tokens):
@@ -244,7 +248,6 @@ class Reference:
             "clip_fraction_high": np.mean((advantages > 0) & (ratio > 1 + c.clip_high)),
             "clip_fraction_low": np.mean((advantages < 0) & (ratio < 1 - c.clip_low)),
             "dual_clip_fraction": np.mean((advantages < 0) & (ratio > c.dual_clip)),
-            "importance_weight": np.mean(np.minimum(np.exp(old - sampler), c.importance_cap)),
             "ratio_max": ratio.max(),
             "tokens": inside.sum(),
             "loss": np.sum(weights * (policy_loss + c.kl_coefficient * kl - c.entropy_coefficient * entropy)),
@@ -252,6 +255,8 @@ class Reference:
             "grad_norm": norm(gradients),
             "param_norm": norm(self.params),
         }
+        if c.importance_cap:
+            metrics["importance_weight"] = np.mean(np.minimum(np.exp(old - sampler), c.importance_cap))
         scale = min(1.0, c.max_grad_norm / norm(gradients))
         self.num_updates += 1
         self.m = jax.tree.map(lambda m, g: c.adam_b1 * m + (1 - c.adam_b1) * scale * g, self.m, gradients)

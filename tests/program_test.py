@@ -269,6 +269,29 @@ def test_rows_of_a_critic_hold_one_sequence():
         validate(config)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("code.row_lengths", (20000,), "hold numbers less than 8192, unless config.code.share_prompts is True"),
+        ("rollout.guesses", 64, "be less than 64, the tokens of a chunk"),
+    ],
+)
+def test_what_could_not_be_used_is_refused(field, value, said):
+    config = default_config()
+    config.update_from_flattened_dict({field: value})
+    with pytest.raises(BadInput, match=re.escape(f"config.{field} is {value!r}; it must {said}")):
+        validate(config)
+
+
+def test_a_weight_of_importance_needs_ratios_to_the_trainers_log_probs():
+    config = default_config()
+    config.code.importance_cap = 2.0
+    validate(config)
+    config.code.old_log_probs = "sampler"
+    with pytest.raises(BadInput, match=r"code\.importance_cap"):
+        validate(config)
+
+
 def test_rows_that_share_prompts_are_as_long_as_the_kernel_can_tell():
     assert (SHARED_ROW, SHARED_RESPONSE + 1) == (1 << PLACE_BITS, 1 << RESPONSE_BITS)
     config = default_config()

@@ -24,7 +24,7 @@ from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.step import Solution, Step
+from codea1.training.step import Kept, Solution, Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
@@ -302,6 +302,14 @@ def test_utrl_runs_all_right_tests_on_every_solution_of_the_question():
     solution.assign_rewards(REWARDS["utrl"](0.5, 3))
     # One right test of two different ones, then three of four; the first fails one solution of three, those two.
     assert [suite.reward.terms for suite in solution.suites] == [(1 / 3, 1 / 3, 1.0), (3 / 4, 2 / 3, 1.0)]
+
+
+def test_what_is_read_while_it_is_made_is_read_whole_by_all():
+    kept = Kept(iter(range(4)))
+    one, other = iter(kept), iter(kept)
+    assert [next(one), next(other), next(other)] == [0, 0, 1]
+    assert [*kept] == [*range(4)]
+    assert ([*one], [*other]) == ([1, 2, 3], [2, 3])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

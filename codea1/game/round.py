@@ -323,8 +323,13 @@ class Round:
         return Round(self.step, self.questions + later.questions, change, later.book_size)
 
     def train_on_first(self, count: int) -> None:
-        """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""
+        """Selects for training the first `count` questions whose solutions' rewards differ, and no other.
+
+        Those that a past Code LLM answered do not count, and their suites train.
+        """
         for question in self.questions:
+            if not question.is_current:
+                continue
             if question.rewards_differ and count > 0:
                 count -= 1
                 continue

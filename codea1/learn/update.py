@@ -89,13 +89,9 @@ def abstract_gradients(params: Params) -> Params:
     Of several replicas each has its own, [R, ...]: they lie in different slices, whose network is slow, and are added
     once a step in place of once a micro-batch.
     """
-
-    def one(p: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        replicas = _replicas(p.sharding)
-        shape = (replicas, *p.shape) if replicas > 1 else p.shape
-        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=_of_each_replica(p.sharding))
-
-    return jax.tree.map(one, params)
+    replicas = _replicas(jax.tree.leaves(params)[0].sharding)
+    shapes = jax.eval_shape(functools.partial(_zeros, replicas=replicas), params)
+    return laid_out(shapes, jax.tree.map(lambda p: _of_each_replica(p.sharding), params))
 
 
 def _replicas(sharding: NamedSharding) -> int:

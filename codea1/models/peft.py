@@ -4,6 +4,7 @@
 PEFT warn that a newer version had written it; older versions would fail.
 """
 
+import dataclasses
 import math
 import os
 from typing import Any, NamedTuple
@@ -202,12 +203,5 @@ def _linear(path: str) -> str:
 
 def _shapes(config: Qwen2Config, rank: int) -> dict[str, Shape]:
     """Returns the shapes of adapters on all linear layers by path."""
-    shapes: dict[str, Shape] = {}
-    kernels = parameter_shapes(config)
-    for layer in _MODULES:
-        inputs = TENSORS[f"{layer}_kernel"].inputs
-        assert inputs is not None
-        layers, *dimensions = kernels[f"{layer}_kernel"]
-        shapes[f"{layer}_lora_a"] = (layers, *dimensions[:inputs], rank)
-        shapes[f"{layer}_lora_b"] = (layers, rank, *dimensions[inputs:])
-    return shapes
+    every = parameter_shapes(dataclasses.replace(config, lora_rank=rank))
+    return {path: shape for path, shape in every.items() if "_lora_" in path}

@@ -75,17 +75,30 @@ def _checksum(url: str) -> str:
     return Checkpoint(url).checksum()
 
 
-def base_checksums(config: ConfigDict, players: Sequence[str]) -> dict[str, str]:
-    """Returns the checksums of the bases of those players that have adapters. Reads their files whole."""
-    adapted = [name for name in players if config[name].lora.rank and config.frozen != name]
-    return {name: Start(config[name].model).checksum() for name in adapted}
+def base_checksums(config: ConfigDict, players: Sequence[str], *, references: bool = False) -> dict[str, str]:
+    """Returns the checksums of what players are made of and never changes: bases of adapters, and frozen players.
+
+    With `references` also of what they are held close to while they learn. Reads their files whole.
+    """
+    kept = [
+        name
+        for name in players
+        if config.frozen == name or config[name].lora.rank or (references and config[name].kl_coefficient)
+    ]
+    return {name: Start(config[name].model).checksum() for name in kept}
 
 
-def require_base(config: ConfigDict, player: str, checkpoints: Checkpoints, step: int) -> None:
-    """Raises BadInput where the adapters that a player had at a step belong to another base than there is now."""
-    for found in base_checksums(config, [player]).values():
-        if found != (saved := checkpoints.state(step).get("bases", {}).get(player)):
+def require_base(
+    config: ConfigDict, player: str, checkpoints: Checkpoints, step: int, *, reference: bool = False
+) -> None:
+    """Raises BadInput where a player started from another model than there is now, of which it still has something.
+
+    See `base_checksums`; earlier versions saved those of the bases of adapters alone.
+    """
+    saved = checkpoints.state(step).get("bases", {}).get(player)
+    for found in base_checksums(config, [player], references=reference).values() if saved else ():
+        if found != saved:
             raise BadInput(
-                f"{Start(config[player].model).base} is not the base that the adapters of the {player} policy learned "
-                f"on: its checksum is {found}, and was {saved}."
+                f"{Start(config[player].model).base} is not what the {player} policy started from: its checksum is "
+                f"{found}, and was {saved}."
             )

@@ -144,7 +144,10 @@ class PlayerFunctions:
     @cached_property
     def score(self) -> dict[tuple[int, ...], Function]:
         """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
-        if self._config.old_log_probs != "trainer" and not has_reference(self._config):
+        needs_old = (
+            self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
+        )  # the first computes its own
+        if not needs_old and not has_reference(self._config):
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
         temperature = jax.ShapeDtypeStruct((), jnp.float32)

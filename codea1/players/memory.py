@@ -114,6 +114,7 @@ def _of_run(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Part
     """Returns what is on a device when most is, of that which shapes tell."""
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
     turns = [{f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()]
+    turns.append({f"{name}: moments being saved": fetched(own) for name, own in players.items() if own.learns})
     for name, own in players.items():
         if own.learns:
             gradients = bytes_per_device(abstract_gradients(own.abstract_state.params))

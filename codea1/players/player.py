@@ -155,7 +155,7 @@ class Player(Policy):
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         if self._config.advantage == GDPO:
-            ddof, terms = self._config.advantage_ddof, np.array(terms, np.float64)
+            ddof, terms = self._config.advantage_ddof, np.array(terms, np.float64).reshape(len(rewards), len(weights))
             return gdpo_advantages(rewards, terms, weights, groups, tokens, ddof=ddof)
         options = {}
         if self._config.advantage == "grpo":

@@ -7,6 +7,7 @@ suites are sampled once all solutions are there.
 
 import contextlib
 import hashlib
+import itertools
 import math
 import random
 from collections import defaultdict
@@ -76,10 +77,12 @@ class Kept(Iterable[T], Generic[T]):
         self._items: list[T] = []
 
     def __iter__(self) -> Iterator[T]:
-        yield from (self._items[place] for place in range(len(self._items)))
-        for item in self._source:
-            self._items.append(item)
-            yield item
+        for place in itertools.count():
+            if place == len(self._items):
+                self._items += itertools.islice(self._source, 1)
+            if place == len(self._items):
+                return
+            yield self._items[place]
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Step:
         With `max_rounds` above 1 they are when `questions_per_step` of them tell solutions apart.
         """
         ids = {record.question.id for record in asked.questions}
-        num_telling = sum(record.rewards_differ for record in asked.questions)
+        num_telling = sum(record.is_current and record.rewards_differ for record in asked.questions)
         while self._rounds_left and num_telling < self._rules.questions_per_step:
             questions = [question for question in self._feed.batch(self.batches) if question.id not in ids]
             self.batches += 1

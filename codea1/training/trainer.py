@@ -388,7 +388,7 @@ class Trainer:
 
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
-        self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies]))
+        self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
@@ -396,7 +396,8 @@ class Trainer:
         if step is None:
             return
         for name in self._bases:
-            self._hosts.of_main(partial(require_base, self._config, name, self._checkpoints, step))
+            check = partial(require_base, self._config, name, self._checkpoints, step, reference=True)
+            self._hosts.of_main(check)
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)

@@ -104,7 +104,7 @@ class SavedStep:
         own = self._config[name]
         player = Player(name, self._config, mesh, Start(own.model).tokenizer(own.thinking))
         if self.step > 1:
-            require_base(self._config, name, self._checkpoints, self.step - 1)
+            require_base(self._config, name, self._checkpoints, self.step - 1, reference=True)
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
         return player.learn(_train_samples(self._samples.read(self.step), player), self.step)
 

@@ -40,7 +40,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 888, "evaluation": 1574, "game": 3645, "learn": 1609, "models": 2736, "players": 996, "rollout": 1502},
+    **{"data": 888, "evaluation": 1574, "game": 3645, "learn": 1609, "models": 2736, "players": 996, "rollout": 1503},
     **{"runs": 1587, "runtime": 1424, "sandbox": 4004, "storage": 721, "training": 1956, "values": 1129},
     "": 1354,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }

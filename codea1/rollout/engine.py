@@ -2,8 +2,9 @@
 
 A prompt is prefilled once, into pages that all its samples read. The slots decode together, a chunk of tokens at a
 time; what a chunk finishes leaves the engine while the next chunk runs, and its slots and pages are given to the next
-samples. Where fewer slots hold all that decode, they move there: the last ones, or those that have pages. The tokens of a sample depend on the
-parameters, the prompt and its own keys; not on its slot, its pages, its neighbours or when it came.
+samples. Where fewer slots hold all that decode, they move there: the last ones, or those that have pages. The tokens
+of a sample depend on the parameters, the prompt and its own keys; not on its slot, its pages, its neighbours or when it
+came.
 """
 
 import copy

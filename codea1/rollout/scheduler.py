@@ -135,7 +135,7 @@ def smallest(sizes: Sequence[int], count: int) -> int:
 class Request:
     """Samples first_sample .. first_sample + num_samples - 1 of one prompt.
 
-    `question_id` is different for every prompt of a step: it keys the draws.
+    `question_id` and the number of a sample key its draws: no two samples of a step have both alike.
     """
 
     question_id: str

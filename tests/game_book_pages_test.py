@@ -3,8 +3,8 @@
 import pytest
 
 from bench.micro_run import content
-from codea1.game.book_pages import merge, search
 from codea1.game.mistake_book import Evidence, MistakeBook
+from codea1.lab.runs.book_export import merge, search
 from codea1.runtime.errors import BadInput
 from tests.mistake_books import TRUTH, failed, filled, make, passed
 

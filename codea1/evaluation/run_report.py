@@ -2,11 +2,10 @@
 
 import dataclasses
 import html
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 from rich.console import Console, Group
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from codea1.evaluation import audit, figures, health
 from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.run_page import page
 from codea1.evaluation.statistics import Interval, paired_difference
-from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
+from codea1.evaluation.tables import TextTable, bold, label, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
@@ -72,35 +71,6 @@ def comparison_table(comparisons: list[BeforeAfter]) -> TextTable:
         *cells, difference = comparison.cells()
         rows.append([*cells, bold(difference, comparison.is_clear)])
     return TextTable(COLUMNS, rows)
-
-
-def runs_table(folders: Iterable[RunFolder]) -> str:
-    """Returns the final tables of several runs side by side in Markdown: before, after and the difference.
-
-    Each is called by the end of its path that no other shares.
-
-    Raises:
-      BadInput: as `compare` does.
-    """
-    by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
-    metrics = dict.fromkeys(metric for rows in by_path.values() for metric in rows)
-    heads = ["metric", *(short_name(path, by_path) for path in by_path)]
-    rows = [[label(name), *(_change(row.get(name)) for row in by_path.values())] for name in metrics]
-    return TextTable(heads, rows).markdown()
-
-
-def short_name(path: epath.Path, paths: Collection[epath.Path]) -> str:
-    """Returns the shortest end of a path that ends no other of `paths`."""
-    ends = (path.parts[-length:] for length in range(1, len(path.parts)))
-    alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)
-    return next(alone, str(path))
-
-
-def _change(row: BeforeAfter | None) -> str:
-    if row is None or row.before is None or row.after is None or row.difference is None:
-        return "-"
-    before, after = percents([row.before.mean, row.after.mean])
-    return f"{before} → {after}, {bold(with_bounds(row.difference, '+'), row.is_clear)}"
 
 
 def report_run(path: str) -> None:

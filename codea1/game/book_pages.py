@@ -3,12 +3,10 @@
 import base64
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from codea1.game.calls import Call, CallTest
-from codea1.runtime.errors import BadInput
-from codea1.values.entry_points import same_answer
 
 Identity = tuple[str, bytes]  # `CallTest.identity`
 
@@ -72,61 +70,6 @@ class Page:
 
 
 Pages = dict[str, Page]  # by question id
-
-
-def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
-    """Adds up books by their names: frequencies and hits are summed, steps become the first and the last.
-
-    Meant for books of different runs: two steps of one run would count the same failures twice. A question's tests come
-    in the order of the books, and within a book in its own. Of rewards the best stays.
-
-    Raises:
-      BadInput: two books have tests of a question with the answers of different ground truths.
-    """
-    merged: Pages = {}
-    for name, pages in books.items():
-        for question_id, page in pages.items():
-            earlier = merged.get(question_id, Page(page.ground_truth_digest, {}))
-            if earlier.ground_truth_digest != page.ground_truth_digest:
-                raise BadInput(
-                    f"{name} cannot be merged with the books before it: the ground truth of question {question_id} is "
-                    "another there."
-                )
-            entries = dict(earlier.entries)
-            for identity, entry in page.entries.items():
-                known = entries.get(identity)
-                if known and not same_answer(identity[0], known.test.expected, entry.test.expected):
-                    raise BadInput(
-                        f"{name}: question {question_id} has a test with another answer than the books before it."
-                    )
-                entries[identity] = _merge_entries(known, entry) if known else entry
-            merged[question_id] = Page(page.ground_truth_digest, entries)
-    return merged
-
-
-def search(pages: Mapping[str, Page], question: str = "", text: str = "") -> Pages:
-    """Returns the tests whose Python source holds `text`, of the questions whose id holds `question`."""
-    found = {}
-    for question_id, page in pages.items():
-        if question in question_id:
-            entries = [entry for entry in page.entries.values() if not text or text in entry.test.text]
-            if entries:
-                found[question_id] = Page.of(page.ground_truth_digest, entries)
-    return found
-
-
-def _merge_entries(one: BookEntry, other: BookEntry) -> BookEntry:
-    passes = [step for step in (one.last_passed, other.last_passed) if step is not None]
-    rewards = [reward for reward in (one.reward, other.reward) if reward is not None]
-    return replace(
-        one,
-        frequency=one.frequency + other.frequency,
-        first_seen=min(one.first_seen, other.first_seen),
-        hits=one.hits + other.hits,
-        last_failed=max(one.last_failed, other.last_failed),
-        last_passed=max(passes, default=None),
-        reward=max(rewards, default=None),
-    )
 
 
 def _bytes(row: dict[str, Any], name: str) -> bytes:

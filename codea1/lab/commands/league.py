@@ -127,8 +127,8 @@ def _play(
     Raises BadInput: a run or a file cannot be used, or the sandbox judges nothing.
     """
     from codea1.evaluation.held_out import evaluate_tests, one_program_each, pass_rates
-    from codea1.evaluation.run_report import short_name
     from codea1.lab.league.league_report import League
+    from codea1.lab.paper.report import short_name
 
     names = {path: short_name(path, [*folders, *files]) for path in (*folders, *files)}
     sandbox = config_of(next(iter(folders.values()))).sandbox  # one judge for all

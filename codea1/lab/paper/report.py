@@ -1,18 +1,20 @@
 """The report of several runs: the paper's tables and figures, from the run folders alone."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from etils import epath
 
-from codea1.evaluation.run_report import runs_table
+from codea1.evaluation.run_report import BeforeAfter, compare
+from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
 from codea1.lab.paper import rendering
 from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, collected, read_run, size_of_published
 from codea1.lab.paper.tables import Table, tables
 from codea1.lab.study.declaration import Study
 from codea1.lab.study.results import Result, Results
+from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage.objects import is_remote, location, write_atomically
 
@@ -120,3 +122,32 @@ def _place(size: str, runs: Sequence[Result]) -> Workplace:
         arguments["data"] = data
     given = f"configs/code_a1.py:{','.join(f'{name}={each}' for name, each in arguments.items())}"
     return Workplace(replace(PAPER, config=given, start=None, model=fields.get("test.model", "MODEL")), workdir)
+
+
+def runs_table(folders: Iterable[RunFolder]) -> str:
+    """Returns the final tables of several runs side by side in Markdown: before, after and the difference.
+
+    Each is called by the end of its path that no other shares.
+
+    Raises:
+      BadInput: as `compare` does.
+    """
+    by_path = {folder.path: {row.metric: row for row in compare(folder)} for folder in folders}
+    metrics = dict.fromkeys(metric for rows in by_path.values() for metric in rows)
+    heads = ["metric", *(short_name(path, by_path) for path in by_path)]
+    rows = [[label(name), *(_change(row.get(name)) for row in by_path.values())] for name in metrics]
+    return TextTable(heads, rows).markdown()
+
+
+def short_name(path: epath.Path, paths: Collection[epath.Path]) -> str:
+    """Returns the shortest end of a path that ends no other of `paths`."""
+    ends = (path.parts[-length:] for length in range(1, len(path.parts)))
+    alone = ("/".join(end) for end in ends if sum(each.parts[-len(end) :] == end for each in paths) == 1)
+    return next(alone, str(path))
+
+
+def _change(row: BeforeAfter | None) -> str:
+    if row is None or row.before is None or row.after is None or row.difference is None:
+        return "-"
+    before, after = percents([row.before.mean, row.after.mean])
+    return f"{before} → {after}, {bold(with_bounds(row.difference, '+'), row.is_clear)}"

@@ -9,10 +9,11 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from etils import epath
 
-from codea1.game.book_pages import BookEntry, Identity, Page, Pages, merge, search
+from codea1.game.book_pages import BookEntry, Identity, Page, Pages
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -20,6 +21,7 @@ from codea1.runtime.errors import BadInput, visible
 from codea1.storage.checksums import MANIFEST
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, write_atomically
+from codea1.values.entry_points import same_answer
 
 _SHOWN = 160  # characters of a test in a listing
 
@@ -185,3 +187,58 @@ def _decode_line(line: bytes) -> tuple[str, str, BookEntry]:
     if row.get("test") != text:
         raise ValueError("test is not what its encoded call and answer say")
     return question_id, truth, entry
+
+
+def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
+    """Adds up books by their names: frequencies and hits are summed, steps become the first and the last.
+
+    Meant for books of different runs: two steps of one run would count the same failures twice. A question's tests come
+    in the order of the books, and within a book in its own. Of rewards the best stays.
+
+    Raises:
+      BadInput: two books have tests of a question with the answers of different ground truths.
+    """
+    merged: Pages = {}
+    for name, pages in books.items():
+        for question_id, page in pages.items():
+            earlier = merged.get(question_id, Page(page.ground_truth_digest, {}))
+            if earlier.ground_truth_digest != page.ground_truth_digest:
+                raise BadInput(
+                    f"{name} cannot be merged with the books before it: the ground truth of question {question_id} is "
+                    "another there."
+                )
+            entries = dict(earlier.entries)
+            for identity, entry in page.entries.items():
+                known = entries.get(identity)
+                if known and not same_answer(identity[0], known.test.expected, entry.test.expected):
+                    raise BadInput(
+                        f"{name}: question {question_id} has a test with another answer than the books before it."
+                    )
+                entries[identity] = _merge_entries(known, entry) if known else entry
+            merged[question_id] = Page(page.ground_truth_digest, entries)
+    return merged
+
+
+def search(pages: Mapping[str, Page], question: str = "", text: str = "") -> Pages:
+    """Returns the tests whose Python source holds `text`, of the questions whose id holds `question`."""
+    found = {}
+    for question_id, page in pages.items():
+        if question in question_id:
+            entries = [entry for entry in page.entries.values() if not text or text in entry.test.text]
+            if entries:
+                found[question_id] = Page.of(page.ground_truth_digest, entries)
+    return found
+
+
+def _merge_entries(one: BookEntry, other: BookEntry) -> BookEntry:
+    passes = [step for step in (one.last_passed, other.last_passed) if step is not None]
+    rewards = [reward for reward in (one.reward, other.reward) if reward is not None]
+    return replace(
+        one,
+        frequency=one.frequency + other.frequency,
+        first_seen=min(one.first_seen, other.first_seen),
+        hits=one.hits + other.hits,
+        last_failed=max(one.last_failed, other.last_failed),
+        last_passed=max(passes, default=None),
+        reward=max(rewards, default=None),
+    )

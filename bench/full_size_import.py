@@ -31,7 +31,8 @@ from flax import nnx
 from flax.traverse_util import flatten_dict
 from safetensors.numpy import save_file
 
-from codea1.models import config_json, huggingface, qwen2
+from codea1.lab import model_writer
+from codea1.models import qwen2
 from codea1.models.config import PUBLISHED
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import TENSORS, Checkpoint
@@ -78,7 +79,7 @@ def write_random(folder: Path) -> None:
         names = {TENSORS[path].name.format(layer=layer): TENSORS[path].stored_shape(s) for path, s in stacked.items()}
         write(1 + layer, names)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    (folder / "config.json").write_text(json.dumps(config_json.content(SHAPE, "bfloat16")))
+    (folder / "config.json").write_text(json.dumps(model_writer.config_content(SHAPE, "bfloat16")))
 
 
 def imported(folder: Path) -> qwen2.Params:
@@ -140,7 +141,7 @@ def check(scratch: Path) -> None:
     with phase("logits"):
         ours = logits(params)
     with phase("export"):
-        huggingface.save(exported, SHAPE, params)
+        model_writer.save(exported, SHAPE, params)
     with phase("compare the files"):
         different = tensors_that_differ(ModelFolder(source), ModelFolder(exported))
     del params

@@ -33,8 +33,9 @@ from ml_collections import ConfigDict
 from rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 
 from codea1.config import default_config
+from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
-from codea1.models import huggingface, qwen2
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
@@ -87,7 +88,7 @@ def player(c: ConfigDict, shape: Qwen2Config = SHAPE) -> Player:
     """A Code LLM of random weights."""
     mesh = make_mesh(1, 1, 1, devices=jax.devices()[:1])
     with tempfile.TemporaryDirectory() as folder:
-        huggingface.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
+        model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
         c.code.model = folder
         return Player("code", c, mesh, SimpleNamespace(stop_ids=(), pad_id=0))
 

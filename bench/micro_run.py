@@ -10,10 +10,11 @@ from codea1.config import default_config
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
+from codea1.lab import model_writer
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.procedural import prepare
-from codea1.models import huggingface, qwen2
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 
 # What two runs of one config do not share: a second run finds other caches, another clock and storage in another mood.
@@ -32,7 +33,7 @@ def make_model_folder(folder: Path, vocab_size: int = 448, num_layers: int = 2) 
         num_kv_heads=2,
         head_dim=8,
     )
-    huggingface.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
+    model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
     tokenizer.save(folder)
     return folder
 

@@ -21,7 +21,8 @@ from codea1.game.methods import game_rules
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.game.question import Question
 from codea1.game.round import Round
-from codea1.models import huggingface, qwen2
+from codea1.lab import model_writer
+from codea1.models import qwen2
 from codea1.players.player import Player
 from codea1.rollout.engine import Sample
 from codea1.runtime.hosts import Hosts, stable_hash
@@ -193,7 +194,7 @@ def laid_out(samples: list[Sample], role: str) -> tuple[np.ndarray, np.ndarray]:
 def play(tmp_path_factory) -> Play:
     folder, rng = tmp_path_factory.mktemp("model"), np.random.default_rng(0)
     shapes = nnx.to_pure_dict(qwen2.abstract(MODEL)[1])
-    huggingface.save(folder, MODEL, jax.tree.map(lambda x: np.float32(0.4 * rng.normal(size=x.shape)), shapes))
+    model_writer.save(folder, MODEL, jax.tree.map(lambda x: np.float32(0.4 * rng.normal(size=x.shape)), shapes))
     c = tiny.get_config(f"world=blind,recipe=aimed,steps={STEPS}")
     c.questions_per_step = 2
     for role in LONGEST:

@@ -14,6 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
+from codea1.lab import model_writer
 from codea1.lab.aot import kernels
 from codea1.lab.aot import report as reports
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered
@@ -24,7 +25,6 @@ from codea1.lab.aot.topology import Topology, shipped_configs, topology
 from codea1.lab.aot.work import CHIPS, num_weights
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
-from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import adapter_weights
 from codea1.models.grouped_attention import OWN_BLOCK, SHARED_BLOCK
@@ -56,7 +56,7 @@ def folder(tmp_path_factory):
     shape = Qwen2Config(
         vocab_size=512, hidden_size=256, intermediate_size=256, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=128
     )
-    (folder / "config.json").write_text(json.dumps(config_json.content(shape, "bfloat16")))
+    (folder / "config.json").write_text(json.dumps(model_writer.config_content(shape, "bfloat16")))
     tokenizer.save(folder)
     return folder
 

@@ -16,15 +16,17 @@ from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config, make_model_folder
 from codea1.config import validate
+from codea1.lab import model_writer
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
 from codea1.lab.export import export
+from codea1.lab.model_writer import merged
 from codea1.lab.opened_run import opened_run
 from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
-from codea1.models.peft import Adapters, merged
+from codea1.models.peft import Adapters
 from codea1.players.base import Start, base_checksums, require_base
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
@@ -91,7 +93,7 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
     shape, params = load(other)
     for name in ("model.safetensors", "config.json"):
         (other / name).unlink()
-    huggingface.save(other, shape, jax.tree.map(lambda x: 2 * x, params))
+    model_writer.save(other, shape, jax.tree.map(lambda x: 2 * x, params))
     folder = RunFolder.existing(str(tmp_path / "run"))
     changed = folder.config | {"code": folder.config["code"] | {"model": str(other)}}
     with pytest.raises(BadInput, match=r"other is not what the code policy started from"):

@@ -9,6 +9,7 @@ import pytest
 from gcsfs.retry import HttpError
 
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab import model_writer
 from codea1.models import huggingface, qwen2
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageOutage
@@ -21,12 +22,12 @@ from tests.models_huggingface_test import CONFIG, random_params
 @pytest.fixture
 def folder(bucket) -> str:
     """A model in several files, with a tokenizer that it does not need."""
-    huggingface.save(f"{bucket}/model", CONFIG, random_params(CONFIG), max_shard_bytes=8000)
+    model_writer.save(f"{bucket}/model", CONFIG, random_params(CONFIG), max_shard_bytes=8000)
     return f"{bucket}/model"
 
 
 def test_a_checkpoint_in_a_bucket_is_that_of_a_local_folder(folder, tmp_path):
-    huggingface.save(tmp_path, CONFIG, random_params(CONFIG), max_shard_bytes=8000)
+    model_writer.save(tmp_path, CONFIG, random_params(CONFIG), max_shard_bytes=8000)
     there = ModelFolder(folder)
     assert len(there.names()) > 4
     assert {name: there.read(name) for name in there.names()} == {
@@ -63,7 +64,7 @@ def test_a_model_that_is_cut_off_while_written_is_none(bucket, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ModelFolder, "write_json", fail)
         with pytest.raises(RuntimeError):
-            huggingface.save(f"{bucket}/model", CONFIG, random_params(CONFIG))
+            model_writer.save(f"{bucket}/model", CONFIG, random_params(CONFIG))
     assert ModelFolder(f"{bucket}/model").names() == ["model.safetensors"]
     with pytest.raises(BadInput, match=r"gs://.*/config\.json: there is no such file"):
         huggingface.Checkpoint(f"{bucket}/model")
@@ -116,7 +117,7 @@ def test_a_bucket_that_is_not_there_is_named():
     with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model/config\.json: there is no such file"):
         huggingface.Checkpoint("gs://no-such-bucket/model")
     with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
-        huggingface.save("gs://no-such-bucket/model", CONFIG, qwen2.initialise(CONFIG, jax.random.key(0)))
+        model_writer.save("gs://no-such-bucket/model", CONFIG, qwen2.initialise(CONFIG, jax.random.key(0)))
     with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
         load_tokenizer("gs://no-such-bucket/model")
     with pytest.raises(BadInput, match=r"^nothing://model cannot be opened: .*nothing"):

@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
-from codea1.models import huggingface, qwen2
+from codea1.lab import model_writer
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageFailed
@@ -38,7 +39,7 @@ def random_params(config: Qwen2Config) -> qwen2.Params:
 
 @pytest.fixture
 def folder(tmp_path):
-    huggingface.save(tmp_path, CONFIG, random_params(CONFIG))
+    model_writer.save(tmp_path, CONFIG, random_params(CONFIG))
     return tmp_path
 
 
@@ -64,7 +65,7 @@ QWEN3 = {"qkv_bias": False, "qk_norm": True, "head_dim": 16}
 def test_a_saved_checkpoint_loads_bit_exact(changes, tmp_path):
     config = dataclasses.replace(CONFIG, **changes)
     params = random_params(config)
-    huggingface.save(tmp_path, config, jax.device_put(params))
+    model_writer.save(tmp_path, config, jax.device_put(params))
     loaded_config, loaded = load(tmp_path)
     assert loaded_config == dataclasses.replace(config, dtype=config.param_dtype)
     jax.tree.map(np.testing.assert_array_equal, loaded, params)
@@ -77,7 +78,7 @@ def test_transformers_loads_what_is_saved_and_writes_the_same(changes, tmp_path)
     from transformers import AutoModelForCausalLM
 
     original, theirs = dataclasses.replace(CONFIG, **changes), tmp_path / "theirs"
-    huggingface.save(tmp_path / "ours", original, random_params(original))
+    model_writer.save(tmp_path / "ours", original, random_params(original))
     model, report = AutoModelForCausalLM.from_pretrained(tmp_path / "ours", dtype="auto", output_loading_info=True)
     assert not any(report[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     model.save_pretrained(theirs, max_shard_size="20KB")
@@ -94,7 +95,7 @@ def test_transformers_loads_what_is_saved_and_writes_the_same(changes, tmp_path)
 @pytest.mark.parametrize("tied", [True, False])
 def test_large_checkpoints_are_cut_into_numbered_files(tied, tmp_path):
     config = dataclasses.replace(CONFIG, tie_word_embeddings=tied, num_layers=12)
-    huggingface.save(tmp_path, config, random_params(config), max_shard_bytes=20_000)
+    model_writer.save(tmp_path, config, random_params(config), max_shard_bytes=20_000)
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     assert len(files) > 3
     assert files == [f"model-{n:05d}-of-{len(files):05d}.safetensors" for n in range(1, len(files) + 1)]
@@ -214,7 +215,7 @@ def test_a_tensor_in_two_files_is_refused(folder):
 def test_a_checkpoint_is_never_written_over_another(folder):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(BadInput, match=r"the folder holds config\.json"):
-        huggingface.save(folder, CONFIG, random_params(CONFIG))
+        model_writer.save(folder, CONFIG, random_params(CONFIG))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

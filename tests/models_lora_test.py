@@ -15,16 +15,17 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from codea1.lab import model_writer
 from codea1.lab.aot import work
+from codea1.lab.model_writer import merged
 from codea1.learn.batch import TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
-from codea1.models import flops, huggingface, peft, qwen2
+from codea1.models import flops, peft, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.lora import initialise_adapters, join, split
-from codea1.models.peft import merged
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings, to_host
@@ -99,8 +100,8 @@ def test_loss_log_probs_and_gradients_are_those_of_peft(tmp_path):
 
     params = uneven_params(CONFIG)
     adapters, base = split(params)
-    huggingface.save(tmp_path / "base", TINY, base)
-    peft.save(tmp_path / "adapters", adapters, alpha=6.0, base=peft.Base(str(tmp_path / "base"), None))
+    model_writer.save(tmp_path / "base", TINY, base)
+    model_writer.save_adapters(tmp_path / "adapters", adapters, alpha=6.0, base=peft.Base(str(tmp_path / "base"), None))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32, attn_implementation="eager")
     model = theirs.PeftModel.from_pretrained(model, tmp_path / "adapters", is_trainable=True)
     tokens = torch.tensor(TOKENS, dtype=torch.long)

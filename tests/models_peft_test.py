@@ -10,6 +10,7 @@ import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors.numpy import load_file, save_file
 
+from codea1.lab import model_writer
 from codea1.models import huggingface, peft
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
@@ -78,27 +79,27 @@ def base(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    peft.save(tmp_path / "adapters", draw(SMALL), alpha=ALPHA, base=BASE)
+    model_writer.save_adapters(tmp_path / "adapters", draw(SMALL), alpha=ALPHA, base=BASE)
     return tmp_path / "adapters"
 
 
 @pytest.mark.parametrize("config", [SMALL, QWEN3])
 def test_saved_adapters_load_bit_exact(config, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text("{}")  # may be there before
-    peft.save(tmp_path, jax.device_put(draw(config)), alpha=ALPHA, base=BASE)
+    model_writer.save_adapters(tmp_path, jax.device_put(draw(config)), alpha=ALPHA, base=BASE)
     found = peft.Adapters(tmp_path)
     assert (found.rank, found.alpha, found.base) == (RANK, ALPHA, BASE)
     equal(placed(tmp_path, config), draw(config))
     names = [path.name for path in tmp_path.iterdir()]
     assert {*names} == {"adapter_config.json", "adapter_model.safetensors", "base.json", "tokenizer_config.json"}
     with pytest.raises(BadInput, match=r"the folder holds adapter_config\.json"):
-        peft.save(tmp_path, draw(config), alpha=ALPHA, base=BASE)
+        model_writer.save_adapters(tmp_path, draw(config), alpha=ALPHA, base=BASE)
     with pytest.raises(BadInput, match=r"the folder holds adapter_config\.json"):
-        huggingface.save(tmp_path, config, {})
+        model_writer.save(tmp_path, config, {})
 
 
 def test_adapters_in_a_bucket_are_those_of_a_local_folder(folder, bucket):
-    peft.save(f"{bucket}/adapters", draw(SMALL), alpha=ALPHA, base=BASE)
+    model_writer.save_adapters(f"{bucket}/adapters", draw(SMALL), alpha=ALPHA, base=BASE)
     there = ModelFolder(f"{bucket}/adapters")
     assert {name: there.read(name) for name in there.names()} == {
         path.name: path.read_bytes() for path in folder.iterdir()
@@ -108,13 +109,13 @@ def test_adapters_in_a_bucket_are_those_of_a_local_folder(folder, bucket):
 
 def test_adapters_are_stored_in_float32_and_placed_in_any_dtype(tmp_path):
     halves = jax.tree.map(lambda x: jnp.asarray(x, "bfloat16"), draw(SMALL))
-    peft.save(tmp_path, halves, alpha=ALPHA, base=BASE)
+    model_writer.save_adapters(tmp_path, halves, alpha=ALPHA, base=BASE)
     assert {x.dtype.name for x in load_file(tmp_path / "adapter_model.safetensors").values()} == {"float32"}
     equal(placed(tmp_path, SMALL, dtype="bfloat16"), halves)
 
 
 def test_linear_layers_without_adapters_get_zeros_or_what_stands_in(tmp_path):
-    peft.save(tmp_path, draw(SMALL, ["attention.q", "attention.v"]), alpha=ALPHA, base=BASE)
+    model_writer.save_adapters(tmp_path, draw(SMALL, ["attention.q", "attention.v"]), alpha=ALPHA, base=BASE)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["target_modules"] == ["q_proj", "v_proj"]
     ones = jax.tree.map(np.ones_like, draw(SMALL))
     for absent, value in (None, 0), (ones, 1):
@@ -133,7 +134,7 @@ def test_a_checksum_tells_one_base_from_another(max_shard_bytes, base, bucket):
         changed = params | {"embedding": params["embedding"] + np.float32(change)}
         folders = base.parent / name, f"{bucket}/{name}", f"memory:/{base.parent}/{max_shard_bytes}/{name}"
         for folder in folders:
-            huggingface.save(folder, SMALL, changed, max_shard_bytes=max_shard_bytes)
+            model_writer.save(folder, SMALL, changed, max_shard_bytes=max_shard_bytes)
         found.append({huggingface.Checkpoint(folder).checksum() for folder in folders})
     assert [len(each) for each in found] == [1, 1, 1]
     assert found[0] == found[1] != found[2]
@@ -145,7 +146,7 @@ def test_merging_adds_the_scaled_product_and_rounds_once(dtype, base):
     params, adapters = jax.tree.map(lambda x: x.astype(dtype), params), draw(SMALL)
     exact = flatten_dict(added(jax.tree.map(lambda x: x.astype(np.float64), params), adapters, 4.0), sep=".")
     error = 2.0**-8 if dtype == "bfloat16" else 1e-6
-    for merge in peft.merged, jax.jit(peft.merged):
+    for merge in model_writer.merged, jax.jit(model_writer.merged):
         found = jax.device_get(flatten_dict(merge(params, adapters, 4.0), sep="."))
         assert {x.dtype.name for x in found.values()} == {dtype}
         for path, there in flatten_dict(params, sep=".").items():
@@ -159,7 +160,9 @@ def test_peft_loads_what_is_saved(config, tmp_path):
     torch, library = pytest.importorskip("torch"), pytest.importorskip("peft")
     write_checkpoint(tmp_path / "base", config)
     checksum = huggingface.Checkpoint(tmp_path / "base").checksum()
-    peft.save(tmp_path / "ours", draw(config), alpha=ALPHA, base=peft.Base(str(tmp_path / "base"), checksum))
+    model_writer.save_adapters(
+        tmp_path / "ours", draw(config), alpha=ALPHA, base=peft.Base(str(tmp_path / "base"), checksum)
+    )
     model = library.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "ours", dtype=torch.float32).eval()
     with torch.no_grad():
         theirs = model(torch.tensor(TOKENS)).logits.numpy()
@@ -169,7 +172,7 @@ def test_peft_loads_what_is_saved(config, tmp_path):
     assert np.abs(logits(config, params) - theirs).max() > 0.1
     # Their merged weights are ours, but for the order of a sum.
     model.merge_and_unload().save_pretrained(tmp_path / "merged")
-    ours = peft.merged(params, draw(config), ALPHA / RANK)
+    ours = model_writer.merged(params, draw(config), ALPHA / RANK)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), ours, load(tmp_path / "merged")[1])
 
 
@@ -193,7 +196,7 @@ def test_what_peft_saves_is_loaded(modules, base, tmp_path):
     ours = placed(tmp_path / "theirs", SMALL, checksum="any")
     assert np.any(ours["layers"]["mlp"]["gate_lora_b"]) == (modules is not None)
     _, params = load(base)
-    merged = peft.merged(params, ours, found.alpha / found.rank)
+    merged = model_writer.merged(params, ours, found.alpha / found.rank)
     np.testing.assert_allclose(logits(SMALL, merged), theirs, rtol=1e-5, atol=1e-5)
 
 

@@ -15,7 +15,8 @@ import pytest
 from flax import nnx
 from safetensors.numpy import save_file
 
-from codea1.models import config_json, qwen2
+from codea1.lab import model_writer
+from codea1.models import qwen2
 from codea1.models.config import PUBLISHED, Qwen2Config
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
@@ -70,7 +71,7 @@ def write_checkpoint(folder: Path, config: Qwen2Config) -> None:
         tensors[name] = (1 + 0.1 * noise if "norm" in name else 0.3 * noise).astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config_json.content(config, "float32")))
+    (folder / "config.json").write_text(json.dumps(model_writer.config_content(config, "float32")))
 
 
 def reference_logits(folder: Path) -> np.ndarray:

@@ -13,8 +13,9 @@ from hypothesis import given
 from safetensors import deserialize
 from safetensors.numpy import save
 
+from codea1.lab.model_writer import make_header
 from codea1.models.files import ModelFolder
-from codea1.models.safetensors_header import DTYPES, make_header, read_header
+from codea1.models.safetensors_header import DTYPES, read_header
 from codea1.runtime.errors import BadInput
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

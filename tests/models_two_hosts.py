@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.experimental.multihost_utils import sync_global_devices
 from jax.sharding import NamedSharding, PartitionSpec
 
+from codea1.lab import model_writer
 from codea1.models import huggingface, peft, qwen2
 from codea1.models.files import ModelFolder
 from codea1.runtime import command
@@ -59,7 +60,7 @@ def main() -> None:
     loaded = headers + sum(math.prod(x.shape) * x.dtype.itemsize for x in whole.values())
     assert sum(read.values()) - headers - loaded == needed, (read, headers, loaded, needed)
 
-    huggingface.save(OUTPUT.value, config, params)
+    model_writer.save(OUTPUT.value, config, params)
 
     cuts = {}
     for path, kernel in flatten_dict(shardings, sep=".").items():
@@ -71,12 +72,16 @@ def main() -> None:
                 cuts[path.replace("_kernel", f"_lora_{half}")] = NamedSharding(mesh, PartitionSpec(*spec))
     cuts, drawn = unflatten_dict(cuts, sep="."), draw(config)
     adapters = jax.device_put(drawn, cuts)
-    peft.save(f"{OUTPUT.value}-adapters", adapters, alpha=1, base=peft.Base("base", checkpoint.checksum()))
+    model_writer.save_adapters(
+        f"{OUTPUT.value}-adapters", adapters, alpha=1, base=peft.Base("base", checkpoint.checksum())
+    )
     sync_global_devices("the adapters are written")
     placed = peft.Adapters(f"{OUTPUT.value}-adapters").place(config, checkpoint.checksum(), cuts, "float32")
     jax.tree.map(_assert_parts, placed, drawn)
     jax.tree.map(
-        _assert_parts, peft.merged(params, placed, 2.0), peft.merged(unflatten_dict(whole, sep="."), drawn, 2.0)
+        _assert_parts,
+        model_writer.merged(params, placed, 2.0),
+        model_writer.merged(unflatten_dict(whole, sep="."), drawn, 2.0),
     )
     assert len(jax.local_devices()) == 2
 

@@ -15,8 +15,9 @@ from flax import nnx
 from ml_collections import ConfigDict
 
 from codea1.config import default_config, validate
+from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
-from codea1.models import huggingface, qwen2
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.runtime.hosts import stable_hash
@@ -93,7 +94,7 @@ def config(tmp_path_factory):
     rng = np.random.default_rng(0)
     _, shapes = qwen2.abstract(MODEL)
     params = jax.tree.map(lambda x: 0.4 * rng.normal(size=x.shape).astype(np.float32), nnx.to_pure_dict(shapes))
-    huggingface.save(folder, MODEL, params)
+    model_writer.save(folder, MODEL, params)
     c = default_config()
     c.seed, c.steps, c.questions_per_step = SEED, STEPS, 3
     c.model.dtype, c.model.remat, c.model.log_prob_chunk = "float32", "none", 7

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
 from codea1.config import config_of
+from codea1.lab import model_writer
 from codea1.lab.runs.book_export import open_book, read_export
 from codea1.lab.runs.saved_step import ROUNDING as OF_A_REPLAY
 from codea1.lab.runs.saved_step import SavedStep
@@ -223,7 +224,7 @@ def test_adapters_of_two_hosts_learn_as_those_of_one(model_folder, data_folder, 
     """From new adapters and from some of a folder, on one base; two hosts are stopped and go on."""
     config, checkpoint = make_micro_config(model_folder, data_folder), huggingface.Checkpoint(model_folder)
     base = peft.Base(str(model_folder), checkpoint.checksum())
-    peft.save(tmp_path / "adapters", draw(checkpoint.config), alpha=ALPHA, base=base)
+    model_writer.save_adapters(tmp_path / "adapters", draw(checkpoint.config), alpha=ALPHA, base=base)
     config.test.model = str(tmp_path / "adapters")
     config.steps, config.questions_per_step, config.mesh.tensor, config.checkpoint.every = 2, 4, 2, 1
     for player in (config.code, config.test):

@@ -10,11 +10,12 @@ from flax import nnx
 from codea1.config import config_of
 from codea1.data.tokenizer import copy_tokenizer
 from codea1.game.methods import METHODS
-from codea1.models import huggingface, peft, qwen2
+from codea1.lab import model_writer
+from codea1.lab.model_writer import merged
+from codea1.models import peft, qwen2
 from codea1.models.config import SpecialIds, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.models.lora import split
-from codea1.models.peft import merged
 from codea1.players.base import Start, base_checksums, require_base
 from codea1.players.functions import player_model
 from codea1.runs.checkpoints import Checkpoints
@@ -79,9 +80,11 @@ def export(
             copy_tokenizer(start.tokenizer_folder, folder)
         if is_alone:
             checksum = hosts.of_main(lambda: base_checksums(config, [player])[player])
-            peft.save(folder.url, params, alpha=shape.lora_alpha, base=peft.Base(start.base.url, checksum))
+            model_writer.save_adapters(
+                folder.url, params, alpha=shape.lora_alpha, base=peft.Base(start.base.url, checksum)
+            )
         else:
-            huggingface.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+            model_writer.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
         what = "the adapters of " if is_alone else ""
         print(f"wrote {folder}: {what}the {player} policy of {run.path} after step {number}, in {dtype}")

@@ -1,8 +1,8 @@
-"""Weights in and out, in the folder layout that `transformers` and vLLM load: config.json and safetensors files.
+"""Weights from the folder layout that `transformers` and vLLM load: config.json and safetensors files.
 
-Folders are local or behind any URL that fsspec knows. A host reads the rows of stored tensors that its devices hold,
-and writes one tensor after the other: it never has a whole model in memory. `codea1.models.peft` is built of the same
-parts, for adapters.
+Folders are local or behind any URL that fsspec knows. A host reads the rows of stored tensors that its devices hold:
+it never has a whole model in memory. `codea1.models.peft` is built of the same parts, for adapters, and
+`codea1.lab.model_writer` writes such folders.
 """
 
 import dataclasses
@@ -19,12 +19,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
 
 from codea1.models import config_json
-from codea1.models.config import Qwen2Config, SpecialIds
-from codea1.models.files import Content, ModelFolder
+from codea1.models.config import Qwen2Config
+from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params, abstract
-from codea1.models.safetensors_header import DTYPES, Entry, Shape, make_header, read_header
+from codea1.models.safetensors_header import DTYPES, Entry, Shape, read_header
 from codea1.runtime.errors import BadInput
-from codea1.sharding import to_host
 from codea1.storage.checksums import checksum_of
 
 _READ_AT_ONCE = 8  # tensors: a bucket answers many requests in the time of one
@@ -56,10 +55,6 @@ class Tensor:
             return shape
         outputs = math.prod(shape[self.inputs :])
         return (outputs, math.prod(shape[: self.inputs])) if self.inputs else (outputs,)
-
-    def to_stored(self, x: np.ndarray) -> np.ndarray:
-        matrix = x if self.inputs is None else x.reshape(self.stored_shape(x.shape)[::-1]).T
-        return np.ascontiguousarray(matrix)
 
     def from_stored(self, x: np.ndarray, shape: Shape) -> np.ndarray:
         return x if self.inputs is None else x.T.reshape(shape)
@@ -178,100 +173,6 @@ class StoredTensors:
             ranges = [(entry.file, entry.start + skipped, entry.start + skipped + size) for entry in entries]
             for entry, content in zip(entries, self._folder.read_ranges(ranges), strict=True):
                 yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), shape)
-
-
-def save(
-    folder: str | os.PathLike[str],
-    config: Qwen2Config,
-    params: Params,
-    *,
-    ids: SpecialIds | None = None,
-    max_shard_bytes: int = 5 << 30,
-) -> None:
-    """Writes a checkpoint, bit for bit as the parameters are, in their own dtype.
-
-    config.json, and model.safetensors or, where that would be larger than `max_shard_bytes`, several numbered files
-    with an index; with `ids` generation_config.json, which says where an answer ends. config.json is written last.
-    Gathers parameters that are cut across processes, a tensor at a time: every process must call this, and the first
-    one writes. Raises BadInput, before anything is written, for a folder that holds a model or a part of one.
-    """
-    folder = ModelFolder(folder)
-    arrays = flatten_dict(params, sep=".")
-    shards = dealt(arrays, max_shard_bytes)
-    require_free(folder)
-    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
-    names = ["model.safetensors"] if len(shards) == 1 else names
-    for name, shard in zip(names, shards, strict=True):
-        write_tensors(folder, name, shard, arrays)
-    if jax.process_index() != 0:
-        return
-    if len(shards) > 1:
-        weight_map = {stored: name for name, shard in zip(names, shards, strict=True) for stored in shard}
-        total = sum(array.nbytes for array in arrays.values())
-        folder.write_json("model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})
-    if ids is not None:
-        folder.write_json("generation_config.json", config_json.generation_content(ids))
-    dtype = str(arrays["embedding"].dtype)
-    folder.write_json("config.json", config_json.content(config, dtype, ids))
-
-
-def require_free(folder: ModelFolder) -> None:
-    """Raises BadInput, on the process that writes, for a folder that holds a model, adapters or a part of them."""
-    for name in folder.names() if jax.process_index() == 0 else ():
-        whole = name in ("config.json", "adapter_config.json")
-        if whole or name.endswith((".safetensors", ".safetensors.index.json")):
-            raise BadInput(f"{folder}: a checkpoint cannot be written here, the folder holds {name}.")
-
-
-def write_tensors(
-    folder: ModelFolder, name: str, shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]
-) -> None:
-    """Writes a file of `dealt` tensors: the first process does, and every process must call this."""
-    content = _content(shard, arrays)
-    if jax.process_index() == 0:
-        folder.write(name, content)
-    else:
-        for _ in content:
-            pass
-
-
-def _content(shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]) -> Iterator[Content]:
-    """Yields the bytes of a file with these tensors."""
-    described = {}
-    for stored, (path, _) in shard.items():
-        tensor, array = TENSORS[path], arrays[path]
-        described[stored] = tensor.stored_shape(array.shape[1:] if tensor.stacked else array.shape), array.dtype
-    yield make_header(described)
-    for path, layer in shard.values():
-        piece = _layer(arrays[path], layer) if TENSORS[path].stacked else arrays[path]
-        yield TENSORS[path].to_stored(to_host(piece)).reshape(-1).view(np.uint8).data
-
-
-def dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, int]]]:
-    """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
-    tensors = []
-    for path, array in arrays.items():
-        layers = array.shape[0] if TENSORS[path].stacked else 1
-        tensors += [(TENSORS[path].name.format(layer=i), path, i, array.nbytes // layers) for i in range(layers)]
-    shards: list[dict[str, tuple[str, int]]] = [{}]
-    size = 0
-    for stored, path, layer, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
-        if shards[-1] and size + nbytes > max_bytes:
-            shards.append({})
-            size = 0
-        shards[-1][stored] = (path, layer)
-        size += nbytes
-    return shards
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Returns a key that sorts layer 2 before layer 10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]
-
-
-@jax.jit
-def _layer(array: jax.Array, layer: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
 
 
 def parameter_shapes(config: Qwen2Config) -> dict[str, Shape]:

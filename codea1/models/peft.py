@@ -5,11 +5,9 @@ PEFT warn that a newer version had written it; older versions would fail.
 """
 
 import dataclasses
-import math
 import os
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
@@ -17,30 +15,18 @@ from jax.typing import DTypeLike
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config
 from codea1.models.files import ModelFolder
-from codea1.models.huggingface import TENSORS, StoredTensors, dealt, parameter_shapes, require_free, write_tensors
+from codea1.models.huggingface import TENSORS, StoredTensors, parameter_shapes
 from codea1.models.qwen2 import Params
 from codea1.models.safetensors_header import Shape
 from codea1.runtime.errors import BadInput
 
-_CONFIG, _WEIGHTS, _BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
+CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
 
 # Of the linear layers, by the path of the kernel without its ending: PEFT's name.
-_MODULES = {
+MODULES = {
     path.removesuffix("_kernel"): tensor.name.split(".")[-2]
     for path, tensor in TENSORS.items()
     if path.endswith("_kernel")
-}
-_WRITTEN = {
-    "peft_type": "LORA",
-    "task_type": "CAUSAL_LM",
-    "bias": "none",
-    "fan_in_fan_out": False,
-    "inference_mode": True,
-    "init_lora_weights": True,
-    "lora_dropout": 0.0,
-    "modules_to_save": None,
-    "use_dora": False,
-    "use_rslora": False,
 }
 # What a key may say. Null, false and empty are fine for any other key too: they turn a feature of PEFT off, so one of a
 # later version is refused where it is on. Other ways to initialise adapters change the base as well.
@@ -64,7 +50,7 @@ class Base(NamedTuple):
 
 def holds_adapters(folder: ModelFolder) -> bool:
     """Returns whether a folder is one of adapters, on a base that lies elsewhere."""
-    return _CONFIG in folder.names()
+    return CONFIG in folder.names()
 
 
 class Adapters:
@@ -79,7 +65,7 @@ class Adapters:
         Raises BadInput naming the file and the key that is missing, malformed or asks for what is not supported.
         """
         self._folder = ModelFolder(folder)
-        path, raw = self._folder.file(_CONFIG), self._object(_CONFIG)
+        path, raw = self._folder.file(CONFIG), self._object(CONFIG)
         if "peft_type" not in raw:
             raise BadInput(f"{path}: key peft_type is missing.")
         for key, value in raw.items():
@@ -91,18 +77,18 @@ class Adapters:
         if self.rank < 1:
             raise BadInput(f"{path}: r must be at least 1, got {self.rank}.")
         self.alpha: float = config_json.number(path, raw, "lora_alpha", float)
-        modules, supported = raw.get("target_modules"), [*_MODULES.values()]
+        modules, supported = raw.get("target_modules"), [*MODULES.values()]
         names = modules if isinstance(modules, list) else []
         # Of a small model PEFT lists them layer by layer; that no layer is left out, the tensors show.
         self._modules = {str(name).rpartition(".")[2] for name in names}
         if not self._modules or not self._modules <= {*supported}:
             raise BadInput(f"{path}: target_modules is {modules!r}, it must list some of {', '.join(supported)}.")
-        checksum = self._object(_BASE).get("checksum") if _BASE in self._folder.names() else None
+        checksum = self._object(BASE).get("checksum") if BASE in self._folder.names() else None
         self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
 
     def base_folder(self) -> ModelFolder:
         """Returns the folder of the base. Raises BadInput naming it and the key, where no model can be read there."""
-        key = f"{self._folder.file(_CONFIG)}: base_model_name_or_path is {self.base.name!r}"
+        key = f"{self._folder.file(CONFIG)}: base_model_name_or_path is {self.base.name!r}"
         try:
             if self.base.name and (folder := ModelFolder(self.base.name)).holds_model():
                 return folder
@@ -114,7 +100,7 @@ class Adapters:
         """Raises BadInput naming both checksums, where that of the base is known and is another than the adapters'."""
         if self.base.checksum not in (None, checksum):
             raise BadInput(
-                f"{self._folder.file(_BASE)}: the adapters belong to a base with checksum {self.base.checksum}, and "
+                f"{self._folder.file(BASE)}: the adapters belong to a base with checksum {self.base.checksum}, and "
                 f"{self.base.name} has {checksum}."
             )
 
@@ -137,8 +123,8 @@ class Adapters:
         self.require_base(checksum)
         where = flatten_dict(shardings, sep=".")
         shapes = _shapes(config, self.rank)
-        present = {path: shape for path, shape in shapes.items() if _MODULES[_linear(path)] in self._modules}
-        stored = StoredTensors(self._folder, [_WEIGHTS], present)
+        present = {path: shape for path, shape in shapes.items() if MODULES[linear_of(path)] in self._modules}
+        stored = StoredTensors(self._folder, [WEIGHTS], present)
         placed = flatten_dict(absent or {}, sep=".") | stored.place({path: where[path] for path in present}, dtype)
         for path, shape in shapes.items():
             if path not in placed:
@@ -152,51 +138,7 @@ class Adapters:
         return content
 
 
-def save(folder: str | os.PathLike[str], adapters: Params, *, alpha: float, base: Base) -> None:
-    """Writes adapters in float32, as PEFT loads them; adapter_config.json last.
-
-    Gathers adapters that are cut across processes, a tensor at a time: every process must call this, and the first one
-    writes. Raises BadInput, before anything is written, for a folder that holds a model, adapters or a part of them.
-    """
-    folder = ModelFolder(folder)
-    arrays = {path: array.astype(jnp.float32) for path, array in flatten_dict(adapters, sep=".").items()}
-    require_free(folder)
-    (shard,) = dealt(arrays, math.inf)
-    write_tensors(folder, _WEIGHTS, shard, arrays)
-    if jax.process_index() != 0:
-        return
-    folder.write_json(_BASE, base._asdict())
-    config = {
-        **_WRITTEN,
-        "base_model_name_or_path": base.name,
-        "lora_alpha": alpha,
-        "r": next(array.shape[-1] for path, array in arrays.items() if path.endswith("_a")),
-        "target_modules": sorted({_MODULES[_linear(path)] for path in arrays}),
-    }
-    folder.write_json(_CONFIG, config)
-
-
-def merged(params: Params, adapters: Params, scale: float) -> Params:
-    """Returns the parameters of a model that answers as `params` with the adapters do, `scale` being alpha / rank.
-
-    Sums are rounded once, to the dtype of the kernel. Compiled, it has one layer of a kernel in float32 at a time.
-    """
-    found, halves = flatten_dict(params, sep="."), flatten_dict(adapters, sep=".")
-
-    def one(layer: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        kernel, a, b = layer
-        # On TPUs the default is the product of numbers rounded to bfloat16.
-        product = jnp.tensordot(a.astype(jnp.float32), b.astype(jnp.float32), 1, precision=jax.lax.Precision.HIGHEST)
-        return (kernel.astype(jnp.float32) + scale * product).astype(kernel.dtype)
-
-    # In one order on all hosts, as what they compute together must be.
-    for layer in dict.fromkeys(_linear(path) for path in halves):
-        kernel = found[f"{layer}_kernel"]
-        found[f"{layer}_kernel"] = jax.lax.map(one, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
-    return unflatten_dict(found, sep=".")
-
-
-def _linear(path: str) -> str:
+def linear_of(path: str) -> str:
     """Returns the path of an adapter's half without its ending."""
     return path.rpartition("_lora_")[0]
 

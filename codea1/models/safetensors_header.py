@@ -4,8 +4,7 @@ Eight bytes, little-endian: the header's length; then JSON, {"name": {"dtype", "
 counted from the header's end; then the tensors' bytes, row-major and little-endian, without gaps.
 (https://github.com/huggingface/safetensors#format)
 
-Read by itself, it lets a host fetch no more of a file than it needs; written by itself, a file can be as long as it
-likes while one tensor at a time is in memory.
+Read by itself, it lets a host fetch no more of a file than it needs.
 """
 
 import json
@@ -22,7 +21,6 @@ from codea1.runtime.errors import BadInput
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # name in the file: name in JAX
 
-_NAMES = {jax_name: name for name, jax_name in DTYPES.items()}
 _LONGEST = 100_000_000  # bytes, the format's limit: another kind of file can announce any length
 
 Shape = tuple[int, ...]
@@ -61,20 +59,6 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder.file(name)}: is not a whole safetensors file ({error}).") from error
     return entries
-
-
-def make_header(tensors: Mapping[str, tuple[Shape, np.dtype]]) -> bytes:
-    """Returns the header of a file that holds `tensors`, name to shape and dtype, in this order."""
-    # transformers refuses a file that does not say which framework's layout it has.
-    header: dict = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for name, (shape, dtype) in tensors.items():
-        stop = start + math.prod(shape) * dtype.itemsize
-        header[name] = {"dtype": _NAMES[dtype.name], "shape": list(shape), "data_offsets": [start, stop]}
-        start = stop
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)  # so that tensors are aligned
-    return struct.pack("<Q", len(encoded)) + encoded
 
 
 def _entry(file: str, origin: int, raw: dict) -> Entry:

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from codea1.data.sources import CLASSIC, world_of
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer
 from codea1.game.methods import game_rules
+from codea1.lab import model_writer
 from codea1.lab.sft.corpus import (
     Document,
     Recipe,
@@ -165,6 +166,6 @@ def publish(model: ModelFolder, config: ConfigDict, setup: Setup, state: TrainSt
             tokenizer.save(model.url)
         if made := made_for(config):
             model.write_json(MADE_FOR, made)
-    huggingface.save(model.url, setup.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+    model_writer.save(model.url, setup.shape, state.params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
         print(f"wrote {model}")

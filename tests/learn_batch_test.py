@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codea1.lab.sft.loss import supervised_batches
 from codea1.learn.batch import (
     RowShape,
     TrainBatch,
@@ -17,7 +18,6 @@ from codea1.learn.batch import (
     mini_batches,
     padding_waste,
     row_shapes,
-    supervised_batches,
     to_mesh,
 )
 from codea1.learn.losses import AGGREGATIONS

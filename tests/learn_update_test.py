@@ -7,19 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.learn.batch import (
-    RowShape,
-    SupervisedBatch,
-    TrainBatch,
-    TrainSample,
-    abstract_batch,
-    abstract_supervised_batch,
-    micro_batches,
-)
+from codea1.lab.sft.loss import SupervisedBatch, SupervisedLoss, abstract_supervised_batch
+from codea1.learn.batch import RowShape, TrainBatch, TrainSample, abstract_batch, micro_batches
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import PolicyLoss, SupervisedLoss, TrainState, Update, abstract_state, init_state
+from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, init_state
 from codea1.learn.update import state_shardings as make_shardings
 from codea1.runtime.compilations import compiled_functions
 from codea1.sharding import laid_out

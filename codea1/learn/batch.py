@@ -68,16 +68,6 @@ class TrainBatch:
         return numbers_BT * self.response_mask_BT
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class SupervisedBatch:
-    """One micro-batch for the supervised update, laid out as a TrainBatch; the mask is True at target tokens."""
-
-    tokens_BT: Int32[Array, "B T"]
-    response_mask_BT: Bool[Array, "B T"]
-    loss_weights_BT: Float32[Array, "B T"]
-
-
 def row_shapes(
     lengths: Sequence[int], max_length: int, max_rows: int, multiple: int = 1, *, share_prompts: bool = False
 ) -> tuple[RowShape, ...]:
@@ -141,7 +131,7 @@ def micro_batches(
     weights = token_weights(lengths, aggregation, max_response_length=max_response_length)
     weight_of = dict(zip(lengths, weights.tolist(), strict=True))
     rows = _rows(_by_prompt(samples, share_prompts), shapes, share_prompts)
-    cut = _cut(rows, shapes, lambda row: _row_length(row, shapes))
+    cut = cut_by_shape(rows, shapes, lambda row: _row_length(row, shapes))
     return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
 
 
@@ -149,35 +139,14 @@ def abstract_batch(
     shape: RowShape, mesh: Mesh, *, old: bool = False, ref: bool = False, share_prompts: bool = False
 ) -> TrainBatch:
     """Returns a micro-batch on the mesh as shapes; `old` and `ref` say whether it has the log-probs of these names."""
-    ids, mask, numbers = (_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
+    ids, mask, numbers = (abstract_rows(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
     others = (numbers if old else None, numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None)
     return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, *others)
-
-
-def abstract_supervised_batch(shape: RowShape, mesh: Mesh) -> SupervisedBatch:
-    """Returns a micro-batch for the supervised update on the mesh as shapes."""
-    return SupervisedBatch(*(_abstract(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32)))
 
 
 def rows_of(tokens_BT: Int[Array, "B T"]) -> str:
     """Returns the shape of a micro-batch as it stands in the name of a compiled function, "8 x 512"."""
     return "{} x {}".format(*tokens_BT.shape)
-
-
-def supervised_batches(
-    documents: Sequence[tuple[Sequence[int], Sequence[int]]], shapes: Sequence[RowShape], pad_id: int
-) -> list[SupervisedBatch]:
-    """Lays out documents, token ids and 1 for each that is a target, for a loss that is the mean over targets."""
-    weight = np.float32(1 / max(sum(sum(targets) for _, targets in documents), 1))
-    batches = []
-    for part, shape in _cut(documents, shapes, lambda document: len(document[0])):
-        tokens_BT = np.full((shape.rows, shape.length), pad_id, np.int32)
-        mask_BT = np.zeros((shape.rows, shape.length), bool)
-        for row, (token_ids, targets) in enumerate(part):
-            tokens_BT[row, : len(token_ids)] = token_ids
-            mask_BT[row, : len(token_ids)] = targets
-        batches.append(SupervisedBatch(tokens_BT, mask_BT, weight * mask_BT))
-    return batches
 
 
 def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample]) -> float:
@@ -205,11 +174,12 @@ def to_mesh(batch: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), batch)
 
 
-def _abstract(shape: RowShape, mesh: Mesh, dtype: Any) -> jax.ShapeDtypeStruct:
+def abstract_rows(shape: RowShape, mesh: Mesh, dtype: Any) -> jax.ShapeDtypeStruct:
+    """Returns an array of a micro-batch on the mesh as a shape."""
     return jax.ShapeDtypeStruct((shape.rows, shape.length), dtype, sharding=batch_sharding(mesh))
 
 
-def _cut(
+def cut_by_shape(
     items: Sequence[Any], shapes: Sequence[RowShape], length_of: Callable[[Any], int]
 ) -> list[tuple[list[Any], RowShape]]:
     """Returns the items, longest first, in groups with the shape of each. Raises ValueError: an item is too long."""

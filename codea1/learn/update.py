@@ -24,7 +24,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Float32, Shaped
 
-from codea1.learn.batch import SupervisedBatch, TrainBatch, batch_sharding, rows_of
+from codea1.learn.batch import TrainBatch, batch_sharding, rows_of
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
@@ -232,26 +232,6 @@ class PolicyLoss:
             self.objective,
         )
         return jnp.sum(inside(batch.loss_weights_BT) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
-
-
-@dataclass(frozen=True)
-class SupervisedLoss:
-    """The supervised micro-loss, of SupervisedBatches: weighted cross entropy of the target tokens.
-
-    Metrics of its update: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of
-    target tokens; and those of `_apply`.
-    """
-
-    graphdef: nnx.GraphDef
-    log_prob_chunk: int  # tokens of each device whose logits exist at once
-
-    def __call__(
-        self, params: Params, batch: SupervisedBatch
-    ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
-        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
-        cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
-        diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}
-        return jnp.sum(batch.loss_weights_BT * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))
 
 
 @functools.cache

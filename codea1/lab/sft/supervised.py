@@ -24,11 +24,12 @@ from codea1.lab.sft.corpus import (
     lesson_batch,
     worked_lessons,
 )
+from codea1.lab.sft.loss import SupervisedLoss, abstract_supervised_batch, supervised_batches
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.worlds import world_named
-from codea1.learn.batch import abstract_supervised_batch, row_shapes, supervised_batches, to_mesh
+from codea1.learn.batch import row_shapes, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
-from codea1.learn.update import SKIPPED_STEPS, SupervisedLoss, TrainState, Update, init_state, state_shardings
+from codea1.learn.update import SKIPPED_STEPS, TrainState, Update, init_state, state_shardings
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tiny_model
 from codea1.models.files import ModelFolder

@@ -300,6 +300,12 @@ def read_study(path: str) -> Study:
         _check(path, f"{where}, split", filter(None, [stage.split]), SPLITS)
         _check(path, f"{where}, worlds", filter(None, stage.worlds), WORLDS)
         _check(path, f"{where}, arms", stage.arms, arms)
+        for key in ("worlds", "arms", "seeds", "primary", "secondary"):
+            given = getattr(stage, key)
+            if twice := [each for each in given if given.count(each) > 1]:
+                raise BadInput(f"study {path}: {where}, {key}: {twice[0]!r} comes twice.")
+        if stage.conjunction and not stage.primary:
+            raise BadInput(f"study {path}: {where}: a conjunction needs primary comparisons.")
         for pair in (*stage.primary, *stage.secondary):
             _check(path, f"{where}, comparisons", pair, stage.arms)
         for claim in stage.claims:

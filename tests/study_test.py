@@ -199,6 +199,18 @@ def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
 
 
+def test_what_dumped_suites_are_read_from_is_left(tmp_path: Path):
+    suites = '[arms.taught]\ntitle = "T"\ntaught = true\n[arms.fixed]\ntitle = "F"\nmethod = "static_tests"\n'
+    for source in ("base", "taught", "ours"):  # the programs are those of the first arm, whoever wrote the tests
+        text = DECLARED.replace("[[stages]]", f'{suites}suites_of = "{source}"\n[[stages]]', 1)
+        study = read_study(declared(tmp_path, text))
+        jobs = study.jobs([Trial("test", "r16", "fixed", 3)], "W")
+        (dump,) = [job for job in jobs if "dump_tests" in job.arguments]
+        assert "--run=W/ours_r16_100_test" in dump.arguments
+        assert study.left_over("ours") == ("samples", "tensorboard")
+        assert "checkpoints" in study.left_over("fixed")
+
+
 @pytest.mark.parametrize("name", ["adversary", "law"])
 def test_every_arm_of_the_declared_studies_is_a_config(name):
     study = read_study(str(ROOT / "studies" / f"{name}.toml"))

@@ -165,11 +165,16 @@ class Study:
         }
 
     def left_over(self, arm: str) -> tuple[str, ...]:
-        """Returns the folders that nothing needs of an arm's run once its row is kept; an opponent has checkpoints."""
+        """Returns the folders that nothing needs of an arm's run once its row is kept.
+
+        Other jobs read the checkpoints of an opponent, and of the first arm where suites are dumped for its programs.
+        """
         if self.keeps_runs:
             return ()
-        opponents = {each.opponent for each in self.arms.values()}
-        return tuple(name for name in _LEFT_OVER if name != "checkpoints" or arm not in opponents)
+        read = {each.opponent for each in self.arms.values()}
+        if any(each.suites_of for each in self.arms.values()):
+            read.add(next(iter(self.arms)))
+        return tuple(name for name in _LEFT_OVER if name != "checkpoints" or arm not in read)
 
     def jobs(self, runs: Sequence[Trial], workdir: str) -> list[Job]:
         """Returns the jobs of runs, each after its warm start, which runs of one world and seed share.

@@ -444,3 +444,4 @@ def test_the_detectable_difference_is_found_with_its_chance():
     drawn = rng.normal(found, 4.0, size=(20_000, 5))
     p_values = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
     assert np.mean((p_values < 0.025) & (drawn.mean(axis=1) > 0)) == pytest.approx(0.8, abs=0.01)
+    assert detectable(0.0, seeds=5, tests=2) == 0.0  # arms that differ by the same at every seed

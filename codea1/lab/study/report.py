@@ -362,9 +362,9 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
       tests: comparisons after Holm; the first of them must pass at 0.05 / tests.
     """
     critical = stats.t.ppf(1 - (1 - CONFIDENCE) / tests / 2, seeds - 1)
-    low, high = 0.0, 100 * spread
+    low, high = 0.0, 100.0  # spreads
     for _ in range(60):
         middle = (low + high) / 2
-        reached = stats.nct.sf(critical, seeds - 1, middle / spread * math.sqrt(seeds))
+        reached = stats.nct.sf(critical, seeds - 1, middle * math.sqrt(seeds))
         low, high = (low, middle) if reached >= POWER else (middle, high)
-    return high
+    return high * spread

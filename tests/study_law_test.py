@@ -135,6 +135,16 @@ def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     assert cells(report, "High less Low")[0] == "+50.0 [+50.0, +50.0]"
 
 
+def test_growth_from_nothing_is_told_in_points_alone(tmp_path: Path):
+    run = ran(0.5)
+    for (_, moment, _), evaluation in run.evaluations.items():
+        own = {"per_question": [[0.8, 0.25 if moment == "after" else 0.0]] * 2}
+        evaluation["metrics"] = {**evaluation["metrics"], "test_mul": own}
+    report = report_of(study_of(ARMS[:1]), {("high", seed): run for seed in range(3)}, tmp_path)
+    grown = cells(report[report.index("After less before") :], "High")
+    assert grown == ["+0.0 [+0.0, +0.0]", "-", "-", "+20.0 [+20.0, +20.0]", "-", "+20.0 [+20.0, +20.0]"]
+
+
 @pytest.mark.parametrize(
     ("second", "said"), [("low", "holds."), ("near", "does not hold, for Near less Low."), ("", "is said once all")]
 )

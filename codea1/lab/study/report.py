@@ -333,9 +333,9 @@ def _growth_row(title: str, runs: Sequence[Result]) -> list[str]:
     cells = [with_bounds(difference([before[name]], [after[name]])[:3], "+") if name in both else "-" for name in GROWN]
     if MUL not in both:
         return [title, *cells, "-", "-"]
-    times = interval([after[MUL]]).mean / interval([before[MUL]]).mean
+    start, end = (interval([each[MUL]]).mean for each in (before, after))
     above = difference([before[MUL] * [1.5, 1.0]], [after[MUL]])
-    return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
+    return [title, *cells, f"{end / start:.2f}" if start else "-", with_bounds(above[:3], "+")]
 
 
 def _watch_row(title: str, runs: Sequence[Result]) -> list[str] | None:

@@ -17,7 +17,7 @@ from scipy import stats
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import worlds
-from codea1.lab.study.declaration import Study, Trial, read_study
+from codea1.lab.study.declaration import Study, Trial, read_study, with_config
 from codea1.lab.study.report import detectable, write
 from codea1.lab.study.results import Results, code_digest, scores
 from codea1.runs.folder import RunFolder
@@ -209,6 +209,14 @@ def test_what_dumped_suites_are_read_from_is_left(tmp_path: Path):
         assert "--run=W/ours_r16_100_test" in dump.arguments
         assert study.left_over("ours") == ("samples", "tensorboard")
         assert "checkpoints" in study.left_over("fixed")
+
+
+def test_a_world_is_a_configs_argument_where_no_stage_names_one(tmp_path: Path, study: Study):
+    given = f"{ROOT / 'configs' / 'tiny.py'}:world=blind"
+    with pytest.raises(BadInput, match="config argument world is the study's own: leave it out"):
+        with_config(study, given)
+    of_config = read_study(declared(tmp_path, DECLARED.replace('worlds = ["r16", "r32"]\n', "")))
+    assert with_config(of_config, given).config == given
 
 
 @pytest.mark.parametrize("name", ["adversary", "law"])

@@ -60,6 +60,10 @@ def test_policies_that_are_given_need_no_warm_start(config: str):
         (["game.alpha=0.1"], "--sweep=game.alpha=0.1 is not of the form"),
         (["config.game.alpha"], "--sweep=config.game.alpha is not of the form"),
         (["config.seed=1,2"], "config.seed is the sweep's own: it runs seeds 0 to 2"),
+        (
+            ["config.data.train.source=procedural/r16,procedural_r16"],
+            "data.train.source=procedural_r16 and data.train.source=procedural/r16 would have one folder",
+        ),
         (["config.sft.steps=1,2"], "config.sft.steps cannot be swept"),
         ([], "give --sweep"),
     ],

@@ -261,7 +261,8 @@ def with_config(study: Study, given: str) -> Study:
     Raises BadInput: the config cannot be read, or has an argument that is the study's own.
     """
     arguments = {part.partition("=")[0] for part in given.partition(":")[2].split(",")}
-    own = {"seed", "method", "sft", *(["steps"] if study.steps else [])}
+    worlds = any(world for stage in study.stages for world in stage.worlds)
+    own = {"seed", "method", "sft", *(["steps"] if study.steps else []), *(["world"] if worlds else [])}
     if planned := sorted(arguments & own):
         raise BadInput(f"config argument {planned[0]} is the study's own: leave it out of --config={given}.")
     config = read_config(validate, [f"--config={given}"])

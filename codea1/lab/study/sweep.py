@@ -38,6 +38,8 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
         name = ",".join(f"{field}={value}" for field, value in own.items())
         # A name is that of a folder.
         arm = Arm(name.replace("/", "_"), name.replace(",", ", "), method="", fields=fixed | own)
+        if arm.name in arms:
+            raise BadInput(f"{arm.title} and {arms[arm.name].title} would have one folder, {arm.name}.")
         arms[arm.name] = arm
     first, *others = arms
     stage = Stage(

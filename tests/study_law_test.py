@@ -13,6 +13,7 @@ from codea1.lab.study.figures import kind
 from codea1.lab.study.law import doses
 from codea1.lab.study.report import write
 from codea1.lab.study.results import OWN_SPLIT, Result, Results
+from codea1.runtime.errors import BadInput
 
 Key = tuple[str, int]  # arm, seed
 
@@ -133,6 +134,20 @@ def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     report = report_of(study, of_two, tmp_path / "seeds")
     assert "\n| Near | " not in report[report.index("## main") :]  # one arm's seeds are no mean
     assert cells(report, "High less Low")[0] == "+50.0 [+50.0, +50.0]"
+
+
+def test_arms_that_answered_other_questions_are_not_paired(tmp_path: Path):
+    runs = claimed()
+    for near in (run for (arm, _), run in runs.items() if arm == "near"):
+        for evaluation in near.evaluations.values():
+            evaluation["question_ids"] = ["mbpp/1", "mbpp/3"]
+    study = study_of(ARMS, primary=(("high", "low"),))
+    assert cells(report_of(study, runs, tmp_path), "High less Low")[0] == "+50.0 [+50.0, +50.0]"
+    study = study_of(ARMS, primary=(("high", "near"),))
+    with pytest.raises(BadInput, match="high and near were not measured on the same questions"):
+        report_of(study, runs, tmp_path)
+    of_other_code = {key: replace(run, code=key[0]) for key, run in runs.items()}
+    assert "not compared" in report_of(study, of_other_code, tmp_path)
 
 
 def test_growth_from_nothing_is_told_in_points_alone(tmp_path: Path):

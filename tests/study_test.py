@@ -289,6 +289,16 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
         scores([Results(path)[each] for each in (run, replace(run, seed=3))], "code_pass_at_1")
 
 
+def test_a_run_that_was_asked_other_questions_after_training_is_no_row(tmp_path: Path):
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    folder = RunFolder.existing(str(tmp_path / "run"))
+    after = read_evaluation(folder, "after")
+    write_evaluation(folder, "after", {**after, "question_ids": after["question_ids"][::-1]})
+    results = Results(str(tmp_path / "results.gz"))
+    with pytest.raises(BadInput, match=r"run .*/run was not asked the same questions before and after training"):
+        results.keep(Trial("test", "r16", "ours", 0), {}, str(tmp_path / "run"))
+
+
 def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study):
     run = study.runs(study.stages[1], ["ours"], [0])[0]
     measured(tmp_path / "run", 0.5, mul=0.4, questions=5)

@@ -16,6 +16,7 @@ from codea1.lab.study.law import PASS, Arms
 from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
 from codea1.lab.study.worlds import unlike_training, worlds_table
 from codea1.lab.worlds.worlds import WORLDS
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
 POWER = 0.8
@@ -39,6 +40,8 @@ def write(study: Study, results: Results, output: str) -> str:
 
     Its first part is what equal compute bought, of the stages that report: of those on the validation split only where
     there is no other.
+
+    Raises BadInput: runs that are compared were asked other questions, or seeds of an arm have other configs.
     """
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -247,10 +250,17 @@ def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
     return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
-    """Returns the runs of both arms, of the seeds that both have."""
+def _common(study: Study, done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
+    """Returns the runs of both arms, of the seeds that both have; none where the arms are of different code.
+
+    Raises BadInput: they were not measured on the same questions.
+    """
+    if not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+        return [], []
     seeds = {each.run.seed for each in done[pair[0]]} & {each.run.seed for each in done[pair[1]]}
     first, second = ([each for each in done[arm] if each.run.seed in seeds] for arm in pair)
+    if len({each.question_ids for each in (*first, *second)}) > 1:
+        raise BadInput(f"{pair[0]} and {pair[1]} were not measured on the same questions: they cannot be compared.")
     return first, second
 
 
@@ -259,8 +269,8 @@ def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) 
 
     None where no seed has both, they are of different code, or they were measured on none of those compositions.
     """
-    first, second = _common(done, pair)
-    if not first or not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+    first, second = _common(study, done, pair)
+    if not first:
         return None
     one, other = (scores(runs, PASS, only=only) for runs in (second, first))
     return difference([one], [other]) if one.size else None
@@ -313,8 +323,8 @@ def _comparison_table(
 
 
 def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] | None:
-    first, second = _common(done, pair)
-    if len(first) < 2 or not of_one_code([*first, *second], study.same_code):
+    first, second = _common(study, done, pair)
+    if len(first) < 2:
         return None
     by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
     spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))

@@ -126,8 +126,7 @@ class Result:
         series = {name: [row.get(name) for row in self.rows] for name in CURVES}
         curves = {name: [None if each is None else round(each, 4) for each in own] for name, own in series.items()}
         row["curves"] = {name: curve for name, curve in curves.items() if any(each is not None for each in curve)}
-        ids = self.evaluations[OWN_SPLIT, "after", ""]["question_ids"]
-        return {"run": asdict(self.run), **row, "question_ids": ids}
+        return {"run": asdict(self.run), **row, "question_ids": self.question_ids}
 
     @property
     def name(self) -> str:
@@ -138,6 +137,11 @@ class Result:
     def fields(self) -> dict[str, Any]:
         """The config's fields by their dotted names."""
         return {} if isinstance(self.config, str) else dict(leaves(self.config))
+
+    @property
+    def question_ids(self) -> tuple[str, ...]:
+        """The ids of the run's own questions, in the order of its scores."""
+        return tuple(self.evaluations[OWN_SPLIT, "after", ""]["question_ids"])
 
     def metrics(self, moment: str) -> Mapping[str, Any]:
         """Returns a moment's metrics of the run's own questions."""
@@ -377,7 +381,7 @@ class Results:
 
         Thread-safe.
 
-        Raises BadInput: the run lacks an evaluation, or its file is damaged.
+        Raises BadInput: the run lacks an evaluation, or asked other questions in one; or its file is damaged.
         """
         row = _read(run, recipe, RunFolder.existing(folder)).row()
         with self._lock:
@@ -407,6 +411,9 @@ def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
         if evaluation is None:
             raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
         evaluations[OWN_SPLIT, moment, ""] = evaluation
+    before, after = (each["question_ids"] for each in evaluations.values())
+    if before != after:
+        raise BadInput(f"run {folder.path} was not asked the same questions before and after training.")
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
     steps = int(rows[-1]["step"])

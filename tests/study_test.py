@@ -1,5 +1,6 @@
 """Declared studies: what runs, what is kept, and what the report says of it."""
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -287,6 +289,23 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
     kept.keep(replace(run, seed=3), {}, str(tmp_path / "fourth"))
     with pytest.raises(BadInput, match="their configs differ in steps"):
         scores([Results(path)[each] for each in (run, replace(run, seed=3))], "code_pass_at_1")
+
+
+def test_processes_that_keep_rows_in_one_file_keep_all(tmp_path: Path):
+    path, runs = str(tmp_path / "results.gz"), [Trial("test", "r16", "ours", seed) for seed in range(3)]
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    one, other = Results(path), Results(path)
+    one.keep(runs[0], {}, str(tmp_path / "run"))
+    other.keep(runs[1], {}, str(tmp_path / "run"))
+    assert all(run in Results(path) for run in runs[:2])
+    with open(f"{path}.lock") as file, ThreadPoolExecutor() as workers:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a third reads and writes
+        kept = workers.submit(one.keep, runs[2], {}, str(tmp_path / "run"))
+        assert not wait([kept], timeout=0.3).done
+        assert runs[2] not in Results(path)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        kept.result()
+    assert all(run in Results(path) for run in runs)
 
 
 def test_a_run_that_was_asked_other_questions_after_training_is_no_row(tmp_path: Path):

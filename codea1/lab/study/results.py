@@ -2,13 +2,13 @@
 
 import ast
 import copy
+import fcntl
 import fnmatch
 import gzip
 import hashlib
 import json
 import math
 import shutil
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -306,15 +306,7 @@ class Results:
     def __init__(self, path: str = "", given: Iterable[Result] = ()):
         """Reads the file that is there. Raises BadInput: it is damaged."""
         self._path, self._given = Path(path), list(given)
-        self._rows: dict[Trial, Result] = {}  # of the file
-        self._lock = threading.Lock()  # of the rows and the file
-        try:
-            kept = gzip.decompress(self._path.read_bytes()) if path and self._path.exists() else b""
-            for row in map(json.loads, kept.decode().splitlines()):
-                result = Result.of_row(row)
-                self._rows[result.run] = result
-        except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"results {path} are damaged: {type(error).__name__}: {error}.") from None
+        self._rows = self._kept()  # of the file
 
     def __contains__(self, run: Trial) -> bool:
         return run in self._rows
@@ -379,17 +371,28 @@ class Results:
     def keep(self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
         """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
-        Thread-safe.
+        Other threads and processes may add theirs to the file meanwhile: its rows are read again under a lock.
 
         Raises BadInput: the run lacks an evaluation, or asked other questions in one; or its file is damaged.
         """
         row = _read(run, recipe, RunFolder.existing(folder)).row()
-        with self._lock:
-            self._rows[run] = Result.of_row(row)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(f"{self._path}.lock", "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._rows = {**self._rows, **self._kept(), run: Result.of_row(row)}
             lines = [json.dumps(each.row()) for each in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
         for name in left_over:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
+
+    def _kept(self) -> dict[Trial, Result]:
+        """Returns the rows of the file; none where there is none. Raises BadInput: it is damaged."""
+        try:
+            kept = gzip.decompress(self._path.read_bytes()) if self._path.is_file() else b""
+            rows = [Result.of_row(json.loads(line)) for line in kept.decode().splitlines()]
+        except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"results {self._path} are damaged: {type(error).__name__}: {error}.") from None
+        return {row.run: row for row in rows}
 
 
 def _digest(config: Mapping[str, Any] | str) -> str:

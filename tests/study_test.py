@@ -351,12 +351,11 @@ def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, 
 
 
 def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
-    for name in ("game/a.py", "learn/a.py", "rollout/a.py", "players/a.py", "sandbox/host/a.py", "training/step.py"):
+    rooms = ("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox/host", "values")
+    decide = [*(f"{room}/a.py" for room in rooms), "evaluation/held_out.py", "training/step.py"]
+    for name in decide:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
-    for name in ("lab/worlds", "lab/sft"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "a.py").write_text("")
     sources = {}
     for text in (
         '"""Says."""\ndef f(x: int) -> int:\n    """Adds."""\n    return x + 1  # why\n',
@@ -372,8 +371,11 @@ def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
     assert len({first, *changed}) == 4
     (tmp_path / "training/feed.py").write_text("x = 1")
     assert code_digest(tmp_path) == changed[-1]
-    (tmp_path / "training/step.py").write_text("x = 1")
-    assert code_digest(tmp_path) != changed[-1]
+    of_each = set()
+    for name in decide:
+        (tmp_path / name).write_text("x = 1")
+        of_each.add(code_digest(tmp_path))
+    assert len(of_each - {changed[-1]}) == len(decide)
     run, path = Trial("test", "", "ours", 0), str(tmp_path / "results.gz")
     measured(tmp_path / "run", 0.5, mul=0.4)
     Results(path).keep(run, {}, str(tmp_path / "run"))

@@ -64,7 +64,10 @@ CURVES = (
 _OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
 
 # Of the package: what decides what a run does, besides its config.
-_DECIDES = ("game", "learn", "rollout", "players", "sandbox", "lab/worlds", "lab/sft", "training/step.py")
+_DECIDES = (
+    *("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox", "values"),
+    *("evaluation/held_out.py", "training/step.py"),
+)
 
 OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
 CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among

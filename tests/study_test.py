@@ -18,10 +18,10 @@ from scipy import stats
 
 from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.lab.study import worlds
+from codea1.lab.study import results, worlds
 from codea1.lab.study.declaration import Study, Trial, read_study, with_config
 from codea1.lab.study.report import detectable, write
-from codea1.lab.study.results import Results, code_digest, scores
+from codea1.lab.study.results import Result, Results, code_digest, of_one_code, scores
 from codea1.runs.folder import RunFolder
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
@@ -350,7 +350,7 @@ def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, 
         scores([old[run], old[replace(run, seed=2)]], "test_mul")
 
 
-def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
+def test_a_digest_is_of_what_decides_a_run(tmp_path: Path):
     rooms = ("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox/host", "values")
     decide = [*(f"{room}/a.py" for room in rooms), "evaluation/held_out.py", "training/step.py"]
     for name in decide:
@@ -376,10 +376,6 @@ def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
         (tmp_path / name).write_text("x = 1")
         of_each.add(code_digest(tmp_path))
     assert len(of_each - {changed[-1]}) == len(decide)
-    run, path = Trial("test", "", "ours", 0), str(tmp_path / "results.gz")
-    measured(tmp_path / "run", 0.5, mul=0.4)
-    Results(path).keep(run, {}, str(tmp_path / "run"))
-    assert Results(path)[run].code == code_digest()
 
 
 def test_damaged_results_are_refused(tmp_path: Path):
@@ -438,18 +434,74 @@ import shutil, sys
 words = sys.argv[1:]
 workdir = next(word.partition("=")[2] for word in words if word.startswith("--workdir="))
 if "codea1.train" in words:
-    shutil.copytree({run!r}, workdir)
+    shutil.copytree({run!r}, workdir, dirs_exist_ok=True)
 with open({log!r}, "a") as file:
     print(workdir.rpartition("/")[2], file=file)
 """
 
 
-def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(tmp_path / "run", 0.5, mul=0.4)
-    stand_in = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
-    (tmp_path / "python").write_text(stand_in)
+    words = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
+    (tmp_path / "python").write_text(words)
     os.chmod(tmp_path / "python", 0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+
+ONE_RUN = """
+title = "One"
+config = "configs/tiny.py"
+steps = 60
+start = {}
+arms.ours.title = "Ours"
+[[stages]]
+name = "main"
+split = "test"
+arms = ["ours"]
+seeds = [0]
+"""
+
+
+def test_a_row_has_the_code_that_made_its_run(tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch):
+    one, file, workdir, log = (
+        read_study(declared(tmp_path, ONE_RUN)),
+        tmp_path / "r.gz",
+        tmp_path / "W",
+        tmp_path / "log",
+    )
+
+    def row(today: str) -> tuple[Result, list[str]]:
+        """The row that is kept when the command is given again, and what ran."""
+        monkeypatch.setattr(results, "code_digest", lambda: today)
+        file.unlink(missing_ok=True)
+        log.write_text("")
+        assert Results(str(file)).complete(one, str(workdir), at_once=1)
+        (kept,) = Results(str(file))
+        return kept, log.read_text().split()
+
+    ran = [row("a")]
+    ran.append(row("b"))  # the run has ended
+    (workdir / "done" / "ours_0_test.json").unlink()  # it has not
+    ran.append(row("b"))
+    shutil.rmtree(workdir / "ours_0_test")  # but its warm start is there
+    ran.append(row("b"))
+    shutil.rmtree(workdir)
+    ran.append(row("b"))
+    run, start = "ours_0_test", "start_0"
+    codes = ["a", "a", "a+b", "a+b", "b"]
+    assert [(each.code, names) for each, names in ran] == list(
+        zip(codes, [[start, run], [], [run], [run], [start, run]], strict=True)
+    )
+    old, mixed, new = ran[0][0], ran[2][0], ran[4][0]
+    assert not any(of_one_code(rows, ()) for rows in ([mixed], [mixed, mixed], [mixed, old], [old, new]))
+    assert of_one_code([old, mixed, new], [["a", "b"]])
+    shutil.rmtree(workdir / "code")
+    with pytest.raises(BadInput, match="W: nothing says of what code start_0 is"):
+        row("b")
+
+
+def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, stand_in: None):
     path, workdir = declared(tmp_path), str(tmp_path / "runs")
     results = Results(str(tmp_path / "study.results.gz"))
     assert results.complete(read_study(path), workdir, at_once=2, hours=1)

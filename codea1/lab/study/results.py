@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import codea1
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.evaluation.statistics import Scores
 from codea1.lab.study.declaration import SUITES, Study, Trial
-from codea1.lab.study.schedule import Job, Schedule
+from codea1.lab.study.schedule import Job, Schedule, marker_of, seconds_taken
 from codea1.lab.worlds.compositions import composition_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -69,6 +69,7 @@ _DECIDES = (
     *("evaluation/held_out.py", "training/step.py"),
 )
 
+_CODE = "code"  # folder in the workdir: for each job the digests of what made its output
 OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
 CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
@@ -104,7 +105,7 @@ class Result:
     steps: int = 0  # that are done
     tokens: float = 0.0  # sampled in training
     cpu_seconds: float = 0.0  # of the trainer, in training
-    code: str = ""  # `code_digest` when its row was kept; empty: the row is older
+    code: str = ""  # the digests that `note_code` noted, joined by "+"; empty: the row is older
     folder: RunFolder | None = None  # of one that is no row
     trains: bool = True  # it is a training run, and not one of `codea1.benchmark --output`
 
@@ -231,8 +232,11 @@ def require_seeds_of_one_arm(results: Iterable[Result]) -> None:
 
 
 def of_one_code(results: Iterable[Result], same: Sequence[Sequence[str]]) -> bool:
-    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names."""
-    codes = {each.code for each in results}
+    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names.
+
+    A row of several digests alone is not of one code.
+    """
+    codes = {code for each in results for code in each.code.split("+")}
     return len(codes) < 2 or any(codes <= set(group) for group in same)
 
 
@@ -246,7 +250,26 @@ def code_digest(root: Path = Path(codea1.__file__).parent) -> str:
     return hashlib.sha256(repr(files).encode()).hexdigest()[:16]
 
 
-@cache  # a study keeps many rows, and sources seldom change meanwhile
+def note_code(job: Job, workdir: str) -> None:
+    """Notes the digests of what makes a job's output: of today's source, of what it goes on with and of what it reads.
+
+    Raises BadInput: of one of those nothing is noted.
+    """
+    own = [job.name] if job.folder and Path(job.folder).exists() else []
+    codes = {code_digest()}.union(*(noted_code(name, workdir) for name in (*job.needs, *own)))
+    write_atomically(Path(workdir) / _CODE / job.name, "\n".join(sorted(codes)))
+
+
+def noted_code(name: str, workdir: str) -> list[str]:
+    """Returns the digests of what made a job's output, sorted. Raises BadInput: nothing was noted."""
+    try:
+        return (Path(workdir) / _CODE / name).read_text().split()
+    except FileNotFoundError:
+        unknown = f"{workdir}: nothing says of what code {name} is, as where an older version made it"
+        raise BadInput(f"{unknown}: give another --workdir.") from None
+
+
+@cache  # a study starts many jobs, and sources seldom change meanwhile
 def _tree_digest(source: str) -> str:
     return hashlib.sha256(repr(_bare(ast.parse(source))).encode()).hexdigest()
 
@@ -342,7 +365,8 @@ class Results:
         Stage by stage and rung by rung.
 
         Raises:
-          BadInput: a row was made by another recipe than its arm declares now.
+          BadInput: a row was made by another recipe than its arm declares now, or of what is in the workdir it is not
+            known by what code it was made.
           HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
@@ -359,26 +383,37 @@ class Results:
 
                 def keep(job: Job, left: dict[str, Trial] = left) -> None:
                     if job.name in left:
-                        arm = left[job.name].arm
-                        self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", study.left_over(arm))
+                        run, code = left[job.name], "+".join(noted_code(job.name, workdir))
+                        self.keep(run, study.recipe(run.arm), job.folder, study.left_over(run.arm), code)
 
-                for name in left:  # done or not: its row is lost, and without it the next rung has no score
-                    (Path(workdir) / "done" / f"{name}.json").unlink(missing_ok=True)
                 jobs = study.jobs(list(left.values()), workdir)
+                for job in jobs:
+                    is_done = seconds_taken(job, workdir) is not None
+                    is_there = job.folder != "" and Path(job.folder).exists()
+                    if is_done or is_there:
+                        noted_code(job.name, workdir)
+                    if job.name in left and is_done:  # its row is lost
+                        if is_there:
+                            keep(job)
+                        else:
+                            marker_of(job.name, workdir).unlink()
                 hours_left = (deadline - time.monotonic()) / 3600
-                print(f"stage {stage.name}: {len(runs) - len(left)} of {len(runs)} runs are done")
-                if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
+                print(f"stage {stage.name}: {sum(run in self for run in runs)} of {len(runs)} runs are done")
+                schedule = Schedule(jobs, workdir, at_once, hours_left, keep, partial(note_code, workdir=workdir))
+                if left and not schedule.run():
                     return False
         return True
 
-    def keep(self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
+    def keep(
+        self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = (), code: str = ""
+    ) -> None:
         """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
         Other threads and processes may add theirs to the file meanwhile: its rows are read again under a lock.
 
         Raises BadInput: the run lacks an evaluation, or asked other questions in one; or its file is damaged.
         """
-        row = _read(run, recipe, RunFolder.existing(folder)).row()
+        row = _read(run, recipe, RunFolder.existing(folder), code).row()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(f"{self._path}.lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -410,7 +445,7 @@ def _digest(config: Mapping[str, Any] | str) -> str:
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
+def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder, code: str) -> Result:
     evaluations: dict[Key, Mapping[str, Any]] = {}
     for moment in ("before", "after"):  # of all evaluations in the folder those that the run itself made
         evaluation = read_evaluation(folder, moment)
@@ -423,4 +458,4 @@ def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
     steps = int(rows[-1]["step"])
-    return Result(run, folder.config, evaluations, rows, dict(recipe), steps, tokens, seconds, code_digest())
+    return Result(run, folder.config, evaluations, rows, dict(recipe), steps, tokens, seconds, code)

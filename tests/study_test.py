@@ -501,6 +501,17 @@ def test_a_row_has_the_code_that_made_its_run(tmp_path: Path, stand_in: None, mo
         row("b")
 
 
+def test_rungs_rank_rows_of_one_code(tmp_path: Path, study: Study, stand_in: None):
+    kept, first, runs = Results(str(tmp_path / "results.gz")), study.stages[0], tmp_path / "runs"
+    for run in study.runs(first, first.arms, first.seeds[:1]):
+        kept.keep(run, study.recipe(run.arm), str(tmp_path / "run"), code=run.arm)
+    with pytest.raises(BadInput, match="stage recipes: rows of different code are not ranked: frozen, golden, ours"):
+        kept.complete(study, str(runs), at_once=1)
+    assert not runs.exists()
+    same = replace(study, stages=(first,), same_code=[[*study.arms, code_digest()]])
+    assert kept.complete(same, str(runs), at_once=2)
+
+
 def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, stand_in: None):
     path, workdir = declared(tmp_path), str(tmp_path / "runs")
     results = Results(str(tmp_path / "study.results.gz"))

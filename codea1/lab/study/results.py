@@ -366,7 +366,7 @@ class Results:
 
         Raises:
           BadInput: a row was made by another recipe than its arm declares now, or of what is in the workdir it is not
-            known by what code it was made.
+            known by what code it was made, or the rows by which the arms of the next rung are chosen are of several.
           HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
@@ -378,7 +378,11 @@ class Results:
                 )
         deadline = time.monotonic() + 3600 * hours
         for stage in study.stages:
+            ranked: list[Result] = []
             for runs in study.rungs(stage, self.score):
+                if not of_one_code(ranked, study.same_code):
+                    codes = ", ".join(sorted({each.code or "unknown" for each in ranked}))
+                    raise BadInput(f"stage {stage.name}: rows of different code are not ranked: {codes}.")
                 left = {run.name: run for run in runs if run not in self}
 
                 def keep(job: Job, left: dict[str, Trial] = left) -> None:
@@ -402,6 +406,7 @@ class Results:
                 schedule = Schedule(jobs, workdir, at_once, hours_left, keep, partial(note_code, workdir=workdir))
                 if left and not schedule.run():
                     return False
+                ranked += [self[run] for run in runs]
         return True
 
     def keep(

@@ -14,6 +14,7 @@ from codea1.lab.study.law import doses
 from codea1.lab.study.report import write
 from codea1.lab.study.results import OWN_SPLIT, Result, Results
 from codea1.runtime.errors import BadInput
+from tests.conftest import ROOT
 
 Key = tuple[str, int]  # arm, seed
 
@@ -148,6 +149,20 @@ def test_arms_that_answered_other_questions_are_not_paired(tmp_path: Path):
         report_of(study, runs, tmp_path)
     of_other_code = {key: replace(run, code=key[0]) for key, run in runs.items()}
     assert "not compared" in report_of(study, of_other_code, tmp_path)
+
+
+def test_fields_in_which_arms_differ_undeclared_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    arms = [replace(ARMS[0], fields={"frozen": "test"}), *ARMS[1:]]
+    alphas = {"high": 0.3, "low": 0.5, "near": 0.5}  # the config's file was edited after the first arm
+    runs = {
+        (arm, seed): replace(run, config={"frozen": "test" * (arm == "high"), "game": {"alpha": alphas[arm]}})
+        for (arm, seed), run in claimed().items()
+    }
+    report = report_of(study_of(arms, primary=(("high", "low"), ("near", "low"))), runs, tmp_path)
+    assert [line for line in report.splitlines() if "configs" in line] == [
+        "The configs of High and Low also differ in game.alpha, which their recipes do not declare."
+    ]
 
 
 def test_growth_from_nothing_is_told_in_points_alone(tmp_path: Path):

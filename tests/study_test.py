@@ -16,14 +16,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study import results, worlds
 from codea1.lab.study.declaration import Study, Trial, read_study, with_config
 from codea1.lab.study.report import detectable, write
 from codea1.lab.study.results import Result, Results, code_digest, of_one_code, scores
 from codea1.runs.folder import RunFolder
-from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -225,12 +223,8 @@ def test_a_world_is_a_configs_argument_where_no_stage_names_one(tmp_path: Path, 
 def test_every_arm_of_the_declared_studies_is_a_config(name):
     study = read_study(str(ROOT / "studies" / f"{name}.toml"))
     for stage in study.stages:
-        trials = study.runs(stage, stage.arms, stage.seeds[:1])
-        jobs = {job.name: job for job in study.jobs(trials, "W")}
-        for run in trials:
-            words = [word for word in jobs[run.name].arguments if word.startswith("--config")]
-            config = read_config(validate, words)
-            arm = study.arms[run.arm]
+        for run in study.runs(stage, stage.arms, stage.seeds[:1]):
+            config, arm = study.config_of(run), study.arms[run.arm]
             assert (config.method, config.data.train.source) == (arm.method, f"procedural/{run.world}")
             assert (config.steps, config.seed) == (arm.steps or study.steps, run.seed)
 

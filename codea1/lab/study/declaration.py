@@ -40,6 +40,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from codea1.config import validate
 from codea1.game.methods import METHODS
 from codea1.lab.study.schedule import Job
@@ -163,6 +165,11 @@ class Study:
             "fields": {**self.fields, **own.fields},
             "start": None if self.start is None else dict(self.start),
         }
+
+    def config_of(self, run: Trial) -> ConfigDict:
+        """Returns the config that a run is declared to have, in a workdir. Raises BadInput: as its command does."""
+        words = self.jobs([run], "workdir")[-1].arguments
+        return read_config(validate, [word for word in words if word.startswith("--config")])
 
     def left_over(self, arm: str) -> tuple[str, ...]:
         """Returns the folders that nothing needs of an arm's run once its row is kept.

@@ -13,7 +13,7 @@ from codea1.evaluation.tables import TextTable, bold, label, percents, with_boun
 from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.law import PASS, Arms
-from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
+from codea1.lab.study.results import METRICS, Result, Results, differences, of_one_code, scores
 from codea1.lab.study.worlds import unlike_training, worlds_table
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.runtime.errors import BadInput
@@ -215,6 +215,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
             apart = {pair: _compared(study, done, pair, unlike) for pair in found} if unlike else {}
             corrected = not (stage.conjunction and name == "primary")
             yield _comparison_table(study, found, apart, complete, corrected)
+            yield from filter(None, (_undeclared(study, done, pair) for pair in found))
     planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
         first_of = "" if stage.conjunction else ", as the first of Holm's"
@@ -274,6 +275,19 @@ def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) 
         return None
     one, other = (scores(runs, PASS, only=only) for runs in (second, first))
     return difference([one], [other]) if one.size else None
+
+
+def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
+    """Returns in which fields configs of two arms differ, and those that are declared do not: a file was edited.
+
+    Empty where there are none, or rows do not keep them. Raises BadInput: as the command of a run does.
+    """
+    one, other = (runs[0] for runs in _common(study, done, pair))
+    found = differences(one.config, other.config) if one.fields and other.fields else []
+    declared = differences(*(study.config_of(each.run).to_dict() for each in (one, other))) if found else []
+    left = ", ".join(name for name in found if name not in declared)
+    titles = " and ".join(study.arms[arm].title for arm in pair)
+    return left and f"The configs of {titles} also differ in {left}, which their recipes do not declare."
 
 
 def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Difference]:

@@ -60,8 +60,8 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
         validation={f"data.test.{name}": base.data.validation[name] for name in ("source", "split", "limit")},
         keeps_runs=True,
     )
-    for job in study.jobs(study.runs(stage, stage.arms, stage.seeds[:1]), "."):
-        read_config(validate, [word for word in job.arguments if word.startswith("--config")])
+    for run in study.runs(stage, stage.arms, stage.seeds[:1]):
+        study.config_of(run)
     return study
 
 

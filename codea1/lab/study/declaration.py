@@ -26,7 +26,8 @@ An arm may also be `taught`, or train on the `suites_of` a Test LLM or the `test
 may fill the paper's `tables` (paper.toml), and give `fields` to all arms.
 
 Rows of different code are not compared, unless `same_code = [["DIGEST", "DIGEST"]]` says that runs of those were equal
-digit for digit.
+digit for digit. A row's code is the source at each start of what made its run: one that went on under other source is
+compared with none.
 
 Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
 the validation split asks those in the place of the test questions.

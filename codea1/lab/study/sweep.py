@@ -32,7 +32,7 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
     named = {part.partition("=")[0] for part in given.partition(":")[2].split(",")} | fixed.keys() | values.keys()
     if "seed" in named:
         raise BadInput(f"config.seed is the sweep's own: it runs seeds 0 to {seeds - 1}.")
-    arms = {}
+    arms: dict[str, Arm] = {}
     for combination in itertools.product(*values.values()):
         own = dict(zip(values, combination, strict=True))
         name = ",".join(f"{field}={value}" for field, value in own.items())

@@ -13,6 +13,8 @@ from codea1.lab.study.figures import kind
 from codea1.lab.study.law import doses
 from codea1.lab.study.report import write
 from codea1.lab.study.results import OWN_SPLIT, Result, Results
+from codea1.runtime.errors import BadInput
+from tests.conftest import ROOT
 
 Key = tuple[str, int]  # arm, seed
 
@@ -133,6 +135,44 @@ def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     report = report_of(study, of_two, tmp_path / "seeds")
     assert "\n| Near | " not in report[report.index("## main") :]  # one arm's seeds are no mean
     assert cells(report, "High less Low")[0] == "+50.0 [+50.0, +50.0]"
+
+
+def test_arms_that_answered_other_questions_are_not_paired(tmp_path: Path):
+    runs = claimed()
+    for near in (run for (arm, _), run in runs.items() if arm == "near"):
+        for evaluation in near.evaluations.values():
+            evaluation["question_ids"] = ["mbpp/1", "mbpp/3"]
+    study = study_of(ARMS, primary=(("high", "low"),))
+    assert cells(report_of(study, runs, tmp_path), "High less Low")[0] == "+50.0 [+50.0, +50.0]"
+    study = study_of(ARMS, primary=(("high", "near"),))
+    with pytest.raises(BadInput, match="high and near were not measured on the same questions"):
+        report_of(study, runs, tmp_path)
+    of_other_code = {key: replace(run, code=key[0]) for key, run in runs.items()}
+    assert "not compared" in report_of(study, of_other_code, tmp_path)
+
+
+def test_fields_in_which_arms_differ_undeclared_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    arms = [replace(ARMS[0], fields={"frozen": "test"}), *ARMS[1:]]
+    alphas = {"high": 0.3, "low": 0.5, "near": 0.5}  # the config's file was edited after the first arm
+    runs = {
+        (arm, seed): replace(run, config={"frozen": "test" * (arm == "high"), "game": {"alpha": alphas[arm]}})
+        for (arm, seed), run in claimed().items()
+    }
+    report = report_of(study_of(arms, primary=(("high", "low"), ("near", "low"))), runs, tmp_path)
+    assert [line for line in report.splitlines() if "configs" in line] == [
+        "The configs of High and Low also differ in game.alpha, which their recipes do not declare."
+    ]
+
+
+def test_growth_from_nothing_is_told_in_points_alone(tmp_path: Path):
+    run = ran(0.5)
+    for (_, moment, _), evaluation in run.evaluations.items():
+        own = {"per_question": [[0.8, 0.25 if moment == "after" else 0.0]] * 2}
+        evaluation["metrics"] = {**evaluation["metrics"], "test_mul": own}
+    report = report_of(study_of(ARMS[:1]), {("high", seed): run for seed in range(3)}, tmp_path)
+    grown = cells(report[report.index("After less before") :], "High")
+    assert grown == ["+0.0 [+0.0, +0.0]", "-", "-", "+20.0 [+20.0, +20.0]", "-", "+20.0 [+20.0, +20.0]"]
 
 
 @pytest.mark.parametrize(

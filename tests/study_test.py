@@ -1,5 +1,6 @@
 """Declared studies: what runs, what is kept, and what the report says of it."""
 
+import fcntl
 import gzip
 import hashlib
 import json
@@ -7,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +16,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from codea1.config import validate
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.lab.study import worlds
-from codea1.lab.study.declaration import Study, Trial, read_study
+from codea1.lab.study import results, worlds
+from codea1.lab.study.declaration import Study, Trial, read_study, with_config
 from codea1.lab.study.report import detectable, write
-from codea1.lab.study.results import Results, code_digest, scores
+from codea1.lab.study.results import Result, Results, code_digest, of_one_code, scores
 from codea1.runs.folder import RunFolder
-from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -180,6 +180,15 @@ def test_the_better_half_goes_on(study: Study):
         (('title = "Ours"', 'title = "Ours"\nopponent = "ours"'), "arms.ours.opponent: 'ours' is unknown"),
         (('title = "Ours"', 'title = "Ours"\nsuites_of = "golden"'), "arms.ours.suites_of: 'golden' is unknown"),
         (("rungs = [1, 2]", "rungs = [1, 3]"), "its rungs take 4 seeds of 3"),
+        (("seeds = [0, 1, 2]", "seeds = [0, 1, 0]"), "stage main, seeds: 0 comes twice"),
+        (('worlds = ["r16", "r32"]', 'worlds = ["r16", "r16"]'), "stage recipes, worlds: 'r16' comes twice"),
+        (('"frozen", "golden"]', '"frozen", "ours"]'), "stage recipes, arms: 'ours' comes twice"),
+        (('"golden"]]', '"frozen"]]'), "stage main, primary: ('ours', 'frozen') comes twice"),
+        (
+            ("primary = ", 'secondary = [["ours", "golden"], ["ours", "golden"]]\nprimary = '),
+            "stage main, secondary: ('ours', 'golden') comes twice",
+        ),
+        (("rungs = [1, 2]", "conjunction = true"), "stage recipes: a conjunction needs primary comparisons"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),
         (("[[stages]]", "[[stages"), "study.toml: TOMLDecodeError"),
@@ -190,16 +199,32 @@ def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
 
 
+def test_what_dumped_suites_are_read_from_is_left(tmp_path: Path):
+    suites = '[arms.taught]\ntitle = "T"\ntaught = true\n[arms.fixed]\ntitle = "F"\nmethod = "static_tests"\n'
+    for source in ("base", "taught", "ours"):  # the programs are those of the first arm, whoever wrote the tests
+        text = DECLARED.replace("[[stages]]", f'{suites}suites_of = "{source}"\n[[stages]]', 1)
+        study = read_study(declared(tmp_path, text))
+        jobs = study.jobs([Trial("test", "r16", "fixed", 3)], "W")
+        (dump,) = [job for job in jobs if "dump_tests" in job.arguments]
+        assert "--run=W/ours_r16_100_test" in dump.arguments
+        assert study.left_over("ours") == ("samples", "tensorboard")
+        assert "checkpoints" in study.left_over("fixed")
+
+
+def test_a_world_is_a_configs_argument_where_no_stage_names_one(tmp_path: Path, study: Study):
+    given = f"{ROOT / 'configs' / 'tiny.py'}:world=blind"
+    with pytest.raises(BadInput, match="config argument world is the study's own: leave it out"):
+        with_config(study, given)
+    of_config = read_study(declared(tmp_path, DECLARED.replace('worlds = ["r16", "r32"]\n', "")))
+    assert with_config(of_config, given).config == given
+
+
 @pytest.mark.parametrize("name", ["adversary", "law"])
 def test_every_arm_of_the_declared_studies_is_a_config(name):
     study = read_study(str(ROOT / "studies" / f"{name}.toml"))
     for stage in study.stages:
-        trials = study.runs(stage, stage.arms, stage.seeds[:1])
-        jobs = {job.name: job for job in study.jobs(trials, "W")}
-        for run in trials:
-            words = [word for word in jobs[run.name].arguments if word.startswith("--config")]
-            config = read_config(validate, words)
-            arm = study.arms[run.arm]
+        for run in study.runs(stage, stage.arms, stage.seeds[:1]):
+            config, arm = study.config_of(run), study.arms[run.arm]
             assert (config.method, config.data.train.source) == (arm.method, f"procedural/{run.world}")
             assert (config.steps, config.seed) == (arm.steps or study.steps, run.seed)
 
@@ -260,6 +285,33 @@ def test_a_row_outlives_its_run(tmp_path: Path, study: Study):
         scores([Results(path)[each] for each in (run, replace(run, seed=3))], "code_pass_at_1")
 
 
+def test_processes_that_keep_rows_in_one_file_keep_all(tmp_path: Path):
+    path, runs = str(tmp_path / "results.gz"), [Trial("test", "r16", "ours", seed) for seed in range(3)]
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    one, other = Results(path), Results(path)
+    one.keep(runs[0], {}, str(tmp_path / "run"))
+    other.keep(runs[1], {}, str(tmp_path / "run"))
+    assert all(run in Results(path) for run in runs[:2])
+    with open(f"{path}.lock") as file, ThreadPoolExecutor() as workers:
+        fcntl.flock(file, fcntl.LOCK_EX)  # a third reads and writes
+        kept = workers.submit(one.keep, runs[2], {}, str(tmp_path / "run"))
+        assert not wait([kept], timeout=0.3).done
+        assert runs[2] not in Results(path)
+        fcntl.flock(file, fcntl.LOCK_UN)
+        kept.result()
+    assert all(run in Results(path) for run in runs)
+
+
+def test_a_run_that_was_asked_other_questions_after_training_is_no_row(tmp_path: Path):
+    measured(tmp_path / "run", 0.5, mul=0.4)
+    folder = RunFolder.existing(str(tmp_path / "run"))
+    after = read_evaluation(folder, "after")
+    write_evaluation(folder, "after", {**after, "question_ids": after["question_ids"][::-1]})
+    results = Results(str(tmp_path / "results.gz"))
+    with pytest.raises(BadInput, match=r"run .*/run was not asked the same questions before and after training"):
+        results.keep(Trial("test", "r16", "ours", 0), {}, str(tmp_path / "run"))
+
+
 def test_questions_of_one_composition_are_one_value(tmp_path: Path, study: Study):
     run = study.runs(study.stages[1], ["ours"], [0])[0]
     measured(tmp_path / "run", 0.5, mul=0.4, questions=5)
@@ -292,13 +344,12 @@ def test_rows_of_an_older_version_have_a_digest_of_their_config(tmp_path: Path, 
         scores([old[run], old[replace(run, seed=2)]], "test_mul")
 
 
-def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
-    for name in ("game/a.py", "learn/a.py", "rollout/a.py", "players/a.py", "sandbox/host/a.py", "training/step.py"):
+def test_a_digest_is_of_what_decides_a_run(tmp_path: Path):
+    rooms = ("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox/host", "values")
+    decide = [*(f"{room}/a.py" for room in rooms), "evaluation/held_out.py", "training/step.py"]
+    for name in decide:
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
-    for name in ("lab/worlds", "lab/sft"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "a.py").write_text("")
     sources = {}
     for text in (
         '"""Says."""\ndef f(x: int) -> int:\n    """Adds."""\n    return x + 1  # why\n',
@@ -314,12 +365,11 @@ def test_a_row_has_the_digest_of_what_decides_a_run(tmp_path: Path):
     assert len({first, *changed}) == 4
     (tmp_path / "training/feed.py").write_text("x = 1")
     assert code_digest(tmp_path) == changed[-1]
-    (tmp_path / "training/step.py").write_text("x = 1")
-    assert code_digest(tmp_path) != changed[-1]
-    run, path = Trial("test", "", "ours", 0), str(tmp_path / "results.gz")
-    measured(tmp_path / "run", 0.5, mul=0.4)
-    Results(path).keep(run, {}, str(tmp_path / "run"))
-    assert Results(path)[run].code == code_digest()
+    of_each = set()
+    for name in decide:
+        (tmp_path / name).write_text("x = 1")
+        of_each.add(code_digest(tmp_path))
+    assert len(of_each - {changed[-1]}) == len(decide)
 
 
 def test_damaged_results_are_refused(tmp_path: Path):
@@ -378,18 +428,85 @@ import shutil, sys
 words = sys.argv[1:]
 workdir = next(word.partition("=")[2] for word in words if word.startswith("--workdir="))
 if "codea1.train" in words:
-    shutil.copytree({run!r}, workdir)
+    shutil.copytree({run!r}, workdir, dirs_exist_ok=True)
 with open({log!r}, "a") as file:
     print(workdir.rpartition("/")[2], file=file)
 """
 
 
-def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, monkeypatch):
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(tmp_path / "run", 0.5, mul=0.4)
-    stand_in = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
-    (tmp_path / "python").write_text(stand_in)
+    words = STAND_IN.format(python=f"{sys.executable} -S", run=str(tmp_path / "run"), log=str(tmp_path / "log"))
+    (tmp_path / "python").write_text(words)
     os.chmod(tmp_path / "python", 0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+
+ONE_RUN = """
+title = "One"
+config = "configs/tiny.py"
+steps = 60
+start = {}
+arms.ours.title = "Ours"
+[[stages]]
+name = "main"
+split = "test"
+arms = ["ours"]
+seeds = [0]
+"""
+
+
+def test_a_row_has_the_code_that_made_its_run(tmp_path: Path, stand_in: None, monkeypatch: pytest.MonkeyPatch):
+    one, file, workdir, log = (
+        read_study(declared(tmp_path, ONE_RUN)),
+        tmp_path / "r.gz",
+        tmp_path / "W",
+        tmp_path / "log",
+    )
+
+    def row(today: str) -> tuple[Result, list[str]]:
+        """The row that is kept when the command is given again, and what ran."""
+        monkeypatch.setattr(results, "code_digest", lambda: today)
+        file.unlink(missing_ok=True)
+        log.write_text("")
+        assert Results(str(file)).complete(one, str(workdir), at_once=1)
+        (kept,) = Results(str(file))
+        return kept, log.read_text().split()
+
+    ran = [row("a")]
+    ran.append(row("b"))  # the run has ended
+    (workdir / "done" / "ours_0_test.json").unlink()  # it has not
+    ran.append(row("b"))
+    shutil.rmtree(workdir / "ours_0_test")  # but its warm start is there
+    ran.append(row("b"))
+    shutil.rmtree(workdir)
+    ran.append(row("b"))
+    run, start = "ours_0_test", "start_0"
+    codes = ["a", "a", "a+b", "a+b", "b"]
+    assert [(each.code, names) for each, names in ran] == list(
+        zip(codes, [[start, run], [], [run], [run], [start, run]], strict=True)
+    )
+    old, mixed, new = ran[0][0], ran[2][0], ran[4][0]
+    assert not any(of_one_code(rows, ()) for rows in ([mixed], [mixed, mixed], [mixed, old], [old, new]))
+    assert of_one_code([old, mixed, new], [["a", "b"]])
+    shutil.rmtree(workdir / "code")
+    with pytest.raises(BadInput, match="W: nothing says of what code start_0 is"):
+        row("b")
+
+
+def test_rungs_rank_rows_of_one_code(tmp_path: Path, study: Study, stand_in: None):
+    kept, first, runs = Results(str(tmp_path / "results.gz")), study.stages[0], tmp_path / "runs"
+    for run in study.runs(first, first.arms, first.seeds[:1]):
+        kept.keep(run, study.recipe(run.arm), str(tmp_path / "run"), code=run.arm)
+    with pytest.raises(BadInput, match="stage recipes: rows of different code are not ranked: frozen, golden, ours"):
+        kept.complete(study, str(runs), at_once=1)
+    assert not runs.exists()
+    same = replace(study, stages=(first,), same_code=[[*study.arms, code_digest()]])
+    assert kept.complete(same, str(runs), at_once=2)
+
+
+def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, stand_in: None):
     path, workdir = declared(tmp_path), str(tmp_path / "runs")
     results = Results(str(tmp_path / "study.results.gz"))
     assert results.complete(read_study(path), workdir, at_once=2, hours=1)
@@ -423,3 +540,4 @@ def test_the_detectable_difference_is_found_with_its_chance():
     drawn = rng.normal(found, 4.0, size=(20_000, 5))
     p_values = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
     assert np.mean((p_values < 0.025) & (drawn.mean(axis=1) > 0)) == pytest.approx(0.8, abs=0.01)
+    assert detectable(0.0, seeds=5, tests=2) == 0.0  # arms that differ by the same at every seed

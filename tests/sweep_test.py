@@ -60,6 +60,10 @@ def test_policies_that_are_given_need_no_warm_start(config: str):
         (["game.alpha=0.1"], "--sweep=game.alpha=0.1 is not of the form"),
         (["config.game.alpha"], "--sweep=config.game.alpha is not of the form"),
         (["config.seed=1,2"], "config.seed is the sweep's own: it runs seeds 0 to 2"),
+        (
+            ["config.data.train.source=procedural/r16,procedural_r16"],
+            "data.train.source=procedural_r16 and data.train.source=procedural/r16 would have one folder",
+        ),
         (["config.sft.steps=1,2"], "config.sft.steps cannot be swept"),
         ([], "give --sweep"),
     ],
@@ -113,9 +117,9 @@ def test_the_table_has_mean_and_interval_over_seeds(tmp_path: Path):
 def test_questions_of_other_data_are_values_of_their_own(tmp_path: Path):
     measured(tmp_path / "run", 0.5, mul=0.4, questions=3)
     folder = RunFolder.existing(str(tmp_path / "run"))
-    found = read_evaluation(folder, "after")
-    found["question_ids"] = ["mbpp/1", "mbpp/2", "mbpp/3"]
-    write_evaluation(folder, "after", found)
+    for moment in ("before", "after"):
+        found = read_evaluation(folder, moment)
+        write_evaluation(folder, moment, {**found, "question_ids": ["mbpp/1", "mbpp/2", "mbpp/3"]})
     run, results = Trial("validation", "", "a", 0), Results(str(tmp_path / "results.gz"))
     results.keep(run, {}, str(tmp_path / "run"))
     assert scores([results[run]], "code_pass_at_1").shape == (1, 3, 1)

@@ -26,7 +26,8 @@ An arm may also be `taught`, or train on the `suites_of` a Test LLM or the `test
 may fill the paper's `tables` (paper.toml), and give `fields` to all arms.
 
 Rows of different code are not compared, unless `same_code = [["DIGEST", "DIGEST"]]` says that runs of those were equal
-digit for digit.
+digit for digit. A row's code is the source at each start of what made its run: one that went on under other source is
+compared with none.
 
 Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
 the validation split asks those in the place of the test questions.
@@ -39,6 +40,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.game.methods import METHODS
@@ -164,12 +167,22 @@ class Study:
             "start": None if self.start is None else dict(self.start),
         }
 
+    def config_of(self, run: Trial) -> ConfigDict:
+        """Returns the config that a run is declared to have, in a workdir. Raises BadInput: as its command does."""
+        words = self.jobs([run], "workdir")[-1].arguments
+        return read_config(validate, [word for word in words if word.startswith("--config")])
+
     def left_over(self, arm: str) -> tuple[str, ...]:
-        """Returns the folders that nothing needs of an arm's run once its row is kept; an opponent has checkpoints."""
+        """Returns the folders that nothing needs of an arm's run once its row is kept.
+
+        Other jobs read the checkpoints of an opponent, and of the first arm where suites are dumped for its programs.
+        """
         if self.keeps_runs:
             return ()
-        opponents = {each.opponent for each in self.arms.values()}
-        return tuple(name for name in _LEFT_OVER if name != "checkpoints" or arm not in opponents)
+        read = {each.opponent for each in self.arms.values()}
+        if any(each.suites_of for each in self.arms.values()):
+            read.add(next(iter(self.arms)))
+        return tuple(name for name in _LEFT_OVER if name != "checkpoints" or arm not in read)
 
     def jobs(self, runs: Sequence[Trial], workdir: str) -> list[Job]:
         """Returns the jobs of runs, each after its warm start, which runs of one world and seed share.
@@ -256,7 +269,8 @@ def with_config(study: Study, given: str) -> Study:
     Raises BadInput: the config cannot be read, or has an argument that is the study's own.
     """
     arguments = {part.partition("=")[0] for part in given.partition(":")[2].split(",")}
-    own = {"seed", "method", "sft", *(["steps"] if study.steps else [])}
+    worlds = any(world for stage in study.stages for world in stage.worlds)
+    own = {"seed", "method", "sft", *(["steps"] if study.steps else []), *(["world"] if worlds else [])}
     if planned := sorted(arguments & own):
         raise BadInput(f"config argument {planned[0]} is the study's own: leave it out of --config={given}.")
     config = read_config(validate, [f"--config={given}"])
@@ -300,6 +314,12 @@ def read_study(path: str) -> Study:
         _check(path, f"{where}, split", filter(None, [stage.split]), SPLITS)
         _check(path, f"{where}, worlds", filter(None, stage.worlds), WORLDS)
         _check(path, f"{where}, arms", stage.arms, arms)
+        for key in ("worlds", "arms", "seeds", "primary", "secondary"):
+            given = getattr(stage, key)
+            if twice := [each for each in given if given.count(each) > 1]:
+                raise BadInput(f"study {path}: {where}, {key}: {twice[0]!r} comes twice.")
+        if stage.conjunction and not stage.primary:
+            raise BadInput(f"study {path}: {where}: a conjunction needs primary comparisons.")
         for pair in (*stage.primary, *stage.secondary):
             _check(path, f"{where}, comparisons", pair, stage.arms)
         for claim in stage.claims:

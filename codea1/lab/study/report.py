@@ -14,9 +14,10 @@ from codea1.lab.statistics import Difference, difference, holm, interval
 from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
 from codea1.lab.study.law import PASS, Arms
-from codea1.lab.study.results import METRICS, Result, Results, of_one_code, scores
+from codea1.lab.study.results import METRICS, Result, Results, differences, of_one_code, scores
 from codea1.lab.study.worlds import unlike_training, worlds_table
 from codea1.lab.worlds.worlds import WORLDS
+from codea1.runtime.errors import BadInput
 from codea1.storage.objects import write_atomically
 
 POWER = 0.8
@@ -40,6 +41,8 @@ def write(study: Study, results: Results, output: str) -> str:
 
     Its first part is what equal compute bought, of the stages that report: of those on the validation split only where
     there is no other.
+
+    Raises BadInput: runs that are compared were asked other questions, or seeds of an arm have other configs.
     """
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
@@ -213,6 +216,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
             apart = {pair: _compared(study, done, pair, unlike) for pair in found} if unlike else {}
             corrected = not (stage.conjunction and name == "primary")
             yield _comparison_table(study, found, apart, complete, corrected)
+            yield from filter(None, (_undeclared(study, done, pair) for pair in found))
     planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
         first_of = "" if stage.conjunction else ", as the first of Holm's"
@@ -248,10 +252,17 @@ def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
     return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
-    """Returns the runs of both arms, of the seeds that both have."""
+def _common(study: Study, done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
+    """Returns the runs of both arms, of the seeds that both have; none where the arms are of different code.
+
+    Raises BadInput: they were not measured on the same questions.
+    """
+    if not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+        return [], []
     seeds = {each.run.seed for each in done[pair[0]]} & {each.run.seed for each in done[pair[1]]}
     first, second = ([each for each in done[arm] if each.run.seed in seeds] for arm in pair)
+    if len({each.question_ids for each in (*first, *second)}) > 1:
+        raise BadInput(f"{pair[0]} and {pair[1]} were not measured on the same questions: they cannot be compared.")
     return first, second
 
 
@@ -260,11 +271,24 @@ def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) 
 
     None where no seed has both, they are of different code, or they were measured on none of those compositions.
     """
-    first, second = _common(done, pair)
-    if not first or not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+    first, second = _common(study, done, pair)
+    if not first:
         return None
     one, other = (scores(runs, PASS, only=only) for runs in (second, first))
     return difference([one], [other]) if one.size else None
+
+
+def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
+    """Returns in which fields configs of two arms differ, and those that are declared do not: a file was edited.
+
+    Empty where there are none, or rows do not keep them. Raises BadInput: as the command of a run does.
+    """
+    one, other = (runs[0] for runs in _common(study, done, pair))
+    found = differences(one.config, other.config) if one.fields and other.fields else []
+    declared = differences(*(study.config_of(each.run).to_dict() for each in (one, other))) if found else []
+    left = ", ".join(name for name in found if name not in declared)
+    titles = " and ".join(study.arms[arm].title for arm in pair)
+    return left and f"The configs of {titles} also differ in {left}, which their recipes do not declare."
 
 
 def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Difference]:
@@ -314,8 +338,8 @@ def _comparison_table(
 
 
 def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] | None:
-    first, second = _common(done, pair)
-    if len(first) < 2 or not of_one_code([*first, *second], study.same_code):
+    first, second = _common(study, done, pair)
+    if len(first) < 2:
         return None
     by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
     spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))
@@ -334,9 +358,9 @@ def _growth_row(title: str, runs: Sequence[Result]) -> list[str]:
     cells = [with_bounds(difference([before[name]], [after[name]])[:3], "+") if name in both else "-" for name in GROWN]
     if MUL not in both:
         return [title, *cells, "-", "-"]
-    times = interval([after[MUL]]).mean / interval([before[MUL]]).mean
+    start, end = (interval([each[MUL]]).mean for each in (before, after))
     above = difference([before[MUL] * [1.5, 1.0]], [after[MUL]])
-    return [title, *cells, f"{times:.2f}", with_bounds(above[:3], "+")]
+    return [title, *cells, f"{end / start:.2f}" if start else "-", with_bounds(above[:3], "+")]
 
 
 def _watch_row(title: str, runs: Sequence[Result]) -> list[str] | None:
@@ -363,9 +387,9 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
       tests: comparisons after Holm; the first of them must pass at 0.05 / tests.
     """
     critical = stats.t.ppf(1 - (1 - CONFIDENCE) / tests / 2, seeds - 1)
-    low, high = 0.0, 100 * spread
+    low, high = 0.0, 100.0  # spreads
     for _ in range(60):
         middle = (low + high) / 2
-        reached = stats.nct.sf(critical, seeds - 1, middle / spread * math.sqrt(seeds))
+        reached = stats.nct.sf(critical, seeds - 1, middle * math.sqrt(seeds))
         low, high = (low, middle) if reached >= POWER else (middle, high)
-    return high
+    return high * spread

@@ -2,18 +2,18 @@
 
 import ast
 import copy
+import fcntl
 import fnmatch
 import gzip
 import hashlib
 import json
 import math
 import shutil
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ import codea1
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.lab.statistics import Scores
 from codea1.lab.study.declaration import SUITES, Study, Trial
-from codea1.lab.study.schedule import Job, Schedule
+from codea1.lab.study.schedule import Job, Schedule, marker_of, seconds_taken
 from codea1.lab.worlds.compositions import composition_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -64,8 +64,12 @@ CURVES = (
 _OWN = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
 
 # Of the package: what decides what a run does, besides its config.
-_DECIDES = ("game", "learn", "rollout", "players", "sandbox", "lab/worlds", "lab/sft", "training/step.py")
+_DECIDES = (
+    *("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox", "values"),
+    *("evaluation/held_out.py", "training/step.py"),
+)
 
+_CODE = "code"  # folder in the workdir: for each job the digests of what made its output
 OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
 CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
@@ -101,7 +105,7 @@ class Result:
     steps: int = 0  # that are done
     tokens: float = 0.0  # sampled in training
     cpu_seconds: float = 0.0  # of the trainer, in training
-    code: str = ""  # `code_digest` when its row was kept; empty: the row is older
+    code: str = ""  # the digests that `note_code` noted, joined by "+"; empty: the row is older
     folder: RunFolder | None = None  # of one that is no row
     trains: bool = True  # it is a training run, and not one of `codea1.benchmark --output`
 
@@ -126,8 +130,7 @@ class Result:
         series = {name: [row.get(name) for row in self.rows] for name in CURVES}
         curves = {name: [None if each is None else round(each, 4) for each in own] for name, own in series.items()}
         row["curves"] = {name: curve for name, curve in curves.items() if any(each is not None for each in curve)}
-        ids = self.evaluations[OWN_SPLIT, "after", ""]["question_ids"]
-        return {"run": asdict(self.run), **row, "question_ids": ids}
+        return {"run": asdict(self.run), **row, "question_ids": self.question_ids}
 
     @property
     def name(self) -> str:
@@ -138,6 +141,11 @@ class Result:
     def fields(self) -> dict[str, Any]:
         """The config's fields by their dotted names."""
         return {} if isinstance(self.config, str) else dict(leaves(self.config))
+
+    @property
+    def question_ids(self) -> tuple[str, ...]:
+        """The ids of the run's own questions, in the order of its scores."""
+        return tuple(self.evaluations[OWN_SPLIT, "after", ""]["question_ids"])
 
     def metrics(self, moment: str) -> Mapping[str, Any]:
         """Returns a moment's metrics of the run's own questions."""
@@ -224,8 +232,11 @@ def require_seeds_of_one_arm(results: Iterable[Result]) -> None:
 
 
 def of_one_code(results: Iterable[Result], same: Sequence[Sequence[str]]) -> bool:
-    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names."""
-    codes = {each.code for each in results}
+    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names.
+
+    A row of several digests alone is not of one code.
+    """
+    codes = {code for each in results for code in each.code.split("+")}
     return len(codes) < 2 or any(codes <= set(group) for group in same)
 
 
@@ -239,7 +250,26 @@ def code_digest(root: Path = Path(codea1.__file__).parent) -> str:
     return hashlib.sha256(repr(files).encode()).hexdigest()[:16]
 
 
-@cache  # a study keeps many rows, and sources seldom change meanwhile
+def note_code(job: Job, workdir: str) -> None:
+    """Notes the digests of what makes a job's output: of today's source, of what it goes on with and of what it reads.
+
+    Raises BadInput: of one of those nothing is noted.
+    """
+    own = [job.name] if job.folder and Path(job.folder).exists() else []
+    codes = {code_digest()}.union(*(noted_code(name, workdir) for name in (*job.needs, *own)))
+    write_atomically(Path(workdir) / _CODE / job.name, "\n".join(sorted(codes)))
+
+
+def noted_code(name: str, workdir: str) -> list[str]:
+    """Returns the digests of what made a job's output, sorted. Raises BadInput: nothing was noted."""
+    try:
+        return (Path(workdir) / _CODE / name).read_text().split()
+    except FileNotFoundError:
+        unknown = f"{workdir}: nothing says of what code {name} is, as where an older version made it"
+        raise BadInput(f"{unknown}: give another --workdir.") from None
+
+
+@cache  # a study starts many jobs, and sources seldom change meanwhile
 def _tree_digest(source: str) -> str:
     return hashlib.sha256(repr(_bare(ast.parse(source))).encode()).hexdigest()
 
@@ -302,15 +332,7 @@ class Results:
     def __init__(self, path: str = "", given: Iterable[Result] = ()):
         """Reads the file that is there. Raises BadInput: it is damaged."""
         self._path, self._given = Path(path), list(given)
-        self._rows: dict[Trial, Result] = {}  # of the file
-        self._lock = threading.Lock()  # of the rows and the file
-        try:
-            kept = gzip.decompress(self._path.read_bytes()) if path and self._path.exists() else b""
-            for row in map(json.loads, kept.decode().splitlines()):
-                result = Result.of_row(row)
-                self._rows[result.run] = result
-        except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"results {path} are damaged: {type(error).__name__}: {error}.") from None
+        self._rows = self._kept()  # of the file
 
     def __contains__(self, run: Trial) -> bool:
         return run in self._rows
@@ -343,7 +365,8 @@ class Results:
         Stage by stage and rung by rung.
 
         Raises:
-          BadInput: a row was made by another recipe than its arm declares now.
+          BadInput: a row was made by another recipe than its arm declares now, or of what is in the workdir it is not
+            known by what code it was made, or the rows by which the arms of the next rung are chosen are of several.
           HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
@@ -355,37 +378,64 @@ class Results:
                 )
         deadline = time.monotonic() + 3600 * hours
         for stage in study.stages:
+            ranked: list[Result] = []
             for runs in study.rungs(stage, self.score):
+                if not of_one_code(ranked, study.same_code):
+                    codes = ", ".join(sorted({each.code or "unknown" for each in ranked}))
+                    raise BadInput(f"stage {stage.name}: rows of different code are not ranked: {codes}.")
                 left = {run.name: run for run in runs if run not in self}
 
                 def keep(job: Job, left: dict[str, Trial] = left) -> None:
                     if job.name in left:
-                        arm = left[job.name].arm
-                        self.keep(left[job.name], study.recipe(arm), f"{workdir}/{job.name}", study.left_over(arm))
+                        run, code = left[job.name], "+".join(noted_code(job.name, workdir))
+                        self.keep(run, study.recipe(run.arm), job.folder, study.left_over(run.arm), code)
 
-                for name in left:  # done or not: its row is lost, and without it the next rung has no score
-                    (Path(workdir) / "done" / f"{name}.json").unlink(missing_ok=True)
                 jobs = study.jobs(list(left.values()), workdir)
+                for job in jobs:
+                    is_done = seconds_taken(job, workdir) is not None
+                    is_there = job.folder != "" and Path(job.folder).exists()
+                    if is_done or is_there:
+                        noted_code(job.name, workdir)
+                    if job.name in left and is_done:  # its row is lost
+                        if is_there:
+                            keep(job)
+                        else:
+                            marker_of(job.name, workdir).unlink()
                 hours_left = (deadline - time.monotonic()) / 3600
-                print(f"stage {stage.name}: {len(runs) - len(left)} of {len(runs)} runs are done")
-                if left and not Schedule(jobs, workdir, at_once=at_once, hours=hours_left, done=keep).run():
+                print(f"stage {stage.name}: {sum(run in self for run in runs)} of {len(runs)} runs are done")
+                schedule = Schedule(jobs, workdir, at_once, hours_left, keep, partial(note_code, workdir=workdir))
+                if left and not schedule.run():
                     return False
+                ranked += [self[run] for run in runs]
         return True
 
-    def keep(self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = ()) -> None:
+    def keep(
+        self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = (), code: str = ""
+    ) -> None:
         """Adds the row of a run that ended, and removes what is `left_over` in its folder.
 
-        Thread-safe.
+        Other threads and processes may add theirs to the file meanwhile: its rows are read again under a lock.
 
-        Raises BadInput: the run lacks an evaluation, or its file is damaged.
+        Raises BadInput: the run lacks an evaluation, or asked other questions in one; or its file is damaged.
         """
-        row = _read(run, recipe, RunFolder.existing(folder)).row()
-        with self._lock:
-            self._rows[run] = Result.of_row(row)
+        row = _read(run, recipe, RunFolder.existing(folder), code).row()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(f"{self._path}.lock", "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._rows = {**self._rows, **self._kept(), run: Result.of_row(row)}
             lines = [json.dumps(each.row()) for each in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
         for name in left_over:
             shutil.rmtree(Path(folder) / name, ignore_errors=True)
+
+    def _kept(self) -> dict[Trial, Result]:
+        """Returns the rows of the file; none where there is none. Raises BadInput: it is damaged."""
+        try:
+            kept = gzip.decompress(self._path.read_bytes()) if self._path.is_file() else b""
+            rows = [Result.of_row(json.loads(line)) for line in kept.decode().splitlines()]
+        except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
+            raise BadInput(f"results {self._path} are damaged: {type(error).__name__}: {error}.") from None
+        return {row.run: row for row in rows}
 
 
 def _digest(config: Mapping[str, Any] | str) -> str:
@@ -400,14 +450,17 @@ def _digest(config: Mapping[str, Any] | str) -> str:
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder) -> Result:
+def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder, code: str) -> Result:
     evaluations: dict[Key, Mapping[str, Any]] = {}
     for moment in ("before", "after"):  # of all evaluations in the folder those that the run itself made
         evaluation = read_evaluation(folder, moment)
         if evaluation is None:
             raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
         evaluations[OWN_SPLIT, moment, ""] = evaluation
+    before, after = (each["question_ids"] for each in evaluations.values())
+    if before != after:
+        raise BadInput(f"run {folder.path} was not asked the same questions before and after training.")
     rows = read_metrics(folder.metrics)
     tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
     steps = int(rows[-1]["step"])
-    return Result(run, folder.config, evaluations, rows, dict(recipe), steps, tokens, seconds, code_digest())
+    return Result(run, folder.config, evaluations, rows, dict(recipe), steps, tokens, seconds, code)

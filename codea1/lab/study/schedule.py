@@ -42,6 +42,11 @@ class Job:
         """As it is typed in a shell."""
         return shlex.join(("python", *self.arguments))
 
+    @property
+    def folder(self) -> str:
+        """The folder that it makes or goes on with; empty where it makes files."""
+        return next((word.partition("=")[2] for word in self.arguments if word.startswith("--workdir=")), "")
+
 
 class HoursOver(Exception):
     """The hours of a schedule are over; the same jobs go on from there."""
@@ -57,6 +62,7 @@ class Schedule:
         at_once: int = 1,
         hours: float = math.inf,
         done: Callable[[Job], None] = lambda job: None,
+        begins: Callable[[Job], None] = lambda job: None,
     ):
         """Plans the jobs; nothing is written yet.
 
@@ -66,8 +72,10 @@ class Schedule:
           at_once: how many jobs run at the same time.
           hours: after which no job begins, and those that run save what they have and end.
           done: called after each job that ended well, before it counts as done.
+          begins: called before each start of a job's process.
         """
-        self._jobs, self._folder, self._at_once, self._done = list(jobs), Path(folder), at_once, done
+        self._jobs, self._folder, self._at_once = list(jobs), Path(folder), at_once
+        self._done, self._begins = done, begins
         self._deadline = time.monotonic() + 3600 * hours
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
         self._began: dict[Job, float] = {}  # when each job that runs was started first
@@ -96,7 +104,7 @@ class Schedule:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInput(f"workdir {self._folder} cannot be used: {error.strerror or error}.") from None
-        left = [job for job in self._jobs if self._seconds_taken(job) is None]
+        left = [job for job in self._jobs if seconds_taken(job, self._folder) is None]
         print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
         self._run_all(left)
         for name, reason in self._failures.items():
@@ -158,9 +166,8 @@ class Schedule:
         del self._began[job]
         if code == 0:
             self._done(job)
-            self._marker(job).write_text(
-                json.dumps({"command": job.command, "seconds": time.monotonic() - began}) + "\n"
-            )
+            marker = {"command": job.command, "seconds": time.monotonic() - began}
+            marker_of(job.name, self._folder).write_text(json.dumps(marker) + "\n")
         elif not self._is_stopping:
             print(f"  {job.name} ended with {code}, see {log}", flush=True)
             lines = log.read_text(errors="replace").strip().splitlines()
@@ -172,6 +179,7 @@ class Schedule:
         with self._lock, log.open("ab") as output:
             if self._is_stopping:
                 return None
+            self._begins(job)
             # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
             process = self._processes[job] = subprocess.Popen(
                 (sys.executable, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -181,20 +189,9 @@ class Schedule:
             del self._processes[job]
         return code
 
-    def _marker(self, job: Job) -> Path:
-        return self._folder / _DONE / f"{job.name}.json"
-
-    def _seconds_taken(self, job: Job) -> float | None:
-        """Returns how long a job took; None where it is not done, or was another command then."""
-        try:
-            marker = json.loads(self._marker(job).read_text())
-            return float(marker["seconds"]) if marker["command"] == job.command else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
     def _time_left(self) -> str:
         """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
-        taken = {job: seconds for job in self._jobs if (seconds := self._seconds_taken(job)) is not None}
+        taken = {job: seconds for job in self._jobs if (seconds := seconds_taken(job, self._folder)) is not None}
         spent = {job: time.monotonic() - began for job, began in list(self._began.items())}
         left = 0.0
         for job in self._jobs:
@@ -203,6 +200,20 @@ class Schedule:
                 factor = sum(taken[each] for each in same) / sum(_SECONDS[each.kind] for each in same) if same else 1
                 left += max(0.0, _SECONDS[job.kind] * factor - spent.get(job, 0.0))
         return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
+
+
+def marker_of(name: str, folder: str | Path) -> Path:
+    """Returns the marker in a schedule's folder by which a job of this name is done."""
+    return Path(folder) / _DONE / f"{name}.json"
+
+
+def seconds_taken(job: Job, folder: str | Path) -> float | None:
+    """Returns how long a job took; None where it is not done, or was another command then."""
+    try:
+        marker = json.loads(marker_of(job.name, folder).read_text())
+        return float(marker["seconds"]) if marker["command"] == job.command else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _shares(count: int) -> list[set[int]]:

@@ -32,12 +32,14 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
     named = {part.partition("=")[0] for part in given.partition(":")[2].split(",")} | fixed.keys() | values.keys()
     if "seed" in named:
         raise BadInput(f"config.seed is the sweep's own: it runs seeds 0 to {seeds - 1}.")
-    arms = {}
+    arms: dict[str, Arm] = {}
     for combination in itertools.product(*values.values()):
         own = dict(zip(values, combination, strict=True))
         name = ",".join(f"{field}={value}" for field, value in own.items())
         # A name is that of a folder.
         arm = Arm(name.replace("/", "_"), name.replace(",", ", "), method="", fields=fixed | own)
+        if arm.name in arms:
+            raise BadInput(f"{arm.title} and {arms[arm.name].title} would have one folder, {arm.name}.")
         arms[arm.name] = arm
     first, *others = arms
     stage = Stage(
@@ -58,8 +60,8 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
         validation={f"data.test.{name}": base.data.validation[name] for name in ("source", "split", "limit")},
         keeps_runs=True,
     )
-    for job in study.jobs(study.runs(stage, stage.arms, stage.seeds[:1]), "."):
-        read_config(validate, [word for word in job.arguments if word.startswith("--config")])
+    for run in study.runs(stage, stage.arms, stage.seeds[:1]):
+        study.config_of(run)
     return study
 
 

@@ -46,7 +46,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1829, "benchmarks": 2781, "commands": 1226, "data": 1769, "league": 294, "paper": 1071, "runs": 1281},
-    **{"sandbox": 804, "siege": 582, "sft": 547, "study": 1869, "worlds": 881},
+    **{"sandbox": 804, "siege": 582, "sft": 547, "study": 1870, "worlds": 881},
     "": 1328,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

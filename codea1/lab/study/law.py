@@ -27,8 +27,9 @@ def contrast(run: Result) -> float:
 
 
 def exposure(run: Result) -> float:
-    """Returns the share of wrong solutions that are not paid in full, over all steps; NaN where not recorded."""
-    return 1 - _mean(run, "code/paid_but_wrong") / (1 - _mean(run, "code/hidden_pass_rate"))
+    """Returns the share of wrong solutions that are not paid in full, over all steps; NaN where none is known."""
+    wrong = 1 - _mean(run, "code/hidden_pass_rate")
+    return 1 - _mean(run, "code/paid_but_wrong") / wrong if wrong else float("nan")
 
 
 def _mean(run: Result, metric: str) -> float:

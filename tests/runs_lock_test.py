@@ -172,5 +172,5 @@ def test_a_filesystem_without_locks_is_told_of(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(RunFolder.open(str(tmp_path), {})):
         pass
-    said = capsys.readouterr().err
-    assert f"{tmp_path} is on a filesystem without locks ({os.strerror(code)}): no other run may write there" in said
+    why = f"{tmp_path} is on a filesystem without locks ({os.strerror(code)})"
+    assert capsys.readouterr().err == f"{why}: no other run may write there\n"

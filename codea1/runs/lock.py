@@ -63,9 +63,7 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except BlockingIOError:
             raise BadInput(f"folder {path.parent}: another process works there.") from None
         except OSError as error:
-            unguarded = (
-                f"{path.parent} is on a filesystem without locks ({error.strerror}): no other run may write there"
-            )
+            unguarded = f"{path.parent} is on a filesystem without locks ({error.strerror})"
             say(f"{unguarded}: no other run may write there", sys.stderr)
         yield
 

@@ -14,7 +14,7 @@ from etils import epath
 
 from codea1.runs import lock
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import leased, locked
+from codea1.runs.lock import leased, locked, opened
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import ABSENT, ReplacedError, read_generation, remove_generation, write_generation
 from tests.conftest import ROOT
@@ -160,6 +160,16 @@ def test_a_second_training_is_refused_until_the_first_has_gone(tmp_path: Path):
     for _ in range(2):
         with locked(folder):
             pass
+
+
+def test_of_two_configs_that_begin_at_once_one_is_written(tmp_path: Path):
+    workdir = tmp_path / "run"
+    with locked(RunFolder(epath.Path(workdir), {"seed": 0})):  # and about to write it
+        with pytest.raises(BadInput, match="another process works there"), opened(str(workdir), {"seed": 1}):
+            pass
+        assert os.listdir(workdir) == [".lock"]
+    with opened(str(workdir), {"seed": 0}) as folder:
+        assert RunFolder.existing(str(workdir)) == folder
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])

@@ -112,9 +112,9 @@ class RunFolder:
         return cls._prepare(workdir, config, own or {}, is_made=True)
 
     @classmethod
-    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> None:
-        """Raises what `open` would, and changes nothing: a check before slow work."""
-        cls._prepare(workdir, config, own or {}, is_made=False)
+    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
+        """Returns or raises what `open` would, and changes nothing: a check before slow work."""
+        return cls._prepare(workdir, config, own or {}, is_made=False)
 
     @classmethod
     def _prepare(cls, workdir: str, config: Mapping[str, Any], own: Own, is_made: bool) -> "RunFolder":

@@ -26,7 +26,7 @@ from codea1.players.base import Start
 from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
+from codea1.runs.lock import opened
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
@@ -84,7 +84,7 @@ class EvaluationFolder:
         """
         home, folder = location(path, "the folder of the evaluation"), cls(settings)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(RunFolder.open(str(home), settings)))
+            stack.enter_context(opened(str(home), settings))
             for name in files:
                 lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))
                 text = "".join(line for line, _ in lines)

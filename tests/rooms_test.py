@@ -45,7 +45,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1347,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1829, "benchmarks": 2781, "commands": 1241, "data": 1769, "league": 294, "paper": 1039, "runs": 1224},
+    **{"aot": 1829, "benchmarks": 2781, "commands": 1256, "data": 1769, "league": 294, "paper": 1039, "runs": 1224},
     **{"sandbox": 804, "siege": 582, "sft": 477, "study": 1758, "worlds": 881},
     "": 944,  # the files that lie in no room of the lab
 }

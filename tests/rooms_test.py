@@ -41,11 +41,11 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
     **{"data": 890, "evaluation": 1680, "game": 3626, "learn": 1613, "models": 2742, "players": 979, "rollout": 1502},
-    **{"runs": 1602, "runtime": 1424, "sandbox": 3991, "storage": 721, "training": 1950, "values": 1114},
+    **{"runs": 1602, "runtime": 1424, "sandbox": 3993, "storage": 721, "training": 1950, "values": 1114},
     "": 1347,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1829, "benchmarks": 2781, "commands": 1256, "data": 1769, "league": 294, "paper": 1039, "runs": 1224},
+    **{"aot": 1829, "benchmarks": 2781, "commands": 1256, "data": 1838, "league": 294, "paper": 1039, "runs": 1224},
     **{"sandbox": 804, "siege": 582, "sft": 477, "study": 1758, "worlds": 881},
     "": 944,  # the files that lie in no room of the lab
 }

@@ -14,6 +14,7 @@ config.data.folder, for training to read. On several hosts the same command runs
 them see.
 """
 
+import contextlib
 import json
 
 from absl import flags
@@ -23,6 +24,7 @@ from codea1.data.sources import world_of
 from codea1.game.methods import own_files
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import opened
 from codea1.runtime import command, output
 from codea1.runtime.errors import BadInput
 
@@ -57,11 +59,12 @@ def main() -> None:
         from codea1.lab.sft import supervised  # imports JAX, once the flags are checked
 
         setup = supervised.prepare(config)
-    folder = hosts.of_main(lambda: RunFolder.open(WORKDIR.value, settings, own))
-    with hosts.agreed():
-        folder.require_visible()
-    state = supervised.train(config, setup, folder, hosts)
-    supervised.publish(model, config, setup, state, hosts)
+    with contextlib.ExitStack() as stack:
+        folder = hosts.of_main(lambda: stack.enter_context(opened(WORKDIR.value, settings, own)))
+        with hosts.agreed():
+            folder.require_visible()
+        state = supervised.train(config, setup, folder, hosts)
+        supervised.publish(model, config, setup, state, hosts)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from etils import epath
 
 from codea1.data.loader import load_questions
-from codea1.lab.data.conversion import Converted, converted, make_training_set
+from codea1.game.question import Question
+from codea1.lab.data import conversion
+from codea1.lab.data.conversion import Converted, Format, converted, make_training_set
 from codea1.lab.data.conversion_parts import Parts, head_of
 from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host import ScriptRun
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.values.verdict import Verdict
 from tests.conftest import ROOT
 from tests.data_sets_test import convert, pool
 
@@ -196,6 +202,89 @@ def test_a_claimed_set_whose_members_collide_is_not_made(convert, monkeypatch):
     )
 
 
+class Loses(Grader):
+    """A grader whose sandbox fails on what one method asks of the programs that have a text."""
+
+    def __init__(self, pool: SandboxPool, method: str, text: str) -> None:
+        super().__init__(pool)
+        self._method, self._text = method, text
+
+    def ground_truth(self, program: str, calls: list) -> Future:
+        lost = [GroundTruthAnswer(False, b"", "infra", 0.0)] * len(calls)
+        return self._lost("ground_truth", program, lost) or super().ground_truth(program, calls)
+
+    def grade(self, program: str, tests: list, checker: str = "") -> Future:
+        lost = Grading(None, [Verdict.INFRA] * len(tests), ["it is gone"] * len(tests), 0.0)
+        return self._lost("grade", program, lost) or super().grade(program, tests, checker)
+
+    def check(self, program: str, script: str, entry_point: str) -> Future:
+        lost = ScriptRun(Verdict.INFRA, "it is gone", 0.0)
+        return self._lost("check", program, lost) or super().check(program, script, entry_point)
+
+    def _lost(self, method: str, program: str, lost: object) -> Future | None:
+        if method != self._method or self._text not in program:
+            return None
+        future: Future = Future()
+        future.set_result(lost)
+        return future
+
+
+RIGHT, MUTANT, RAISES = (f"def f(a):\n    return {body}" for body in ("a + 1", "a + 2 if a else 1", "[][a]"))
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "program"),
+    [
+        ("ground_truth", RIGHT, RIGHT),
+        ("check", RIGHT, RIGHT),
+        ("grade", MUTANT, RIGHT),
+        ("check", MUTANT, RIGHT),
+        ("grade", RAISES, RAISES),
+    ],
+)
+def test_what_the_sandbox_lost_says_nothing_of_a_row(tmp_path, pool, method, text, program):
+    script = "def check(candidate):\n    assert candidate(5) == 6"
+    question = Question("q", None, "p", "Add one.", program, "f", script, ("assert f(0) == 1",), (MUTANT,))
+    format = Format(lambda file: (), lambda row, where: question, "", "")
+    parts, grader = Parts(epath.Path(tmp_path / "parts"), {}), Loses(pool, method, text)
+    (outcome,) = converted(format, [("row 0", {})], NearDuplicates([]), grader, lambda: None, parts).outcomes
+    assert (outcome.question, outcome.reason) == (None, "the sandbox failed on its programs")
+
+
+def test_a_checker_that_fails_by_itself_is_no_loss(tmp_path, pool):
+    tests, program = ("assert stdout('1\\n') == '2'", "assert stdout('2\\n') == 'three'"), "print(int(input()) + 1)"
+    question = Question("q", None, "p", "", program, "stdout", golden_tests=tests, checker="accepts = None.x")
+    format = Format(lambda file: (), lambda row, where: question, "", "")
+    parts = Parts(epath.Path(tmp_path / "parts"), {})
+    result = converted(format, [("row 0", {})], NearDuplicates([]), Grader(pool), lambda: None, parts)
+    assert [kept.golden_tests for kept in result.kept] == [tests[:1]]
+
+
+def test_rows_that_were_lost_are_tried_again_by_the_same_command(tmp_path, monkeypatch):
+    file = lines(tmp_path / "rows.jsonl", *map(mbpp, (1, 2, 3)), mbpp(4, text=mbpp(2)["text"]))
+    make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "whole.parquet"))
+    output, told = tmp_path / "out.parquet", r"failed on 1 of 4 rows, first on .*line 2 .*the same command tries them"
+    monkeypatch.setattr(conversion, "Grader", lambda pool: Loses(pool, "ground_truth", "a + 2"))
+    with pytest.raises(BadInput, match=told):
+        make_training_set(FORMATS["mbpp"], [file], str(output))
+    assert sorted(os.listdir(tmp_path)) == ["out.parts", "rows.jsonl", "whole.left_out.jsonl", "whole.parquet"]
+    monkeypatch.undo()
+    make_training_set(FORMATS["mbpp"], [file], str(output))
+    for suffix in (".parquet", ".left_out.jsonl"):
+        assert output.with_suffix(suffix).read_bytes() == (tmp_path / "whole.parquet").with_suffix(suffix).read_bytes()
+
+
+def test_a_row_that_is_lost_twice_is_left_out(tmp_path, monkeypatch):
+    file = lines(tmp_path / "rows.jsonl", *map(mbpp, (1, 2)))
+    monkeypatch.setattr(conversion, "Grader", lambda pool: Loses(pool, "ground_truth", "a + 2"))
+    with pytest.raises(BadInput, match="the same command tries them again"):
+        make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
+    make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
+    assert len(load_questions(str(tmp_path / "out.parquet"))) == 1
+    (left_out,) = map(json.loads, (tmp_path / "out.left_out.jsonl").read_text().splitlines())
+    assert (left_out["question_id"], left_out["reason"]) == ("mbpp/2", "the sandbox failed on its programs")
+
+
 RUN = """
 import sys
 from codea1.lab.data import conversion_parts
@@ -274,8 +363,8 @@ def test_another_share_of_trials_is_another_setting():
 def stored(folder: Path, convert: Callable[..., Converted]) -> epath.Path:
     """Stores the outcomes of three rows, a part each."""
     parts = Parts(epath.Path(folder), {})
-    for outcome in convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes:
-        parts.add(outcome)
+    for number, outcome in enumerate(convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes):
+        parts.add(number, outcome)
         parts.store()
     return epath.Path(folder)
 
@@ -306,7 +395,7 @@ def test_a_file_in_the_place_of_parts_is_refused_and_kept(tmp_path):
 
 def test_what_parts_hold_comes_back_as_it_was(tmp_path, convert):
     folder = stored(tmp_path / "out.parts", convert)
-    assert Parts(folder, {}).done == convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes
+    assert Parts(folder, {}).done == dict(enumerate(convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes))
 
 
 def test_parts_are_kept_in_a_bucket_too(bucket, tmp_path):

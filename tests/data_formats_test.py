@@ -343,6 +343,7 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
         (["opencodereasoning", "a.parquet"], "nvidia/OpenCodeReasoning has no tests, and in split_1 no tasks: "),
         (["json", "a.jsonl", "--tests=t"], "json needs --problem and --tests"),
         (["apps", "a.jsonl", "--tests=t"], "name fields of json; other forms have theirs"),
+        (["mbpp", "a.jsonl", "--max_pass_rate=0.7"], "--max_pass_rate: only with kodcode."),
         (["mbpp", "a.jsonl", "--output=a", "--split=80/30/10"], "--split is '80/30/10'; it must be three percentages"),
         (["mbpp", "a.jsonl", "--output=a.parquet", "--split=80/10/10"], "a.parquet is no folder, for a split"),
         (["mbpp"], "FILE is missing."),

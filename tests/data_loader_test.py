@@ -189,6 +189,12 @@ def test_malformed_texts_are_refused(tmp_path, column, value):
         load_questions(write(tmp_path, "jsonl", [validation_row(**{column: value})]))
 
 
+@pytest.mark.parametrize("column", ["", [""], [" \n"]])
+def test_a_blank_text_is_no_mutant_and_no_test(tmp_path, column):
+    (question,) = load_questions(write(tmp_path, "jsonl", [validation_row(mutants=column, GT_test=column)]))
+    assert (question.mutants, question.golden_tests) == ((), ())
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_repeated_id_is_refused(tmp_path, kind):
     with pytest.raises(BadInput, match="question H/1 comes twice"):

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 from codea1.game.answers import stated_tests
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
-from codea1.lab.benchmarks.agreement import Crossing, _run, given_suites
-from codea1.lab.benchmarks.evaluation import Attempt
+from codea1.lab.benchmarks.agreement import Crossing, _crossed, _run, given_suites
+from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import start
 from codea1.sandbox.host.grading import LOST, Grading, GroundTruthAnswer
@@ -128,6 +129,16 @@ def test_a_question_whose_ground_truth_was_lost_has_no_scores():
     asked = _run(QUESTIONS[0], [Attempt("HumanEval/0", 0, "x")], {"": np.array([True])}, suite, Loses())
     judged = start(asked).result()
     assert (judged.rows, judged.reasons) == ({}, [LOST])
+
+
+@pytest.mark.parametrize(("judged", "crossings"), [([], 0), ([1], 0), ([0, 1], 1)])
+def test_a_question_is_crossed_once_all_of_its_programs_are_judged(judged, crossings):
+    attempts = {("HumanEval/0", number): {"program": "x"} for number in (0, 1)}
+    results = {("HumanEval/0", number): {} for number in judged}
+    programs = EvaluationFolder({}, {}, {"attempts": attempts, "results": results})
+    benchmark = SimpleNamespace(judgements={"": lambda row: True})
+    suites = {"HumanEval/0": Counter([parse_assert("assert f(1) == 2", "f")])}
+    assert len(list(_crossed(benchmark, QUESTIONS, suites, programs, Loses()))) == crossings
 
 
 QUESTIONS = [Question("HumanEval/0", None, "", "", "def f(x):\n    return x + 1", "f")]

@@ -9,6 +9,7 @@ from codea1.lab.worlds.rules import RULES, ruled_tests
 from codea1.lab.worlds.worlds import WORLDS
 from codea1.runtime.errors import BadInput
 from codea1.values import decode_exact
+from tests.host_processes import run
 
 BLIND = WORLDS["blind"]
 
@@ -60,3 +61,15 @@ def _left_over(program: str) -> list[str]:
 def test_an_unknown_rule_is_named():
     with pytest.raises(BadInput, match="there is no rule 'best'; there are statement"):
         next(ruled_tests(BLIND, "best", 7))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--output=a.jsonl", "--count=3"], "--output, --count: only with --rule."),
+        (["--facts", "--count=3"], "--count: only with --rule."),
+        (["--rule=every", "--output=a.jsonl", "--facts"], "--facts: only without --rule."),
+    ],
+)
+def test_flags_that_would_do_nothing_are_refused(tmp_path, arguments, said):
+    assert run("-m", "codea1.lab", "worlds", "blind", f"--folder={tmp_path}", *arguments) == (2, "", f"error: {said}\n")

@@ -155,6 +155,11 @@ def test_every_code_llm_and_every_file_plays_every_test_llm(run, tmp_path):
     assert found["kill"][1][0][0] is not None
 
 
+def test_steps_that_no_run_takes_are_refused(tmp_path):
+    said = "error: --steps: only for a RUN without @STEP.\n"
+    assert league("runs/a@3", "runs/b@best", "--steps=0,3", f"--output={tmp_path / 'out'}") == (2, said)
+
+
 def test_what_cannot_play_is_one_sentence(run, tmp_path):
     golden = changed(run, "golden", method="golden")
     other = changed(run, "other", game=run.config["game"] | {"num_tests": 3})

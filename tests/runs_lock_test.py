@@ -14,7 +14,7 @@ from etils import epath
 
 from codea1.runs import lock
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import leased, locked
+from codea1.runs.lock import leased, locked, opened
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import ABSENT, ReplacedError, read_generation, remove_generation, write_generation
 from tests.conftest import ROOT
@@ -162,6 +162,16 @@ def test_a_second_training_is_refused_until_the_first_has_gone(tmp_path: Path):
             pass
 
 
+def test_of_two_configs_that_begin_at_once_one_is_written(tmp_path: Path):
+    workdir = tmp_path / "run"
+    with locked(RunFolder(epath.Path(workdir), {"seed": 0})):  # and about to write it
+        with pytest.raises(BadInput, match="another process works there"), opened(str(workdir), {"seed": 1}):
+            pass
+        assert os.listdir(workdir) == [".lock"]
+    with opened(str(workdir), {"seed": 0}) as folder:
+        assert RunFolder.existing(str(workdir)) == folder
+
+
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
 def test_a_filesystem_without_locks_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int
@@ -172,5 +182,5 @@ def test_a_filesystem_without_locks_is_told_of(
     monkeypatch.setattr(fcntl, "flock", flock)
     with locked(RunFolder.open(str(tmp_path), {})):
         pass
-    said = capsys.readouterr().err
-    assert f"{tmp_path} is on a filesystem without locks ({os.strerror(code)}): no other run may write there" in said
+    why = f"{tmp_path} is on a filesystem without locks ({os.strerror(code)})"
+    assert capsys.readouterr().err == f"{why}: no other run may write there\n"

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
 from codea1.sandbox.child.entries import level_order, linked, tree, unlinked
-from codea1.sandbox.host import Limits
+from codea1.sandbox.host import Limits, Outcome
 from codea1.sandbox.host.conversation import profile_of
-from codea1.sandbox.host.grading import Grader
+from codea1.sandbox.host.grading import Grader, _said
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.values import decode_exact
+from codea1.values import decode_exact, encode_exact
 from codea1.values.entry_points import tidied
+from codea1.values.verdict import Verdict
 
 LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=1.0, output_bytes=1 << 20)
 PREAMBLE = """
@@ -353,6 +354,12 @@ def test_a_checker_that_refuses_the_expected_text_judges_nothing(grader, checker
     test = parse_assert("assert stdout('12') == '2'", "stdout")
     grading = grader.grade(CHECKED.module("print(4)"), [test], checker).result(60)
     assert (grading.verdicts, grading.lost) == (["infra"], f"the checker {why}")
+
+
+def test_a_checker_that_the_sandbox_lost_is_not_blamed():
+    lost, said = Outcome("infra", b"its zygote was lost"), Outcome("value", encode_exact(True))
+    for outcomes in ((lost, lost), (lost, said), (said, lost)):
+        assert _said(*outcomes) == (Verdict.INFRA, "its zygote was lost")
 
 
 def test_a_checker_is_out_of_the_programs_reach(grader):

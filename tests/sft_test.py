@@ -1,11 +1,15 @@
 """The warm start as a command: what it writes, and what it refuses before writing."""
 
+import os
+
 import numpy as np
+from etils import epath
 from transformers import AutoTokenizer
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.models.files import ModelFolder
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.training.setup import MADE_FOR
 from tests.host_processes import run
@@ -53,6 +57,13 @@ def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):
 def test_a_config_for_sft_is_not_trained(tmp_path):
     code, _, errors = run("-m", "codea1.train", "--config=configs/tiny.py:method=sft", f"--workdir={tmp_path}/run")
     assert (code, "for codea1.sft, not for codea1.train" in errors) == (2, True)
+
+
+def test_a_workdir_in_which_another_begins_gets_no_config(tmp_path):
+    with locked(RunFolder(epath.Path(tmp_path), {})):
+        code, _, errors = sft(f"--workdir={tmp_path}", *SMALL)
+    assert (code, "another process works there" in errors) == (2, True)
+    assert os.listdir(tmp_path) == [".lock"]
 
 
 def test_impossible_settings_leave_nothing_behind(tmp_path):

@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
+from codea1.data.tokenizer import load_tokenizer
 from codea1.evaluation.result_files import read_evaluation
+from codea1.game.methods import own_file
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.folder import RunFolder
+from codea1.runs.folder import RunFolder, read_json
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
@@ -158,6 +161,28 @@ def test_a_bucket_that_is_not_there_is_refused_and_not_made(gcs: gcs_emulator.Em
         with pytest.raises(BadInput, match=r"gs://no-such-bucket/run cannot be used: .* not there"):
             open_("gs://no-such-bucket/run", {})
     assert not fsspec.filesystem("gs").exists("no-such-bucket")
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("run", lambda place: RunFolder.check(f"{place}/run", {})),
+        ("run/config.json", lambda place: RunFolder.open(f"{place}/run", {})),
+        ("run/config.json", lambda place: RunFolder.existing(f"{place}/run")),
+        ("run/config.json", lambda place: read_json(place / "run" / "config.json")),
+        ("reward.py", lambda place: own_file(f"{place}/reward.py", "reward")),
+        ("tokenizer_config.json", lambda place: load_tokenizer(f"{place}/model")),
+    ],
+)
+def test_an_outage_when_a_run_begins_is_no_bad_input(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, name: str, begin: Callable[[epath.Path], object]
+):
+    monkeypatch.setattr(faults, "RETRY_SECONDS", 0.0)
+    objects.write_atomically(epath.Path(bucket) / "model" / "tokenizer_config.json", "{}")
+    fault = PlannedFault(READ, name, reset, times=math.inf)
+    with faulty(fault), pytest.raises(StorageOutage, match="does not answer"):
+        begin(epath.Path(bucket))
+    assert fault.seen
 
 
 def test_checking_a_new_workdir_leaves_nothing(bucket: str):

@@ -160,7 +160,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
+    return tuple(text for text in ([value] if isinstance(value, str) else value or ()) if text.strip())
 
 
 def _check_checker(checker: str, entry_point: str) -> None:

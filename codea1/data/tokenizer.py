@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from codea1.game.answers import THOUGHT_BEGINS
 from codea1.game.prompts import Message
 from codea1.models.files import ModelFolder
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageOutage
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
@@ -156,6 +156,8 @@ def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTo
     try:
         with folder.staged((*_FILES, "config.json")) as local:
             tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)
+    except StorageOutage:
+        raise
     except (OSError, ValueError) as error:
         raise BadInput(f"the tokenizer in {folder} cannot be read: {error}") from None
     if tokenizer.chat_template is None:

@@ -14,7 +14,7 @@ from codea1.game.prompts import TEMPLATES, PromptTemplates
 from codea1.game.rewards import REWARDS, Reward
 from codea1.game.round import SELECTIONS, SuiteGroup
 from codea1.game.scripts import Script
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage.objects import location, read
 
 
@@ -165,6 +165,8 @@ def own_file(path: str, setting: str) -> bytes:
     """Returns the content of the file that a setting of a game names. Raises BadInput: it cannot be read."""
     try:
         return read(location(path, f"config.game.{setting}"))
+    except StorageOutage:
+        raise
     except FileNotFoundError:
         raise BadInput(f"config.game.{setting}: there is no file {path}.") from None
     except OSError as error:

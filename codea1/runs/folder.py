@@ -26,7 +26,7 @@ from etils import epath
 
 from codea1.game.methods import METHODS
 from codea1.runs.forms import fits
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.runtime.fields import leaves
 from codea1.runtime.phases import LIMITS
 from codea1.runtime.versions import versions
@@ -107,13 +107,14 @@ class RunFolder:
         Raises:
           BadInput: the folder cannot be written, or holds a run with another config or other files, or the remains of
             one without a config. Nothing is left behind that was not there.
+          StorageOutage: the storage does not answer.
         """
         return cls._prepare(workdir, config, own or {}, is_made=True)
 
     @classmethod
-    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> None:
-        """Raises what `open` would, and changes nothing: a check before slow work."""
-        cls._prepare(workdir, config, own or {}, is_made=False)
+    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
+        """Returns or raises what `open` would, and changes nothing: a check before slow work."""
+        return cls._prepare(workdir, config, own or {}, is_made=False)
 
     @classmethod
     def _prepare(cls, workdir: str, config: Mapping[str, Any], own: Own, is_made: bool) -> "RunFolder":
@@ -245,9 +246,11 @@ def _with_then(config: Any, then: Any) -> Any:
 
 
 def read_json(path: epath.Path) -> dict[str, Any]:
-    """Returns the object that a file holds. Raises BadInput."""
+    """Returns the object that a file holds. Raises BadInput, StorageOutage."""
     try:
         found = loads(read(path))
+    except StorageOutage:
+        raise
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
     if not isinstance(found, dict):
@@ -292,5 +295,7 @@ def _kind(config: Mapping[str, Any]) -> str:
 def _errors_as_bad_input(path: epath.Path) -> Iterator[None]:
     try:
         yield
+    except StorageOutage:  # it passes, and the run is started again
+        raise
     except OSError as error:
         raise BadInput(f"workdir {path} cannot be used: {(error.strerror or str(error)).rstrip('.')}.") from None

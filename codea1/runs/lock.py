@@ -14,11 +14,12 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from etils import epath
 
-from codea1.runs.folder import RunFolder
+from codea1.runs.folder import Own, RunFolder
 from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed, say
 from codea1.storage.objects import (
     ABSENT,
@@ -35,10 +36,20 @@ EXPIRY_SECONDS = 30.0  # without a renewal
 
 
 @contextlib.contextmanager
+def opened(workdir: str, config: Mapping[str, Any], own: Own | None = None) -> Iterator[RunFolder]:
+    """Opens a run under its lock: of two that begin there at once, one alone writes config.json.
+
+    Raises BadInput as `RunFolder.open` and `locked` do.
+    """
+    with locked(RunFolder.check(workdir, config, own)):
+        yield RunFolder.open(workdir, config, own)
+
+
+@contextlib.contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
     """Keeps every other writer out of the folder while it is open; the lock of a killed process ends soon.
 
-    Removes the files that a killed one was writing.
+    Makes a folder that is missing. Removes the files that a killed one was writing.
 
     On a filesystem that has no locks nothing is guarded, which stderr says.
 
@@ -54,6 +65,7 @@ def locked(folder: RunFolder) -> Iterator[None]:
 @contextlib.contextmanager
 def _file_locked(path: epath.Path) -> Iterator[None]:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise BadInput(f"{path} cannot be opened: {error.strerror}.") from None
@@ -63,9 +75,7 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except BlockingIOError:
             raise BadInput(f"folder {path.parent}: another process works there.") from None
         except OSError as error:
-            unguarded = (
-                f"{path.parent} is on a filesystem without locks ({error.strerror}): no other run may write there"
-            )
+            unguarded = f"{path.parent} is on a filesystem without locks ({error.strerror})"
             say(f"{unguarded}: no other run may write there", sys.stderr)
         yield
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from codea1.game.methods import own_files
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
+from codea1.runs.lock import opened
 from codea1.runs.restarts import count_restart, forget_restarts
 from codea1.runtime.command import COMPILED
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, GivenUp, StorageFailed, exit_code
@@ -80,9 +80,7 @@ def guarded(
 
         def open_locked() -> RunFolder:
             assert workdir is not None
-            folder = RunFolder.open(workdir, config.to_dict(), own)
-            stack.enter_context(locked(folder))
-            return folder
+            return stack.enter_context(opened(workdir, config.to_dict(), own))
 
         folder = hosts.of_main(open_locked)
         with hosts.agreed():

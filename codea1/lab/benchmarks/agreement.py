@@ -176,15 +176,14 @@ def cross(
 def _crossed(
     benchmark: CodeBenchmark, questions: Sequence[Question], suites: Suites, programs: EvaluationFolder, grader: Grader
 ) -> Iterator[Judged]:
-    """Yields the scores of each question; no row where the sandbox failed on one of its programs."""
+    """Yields the scores of each question; none where the sandbox failed on one of its programs."""
     results, attempts = programs.rows("results"), defaultdict(list)
     for attempt in programs.attempts({question.id for question in questions}):
-        if attempt.key in results:
-            attempts[attempt.question_id].append(attempt)
+        attempts[attempt.question_id].append(attempt)
     running = []
     for question in questions:
         own = attempts[question.id]
-        if not own:  # the sandbox failed on all of them
+        if not own or any(attempt.key not in results for attempt in own):  # another start judges them all
             continue
         solved = {
             prefix: np.array([passes(results[attempt.key]) for attempt in own])

@@ -26,7 +26,7 @@ from codea1.players.base import Start
 from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
+from codea1.runs.lock import opened
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import require_judged
@@ -84,7 +84,7 @@ class EvaluationFolder:
         """
         home, folder = location(path, "the folder of the evaluation"), cls(settings)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(RunFolder.open(str(home), settings)))
+            stack.enter_context(opened(str(home), settings))
             for name in files:
                 lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))
                 text = "".join(line for line, _ in lines)
@@ -155,8 +155,7 @@ class Evaluation:
         else:
             assert self.run is not None
             policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts, self.spec.thinking)
-        engine = policy.functions.engine
-        policy.call_between_chunks(lambda: self._told(f"{engine.num_drawn:,} tokens"))
+        policy.call_between_chunks(lambda: self._told(f"{policy.functions.engine.num_drawn:,} tokens"))
         return policy
 
     def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:

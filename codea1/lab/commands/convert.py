@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from absl import flags
 
+from codea1.lab.commands import require_absent
 from codea1.lab.data.conversion import Format, make_training_set, shares_of
 from codea1.lab.data.formats import FORMATS, HARD, kodcode
 from codea1.lab.data.sets import WITHOUT_TESTS, format_of_json
@@ -47,6 +48,8 @@ def main(form: str, *files: str) -> None:
         formats["json"] = format_of_json(PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)
     elif any((PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)):
         raise BadInput("--problem, --solution, --tests and --entry_point name fields of json; other forms have theirs.")
+    if form != "kodcode":
+        require_absent("with kodcode", MAX_PASS_RATE)
     if form not in formats:
         raise BadInput(f"{form!r} is no form of files; known are json, {', '.join(formats)}.")
     known = formats[form]

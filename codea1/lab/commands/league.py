@@ -31,6 +31,7 @@ from rich.console import Console
 
 from codea1.config import config_of
 from codea1.game.methods import METHODS
+from codea1.lab.commands import require_absent
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -62,13 +63,13 @@ def main(*runs: str) -> None:
         output = location(OUTPUT.value, "--output")
         folders: dict[epath.Path, RunFolder] = {}
         steps: dict[epath.Path, list[str]] = {}
-        for run in runs:
-            found = re.fullmatch(r"(.*?)(?:@(last|best|\d+))?", run, re.DOTALL)
-            assert found is not None
-            name, step = found.groups()
+        asked = [re.split(r"@(last|best|\d+)\Z", run)[:2] for run in runs]
+        if all(step for _, *step in asked):
+            require_absent("for a RUN without @STEP", STEPS)
+        for name, *step in asked:
             folder = RunFolder.existing(name)
             folders[folder.path] = folder
-            steps.setdefault(folder.path, []).extend([step] if step else STEPS.value)
+            steps.setdefault(folder.path, []).extend(step or STEPS.value)
         _require_one_game(list(folders.values()))
         files = {location(file, "--programs"): _programs_of(file) for file in PROGRAMS.value}
     league = _play(folders, steps, files, hosts)

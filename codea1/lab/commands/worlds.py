@@ -12,6 +12,7 @@ evaluates a run on another machine. What a rule wrote is `config.data.static_tes
 from absl import flags
 
 from codea1.data.sources import world_folder
+from codea1.lab.commands import require_absent
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.storage.objects import location
@@ -24,6 +25,10 @@ OUTPUT = flags.DEFINE_string("output", "", "the rule's file, local or gs://; wha
 
 
 def main(*worlds: str) -> None:
+    if RULE.value:
+        require_absent("without --rule", FACTS)
+    else:
+        require_absent("with --rule", OUTPUT, COUNT)
     if RULE.value and (len(worlds) != 1 or not OUTPUT.value):
         raise BadInput("a rule writes the tests of one world: give --output, the file to write, and one WORLD.")
     from codea1.lab.data.static_tests import write_static_tests

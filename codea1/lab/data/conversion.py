@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from typing import Any
 
 from rich.console import Console
@@ -26,14 +26,22 @@ from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
-from codea1.lab.data.conversion_parts import Parts, RowOutcome, head_of
+from codea1.lab.data.conversion_parts import SANDBOX, Parts, RowOutcome, head_of
 from codea1.lab.data.mutated import write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import require
 from codea1.runtime.futures import Awaiting, start
 from codea1.sandbox.host import Limits, ScriptRun
-from codea1.sandbox.host.grading import GROUND_TRUTH_FACTOR, Grader, GroundTruthAnswer, why_unjudged
+from codea1.sandbox.host.grading import (
+    GROUND_TRUTH_FACTOR,
+    LOST,
+    OF_CHECKER,
+    Grader,
+    Grading,
+    GroundTruthAnswer,
+    why_unjudged,
+)
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
@@ -52,7 +60,6 @@ TOO_SLOW = "its solution runs out of time"
 UNSTEADY = "its solution answers otherwise when it is run again"
 NOT_HERE = "its solution imports {}, which is not here"
 SCRIPT_CANNOT_RUN = "its check script cannot run"
-SANDBOX = "the sandbox failed to run its solution"
 
 MAX_SOLUTIONS = 5  # of a row that are tried
 PARTS = ("train", "validation", "test")  # of a split
@@ -141,26 +148,38 @@ def converted(
       evaluations: questions that must not be trained on.
       grader: runs the programs.
       seen: called after each row.
-      parts: what became of the first rows in an earlier call, which are passed over; those that follow are added.
+      parts: what became of rows in an earlier call, which are passed over unless the sandbox failed on them; what
+        becomes of the others is added.
 
     Raises:
       BadInput: a file of the rows cannot be read further.
       StorageFailed: a part cannot be written.
     """
-    asked = {each.asks for each in parts.done if each.asks}
-    ids = {each.id for each in parts.done if each.asks}
-    waiting: deque[Future[RowOutcome]] = deque()
+    asked: set[str] = set()
+    ids: set[str] = set()
+    passed_over = parts.done.keys() - parts.lost
+    waiting: deque[tuple[int, Future[RowOutcome]]] = deque()
+
+    def settle() -> None:
+        number, outcome = waiting.popleft()
+        parts.add(number, outcome.result())
+
     try:
-        for where, row in islice(rows, len(parts.done), None):
-            waiting.append(start(_become(where, row, format, evaluations, grader, asked, ids)))
+        for number, (where, row) in enumerate(rows):
+            if number in passed_over:
+                if (done := parts.done[number]).asks:
+                    asked.add(done.asks)
+                    ids.add(done.id)
+                continue
+            waiting.append((number, start(_become(where, row, format, evaluations, grader, asked, ids))))
             seen()
-            while waiting and (waiting[0].done() or len(waiting) > _IN_FLIGHT):
-                parts.add(waiting.popleft().result())
+            while waiting and (waiting[0][1].done() or len(waiting) > _IN_FLIGHT):
+                settle()
         while waiting:
-            parts.add(waiting.popleft().result())
+            settle()
     finally:
         parts.store()
-    return Converted(parts.done)
+    return Converted([outcome for _, outcome in sorted(parts.done.items())])
 
 
 def _become(
@@ -197,8 +216,36 @@ def _become(
     asked.add(asks)
     if reason:
         return RowOutcome(where, question.id, asks, reason)
-    outcome = yield from _outcome(solved, format, grader)
+    try:
+        outcome = yield from _outcome(solved, format, grader)
+    except _LostError as error:
+        outcome = RowOutcome("", question.id, reason=SANDBOX, detail=str(error))
     return replace(outcome, where=where, asks=asks)
+
+
+class _LostError(Exception):
+    """The sandbox failed on one of a row's programs, so what the row is is not known."""
+
+
+def _graded(judge: Judge, program: str, tests: Sequence[CallTest]) -> Awaiting[Grading]:
+    """Grades a program. Raises _LostError; a checker that fails by itself is the row's own."""
+    grading = yield judge.grade(program, tests)
+    lost = [
+        detail
+        for verdict, detail in zip(grading.verdicts, grading.details, strict=True)
+        if verdict is Verdict.INFRA and not detail.startswith(OF_CHECKER)
+    ]
+    if grading.program_valid is None or lost:
+        raise _LostError(next(filter(None, lost), LOST))
+    return grading
+
+
+def _checked(judge: Judge, program: str) -> Awaiting[ScriptRun]:
+    """Runs the check script on a program. Raises _LostError."""
+    run = yield judge.check(program)
+    if run.verdict is Verdict.INFRA:
+        raise _LostError(run.detail)
+    return run
 
 
 def _named(row: Row | BadInput) -> str:
@@ -240,8 +287,8 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         if question.checker and len(held) < len(tests):
             # What the checker takes is right as well, and a test states what the ground truth prints.
             answered = [(test, answer.value) for test, answer in zip(tests, answers, strict=True) if answer.usable]
-            verdicts = (yield Judge(question, grader).grade(program, [test for test, _ in answered])).verdicts
-            graded = zip(answered, verdicts, strict=True)
+            grading = yield from _graded(Judge(question, grader), program, [test for test, _ in answered])
+            graded = zip(answered, grading.verdicts, strict=True)
             held = [replace(test, expected=value) for (test, value), verdict in graded if verdict is Verdict.PASS]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
@@ -252,7 +299,7 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
     # A script has a longer limit: what ends for a test may end there. That of a whole program has only the same calls.
     is_late = any(answer.reason == "timeout" for answer in tried.answers)
     if script and not (is_late and (not tried.held or question.form == "program")):
-        run = yield judge.check(question.ground_truth)
+        run = yield from _checked(judge, question.ground_truth)
     passes = run is not None and run.verdict is Verdict.PASS
     if not tried.held and not passes:
         reason, detail = yield from _why_left_out(tried, tests, run, judge)
@@ -282,12 +329,17 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
 
 
 def _answers(judge: Judge, tests: Sequence[CallTest]) -> Awaiting[list[GroundTruthAnswer]]:
-    """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked."""
+    """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked.
+
+    Raises _LostError.
+    """
     answers = [GroundTruthAnswer(False, b"", "timeout", 0.0)] * len(tests)
     order = _from_the_smallest(tests)
     for first in (0, *range(1, len(tests), _ASKED_AT_ONCE)):
         numbers = order[first : first + _ASKED_AT_ONCE] if first else order[:1]
         given = yield from judge.answers(tests[number].call for number in numbers)
+        if any(answer.reason == "infra" for answer in given.values()):
+            raise _LostError(LOST)
         for number in numbers:
             answers[number] = given[tests[number].call]
         if any(answer.reason == "timeout" for answer in given.values()):
@@ -301,21 +353,18 @@ def _from_the_smallest(tests: Sequence[CallTest]) -> list[int]:
 
 def _is_exposed(judge: Judge, mutant: str, tests: Sequence[CallTest], passes_check: bool) -> Awaiting[bool]:
     """Returns whether a golden test fails a mutant or, where the ground truth passes it, the check script."""
-    verdicts = (yield judge.grade(mutant, tests)).verdicts
+    verdicts = (yield from _graded(judge, mutant, tests)).verdicts
     if Verdict.INFRA not in verdicts and any(each is not Verdict.PASS for each in verdicts):
         return True
     if not passes_check or judge.question.check_script is None:
         return False
-    run = yield judge.check(mutant)
-    return run.verdict not in (Verdict.PASS, Verdict.INFRA)
+    return (yield from _checked(judge, mutant)).verdict is not Verdict.PASS
 
 
 def _why_left_out(
     tried: _Tried, tests: Sequence[CallTest], run: ScriptRun | None, judge: Judge
 ) -> Awaiting[tuple[str, str]]:
     """Returns why none of a question's tests holds, by what the smallest says, and more in words."""
-    if any(answer.reason == "infra" for answer in tried.answers) or (run and run.verdict is Verdict.INFRA):
-        return SANDBOX, run.detail if run and run.verdict is Verdict.INFRA else ""
     if not tests:
         return _why_failed(run)
     first = _from_the_smallest(tests)[0]
@@ -326,7 +375,7 @@ def _why_left_out(
         return UNSTEADY, ""
     if answer.reason != "raises":
         return NOT_PASSED, answer.reason
-    grading = yield judge.grade(tried.question.ground_truth, [tests[first]])
+    grading = yield from _graded(judge, tried.question.ground_truth, [tests[first]])
     return _why_raised(grading.details[0])
 
 
@@ -406,7 +455,8 @@ def make_training_set(
     """Writes the questions of `files` that can be trained on, and prints how many were left out, and why.
 
     Beside the output, `OUTPUT.left_out.jsonl` says so of each row. Until it is there, `OUTPUT.parts` holds what became
-    of the first rows: the same conversion, started again, goes on behind them.
+    of the first rows: the same conversion, started again, goes on behind them. Rows on which the sandbox failed are
+    tried again then, before anything is written; one on which it fails again is left out.
 
     Args:
       format: of the files.
@@ -417,7 +467,7 @@ def make_training_set(
 
     Raises:
       BadInput: one of the files cannot be used or the output be written, the parts are another conversion's, or no
-        question is left.
+        question is left, or the sandbox failed on rows for the first time.
       StorageFailed: a disk or bucket fails.
     """
     require("pyarrow", f"output {output}")
@@ -440,11 +490,18 @@ def make_training_set(
     parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
     with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
         progress.console.print(pool.isolation_note)
-        if parts.done:
-            progress.console.print(f"Going on behind {len(parts.done):,} rows, which {folder} holds.")
-        task = progress.add_task("rows", total=None, completed=len(parts.done))
+        lost = parts.lost
+        if settled := len(parts.done) - len(lost):
+            progress.console.print(f"Going on behind {settled:,} rows, which {folder} holds.")
+        task = progress.add_task("rows", total=None, completed=settled)
         rows = chain.from_iterable(map(format.rows, tables))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
+    if new := sorted(parts.lost - lost):
+        first = result.outcomes[new[0]]
+        raise BadInput(
+            f"the sandbox failed on {len(new):,} of {len(result.outcomes):,} rows, first on {first.where} "
+            f"({first.detail}), so nothing was written; the same command tries them again."
+        )
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
         if each.question:

@@ -25,8 +25,10 @@ from codea1.storage.objects import (
     write_atomically,
 )
 
+SANDBOX = "the sandbox failed on its programs"  # a reason why a row is left out, until it is tried again
+
 _HEAD = "head.json"
-_LAYOUT = 1  # of the parts; another one is not read
+_LAYOUT = 2  # of the parts; another one is not read
 _SECONDS_PER_PART = 10.0  # of work that a kill loses
 
 
@@ -70,7 +72,7 @@ def _content(file: str) -> dict[str, Any]:
 
 
 class Parts:
-    """The folder OUTPUT.parts: a head that says of what conversion, and files of outcomes in the order of its rows."""
+    """The folder OUTPUT.parts: a head that says of what conversion, and files of outcomes with the rows' numbers."""
 
     def __init__(self, folder: epath.Path, head: Mapping[str, Any]) -> None:
         """Opens the folder or makes it.
@@ -81,7 +83,9 @@ class Parts:
         """
         self._folder = folder
         self._stored_at = time.monotonic()
-        self.done: list[RowOutcome] = []  # that the folder held when it was opened, and those that came since
+        self.done: dict[int, RowOutcome] = {}  # by the row's number: what the folder held, and what came since
+        self._new: list[int] = []  # those that no part holds
+        self._stored = 0  # parts
         if exists(folder) and not is_folder(folder):
             raise BadInput(f"{folder} is there already, and is no folder of parts.")
         remove_unfinished(folder)
@@ -92,7 +96,11 @@ class Parts:
         for name in held:
             if name != _HEAD:
                 self._take(name)
-        self._stored = len(self.done)
+
+    @property
+    def lost(self) -> set[int]:
+        """The numbers of the rows that the sandbox failed on."""
+        return {number for number, outcome in self.done.items() if outcome.reason == SANDBOX}
 
     def _check_head(self, head: Mapping[str, Any]) -> None:
         path = self._folder / _HEAD
@@ -108,25 +116,29 @@ class Parts:
             )
 
     def _take(self, name: str) -> None:
-        if name != _name(len(self.done)):
+        if name != _name(self._stored):
             raise BadInput(f"{self._folder / name} is no part, or not the next one; remove {self._folder}.")
         for _, row in whole_lines(self._folder / name):
             kept = row["question"] and {
                 field: tuple(value) if isinstance(value, list) else value for field, value in row["question"].items()
             }
-            self.done.append(RowOutcome(**{**row, "question": kept and Question(**kept)}))
+            number = row.pop("number")
+            self.done[number] = RowOutcome(**{**row, "question": kept and Question(**kept)})
+        self._stored += 1
 
-    def add(self, outcome: RowOutcome) -> None:
-        """Takes the outcome of the next row, and now and then stores those taken. Raises StorageFailed."""
-        self.done.append(outcome)
+    def add(self, number: int, outcome: RowOutcome) -> None:
+        """Takes what became of a row, for the first time or again, and now and then stores it. Raises StorageFailed."""
+        self.done[number] = outcome
+        self._new.append(number)
         if time.monotonic() - self._stored_at >= _SECONDS_PER_PART:
             self.store()
 
     def store(self) -> None:
         """Stores the outcomes that no part holds yet, as the next part. Raises StorageFailed."""
-        if new := self.done[self._stored :]:
-            write_atomically(self._folder / _name(self._stored), compressed(map(asdict, new)))
-            self._stored = len(self.done)
+        if self._new:
+            rows = ({"number": number, **asdict(self.done[number])} for number in self._new)
+            write_atomically(self._folder / _name(self._stored), compressed(rows))
+            self._stored, self._new = self._stored + 1, []
         self._stored_at = time.monotonic()
 
     def remove(self) -> None:
@@ -134,6 +146,6 @@ class Parts:
         remove_folder(self._folder)
 
 
-def _name(first: int) -> str:
-    """Returns the name of the part that begins with a row, counted from 0."""
-    return f"{first:012d}.jsonl.zst"
+def _name(part: int) -> str:
+    """Returns the name of a part, counted from 0."""
+    return f"{part:012d}.jsonl.zst"

@@ -41,6 +41,7 @@ MIN_CALL_SECONDS = 0.5  # but never less than this, nor more than the limit per 
 _CALLS_PER_RUN = 64  # of a ground truth: most suites fit; with more, one process would keep all others waiting
 
 LOST = "the sandbox failed"
+OF_CHECKER = "the checker "  # begins the detail of a test that is INFRA by no fault of the sandbox
 # A script that raises something else may do so over what a program returned.
 _CANNOT_RUN = ("script exited", "script was killed", "script raised ImportError", "script raised ModuleNotFoundError")
 MIN_PROGRAMS = 4  # fewer may all be lost by chance
@@ -257,13 +258,14 @@ def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
 
     A printed text at which it raises or takes too long is wrong: if that left a program unjudged, it would pay to.
     """
+    for said in (of_expected, of_printed):
+        if said.kind == "infra":
+            return Verdict.INFRA, said.payload.decode("utf-8", "replace")
     if of_expected.kind != "value":
         words = of_expected.payload.decode("utf-8", "replace")
-        return Verdict.INFRA, f"the checker fails at the expected output: {words}"
+        return Verdict.INFRA, f"{OF_CHECKER}fails at the expected output: {words}"
     if of_expected.payload != _TRUE:
-        return Verdict.INFRA, "the checker does not answer True to the expected output"
-    if of_printed.kind == "infra":
-        return Verdict.INFRA, of_printed.payload.decode("utf-8", "replace")
+        return Verdict.INFRA, f"{OF_CHECKER}does not answer True to the expected output"
     return (Verdict.PASS if of_printed.kind == "value" and of_printed.payload == _TRUE else Verdict.FAIL), ""
 
 

@@ -10,6 +10,7 @@ from datetime import date
 from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, LIVECODEBENCH, SEMANTICS, SUITE_BENCHMARKS
+from codea1.lab.commands import require_absent
 from codea1.runtime.errors import BadInput
 
 FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://; of livecodebench several, with commas")
@@ -31,12 +32,6 @@ def require_whole(benchmark: str | None, run: str = "") -> str:
         where_from = CODE_BENCHMARKS | {name: each.where_from for name, each in SUITE_BENCHMARKS.items()}
         raise BadInput(f"--file is missing: it names the data of {benchmark}. {where_from[benchmark]}")
     return benchmark
-
-
-def require_absent(where: str, *idle: flags.FlagHolder) -> None:
-    """Raises BadInput for flags that were given and decide something only `where` it says."""
-    if given := [f"--{flag.name}" for flag in idle if flag.present]:
-        raise BadInput(f"{', '.join(given)}: only {where}.")
 
 
 def require_semantics(benchmark: str, semantics: flags.FlagHolder) -> None:

@@ -3,7 +3,8 @@
 from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.commands.benchmark import FILE, OUTPUT, require_absent, require_whole
+from codea1.lab.commands import require_absent
+from codea1.lab.commands.benchmark import FILE, OUTPUT, require_whole
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 

@@ -13,10 +13,10 @@ import dataclasses
 from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, AnswerSampling, EvaluationSpec
+from codea1.lab.commands import require_absent
 from codea1.lab.commands.benchmark import (
     define_semantics,
     define_window,
-    require_absent,
     require_semantics,
     window_of,
 )

@@ -8,12 +8,12 @@ python -m codea1.benchmark given --completions=SUITES.jsonl --output=OUT --bench
 from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, SUITE_BENCHMARKS, EvaluationSpec
+from codea1.lab.commands import require_absent
 from codea1.lab.commands.benchmark import (
     FILE,
     OUTPUT,
     define_semantics,
     define_window,
-    require_absent,
     require_semantics,
     require_whole,
     window_of,

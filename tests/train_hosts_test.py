@@ -284,10 +284,18 @@ def test_a_sandbox_that_hangs_is_reported_and_ends_the_run(config_file, tmp_path
     assert "in collect" in errors
 
 
-def test_bad_input_is_reported_once_and_ends_every_host(config_file, tmp_path):
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--config.seed=1", "the configs on host 1 differ from those on host 0."),
+        ("--config.code.model=/nowhere", "host 1: /nowhere"),
+    ],
+)
+def test_bad_input_is_reported_once_and_ends_every_host(config_file, tmp_path, flag, said):
     flags = f"--config={config_file}", f"--workdir={tmp_path / 'run'}"
-    done = outputs(start_two(*flags, of_host_1=("--config.seed=1",)))
+    done = outputs(start_two(*flags, of_host_1=(flag,)))
     assert [code for code, _, _ in done] == [BAD_INPUT_EXIT_CODE] * 2, done
     reported = [line for _, _, errors in done for line in errors.splitlines() if line.startswith("error")]
-    assert reported == ["error: the configs on host 1 differ from those on host 0."]
+    (sentence,) = reported
+    assert sentence.startswith(f"error: {said}")
     assert not (tmp_path / "run").exists()

@@ -213,9 +213,9 @@ class Loses(Grader):
         lost = [GroundTruthAnswer(False, b"", "infra", 0.0)] * len(calls)
         return self._lost("ground_truth", program, lost) or super().ground_truth(program, calls)
 
-    def grade(self, program: str, tests: list, checker: str = "") -> Future:
+    def grade(self, program: str, tests: list, checker: str = "", ground_truth: str = "") -> Future:
         lost = Grading(None, [Verdict.INFRA] * len(tests), ["it is gone"] * len(tests), 0.0)
-        return self._lost("grade", program, lost) or super().grade(program, tests, checker)
+        return self._lost("grade", program, lost) or super().grade(program, tests, checker, ground_truth)
 
     def check(self, program: str, script: str, entry_point: str) -> Future:
         lost = ScriptRun(Verdict.INFRA, "it is gone", 0.0)

@@ -376,10 +376,10 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
         patch.setattr(
             Grader,
             "grade",
-            lambda self, program, tests, checker: (
+            lambda self, program, tests, *others: (
                 lost(Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0))
                 if "two" in program
-                else grade(self, program, tests, checker)
+                else grade(self, program, tests, *others)
             ),
         )
         evaluate_code(wanted, Hosts())
@@ -399,7 +399,7 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
         lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
     )
     monkeypatch.setattr(
-        Grader, "grade", lambda _, __, tests, ___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
+        Grader, "grade", lambda _, __, tests, *___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
     )
     with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
         evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())

@@ -40,14 +40,14 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 890, "evaluation": 1544, "game": 3590, "learn": 1559, "models": 2514, "players": 996, "rollout": 1503},
-    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1954, "values": 1129},
+    **{"data": 890, "evaluation": 1544, "game": 3590, "learn": 1559, "models": 2514, "players": 995, "rollout": 1503},
+    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1954, "values": 1139},
     "": 1357,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1829, "benchmarks": 2779, "commands": 1256, "data": 1838, "league": 294, "paper": 1071, "runs": 1281},
-    **{"sandbox": 804, "siege": 582, "sft": 547, "study": 1870, "worlds": 881},
-    "": 1328,  # the files that lie in no room of the lab
+    **{"aot": 1829, "benchmarks": 2779, "commands": 1256, "data": 1838, "league": 294, "paper": 1071, "runs": 1282},
+    **{"sandbox": 805, "siege": 582, "sft": 547, "study": 1873, "worlds": 881},
+    "": 1326,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -89,6 +89,9 @@ def test_answers_that_depend_on_earlier_calls_disagree(grader, count):
     program = "count = 0\ndef f(x):\n  global count\n  count += 1\n  return count"
     answers = grader.ground_truth(program, [call(x) for x in range(count)]).result(60)
     assert {answer.reason for answer in answers} == {"disagrees"}
+    raising = program.replace("return", "if x == 0: raise ValueError\n  return")
+    first, *others = grader.ground_truth(raising, [call(x) for x in range(count + 1)]).result(60)
+    assert (first.reason, {answer.reason for answer in others}) == ("raises", {"disagrees"})
 
 
 def test_a_cache_is_no_dependence(grader):

@@ -261,7 +261,7 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
 ):
     """The sandbox fails from the questions of the fifth step on."""
     results = {
-        "grade": lambda _, __, tests, ___: Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0),
+        "grade": lambda _, __, tests, *___: Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0),
         "check": lambda *_: ScriptRun(Verdict.INFRA, "gone", 0.0),
     }
 

@@ -340,7 +340,7 @@ class Reader:
         given = self._numbers(names, (), keywords)
         if given is None:
             return Claim(node, rejection=BAD_TOLERANCE)
-        relative, least = map(given.get, names, usual)
+        relative, least = (given.get(name, default) for name, default in zip(names, usual, strict=True))
         both = sum if of_numpy else max
         return self._within(node, asked, value, "<=", lambda size: both((relative * size, least)))
 

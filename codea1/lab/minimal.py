@@ -155,12 +155,13 @@ class Solution:
 def grade(solution: Solution, grader: Grader) -> None:
     """Has the ground truth answer the calls of a solution's suites, and runs the solution on those and the old ones."""
     question, suites, program = solution.question, solution.suites, solution.question.module(solution.program)
-    on_history = grader.grade(program, solution.replayed, question.checker).result()
+    right, asked = question.module(question.ground_truth), [item for suite in suites for item in suite.parsed.asserts]
+    calls = [each.call for each in (*solution.replayed, *asked) if each.call is not None]
+    answers = dict(zip(calls, grader.ground_truth(right, calls).result(), strict=True))  # the time bounds the program's
+    on_history = grader.grade(program, solution.replayed, question.checker, right).result()
     solution.is_valid, solution.history = bool(on_history.program_valid), on_history.verdicts
     checked = grader.check(program, question.check_script or "", question.entry_point).result()
     solution.is_correct = checked.verdict is Verdict.PASS
-    calls = [item.call for suite in suites for item in suite.parsed.asserts if item.call is not None]
-    answers = dict(zip(calls, grader.ground_truth(question.module(question.ground_truth), calls).result(), strict=True))
     for suite in suites:
         seen: set[Call] = set()
         for item in (each for each in suite.parsed.asserts if not each.dropped):  # as is what calls nothing
@@ -172,7 +173,8 @@ def grade(solution: Solution, grader: Grader) -> None:
             # A wrong answer costs validity. Its input may be a good one all the same, and runs with the right answer.
             suite.num_invalid += item.answer is None or not same_answer(item.call.entry_point, item.answer, truth)
             suite.tests.append(CallTest(item.call, truth))
-    on_suites = grader.grade(program, [test for suite in suites for test in suite.tests], question.checker).result()
+    tests = [test for suite in suites for test in suite.tests]
+    on_suites = grader.grade(program, tests, question.checker, right).result()
     verdicts = iter(on_suites.verdicts)
     for suite in suites:
         suite.verdicts = [next(verdicts) for _ in suite.tests]
@@ -241,10 +243,8 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
         groups[id].append(Solution(by_id[id], sample, program, replayed=list(book[id])[:NUM_REPLAYED]))
     # 3. N suites for each solution, which the Test LLM is shown: this is the program to break.
     solutions = [solution for group in groups.values() for solution in group]
-    chats = []
-    for each in solutions:
-        shown = test_messages(TINY, each.question, each.program, NUM_TESTS)
-        chats.append((each.question.id, each.sample.index * NUM_SUITES, shown))
+    shown = [test_messages(TINY, each.question, each.program, NUM_TESTS) for each in solutions]
+    chats = [(s.question.id, s.sample.index * NUM_SUITES, chat) for s, chat in zip(solutions, shown, strict=True)]
     for sample in sorted(test.answer(chats, NUM_SUITES, step), key=lambda each: each.index):
         solution, text = groups[sample.question_id][sample.index // NUM_SUITES], test.tokenizer.decode(sample.token_ids)
         solution.suites.append(Suite(sample, parse_suite(text, solution.question.entry_point)))
@@ -261,10 +261,8 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
     for id, group in groups.items():
         book[id] = update_book(book[id], group)
     # 7. Advantages: the solutions of a question are compared with each other, and so are the suites of a solution.
-    for group in groups.values():
+    for group in (*groups.values(), *(solution.suites for solution in solutions)):
         compare(group)
-    for solution in solutions:
-        compare(solution.suites)
     # 8. Both learn. Suites train where their rewards differ most (TOPVAR): equals teach nothing, and cost as much.
     code.learn(solutions, step)
     chosen: list[Suite] = []

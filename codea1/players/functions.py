@@ -144,9 +144,8 @@ class PlayerFunctions:
     @cached_property
     def score(self) -> dict[tuple[int, ...], Function]:
         """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
-        needs_old = (
-            self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
-        )  # the first computes its own
+        # The first mini-batch computes its own.
+        needs_old = self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
         if not needs_old and not has_reference(self._config):
             return {}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)

@@ -115,7 +115,7 @@ class Trainer:
             keep_every=config.opponents.every if config.opponents.side else 0,
         )
         self._opponents = Opponents(config)
-        self._bases: dict[str, str] = {}  # checksums of what the players' adapters belong to
+        self._bases: dict[str, str] = {}  # of what never changes; see `base_checksums`
         self._undamaged: set[int] = set()  # steps of past players that were examined
 
     def __enter__(self) -> "Trainer":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from codea1.values.encoding import MAX_RANGE
 
@@ -105,13 +106,22 @@ _iterable, _scalar, _integer, _real = _same(*_ITERABLES), _same(*_SCALARS), _sam
 
 
 def _ordered(arguments: tuple) -> bool:
-    """Returns whether containers have the same order in every process: a set has it where it holds nothing but numbers.
+    """Returns whether containers have the same order in every process: of sets those of numbers, and of one member.
 
     The hashes of texts differ from one process to another.
     """
     return _iterable(arguments) and not any(
         isinstance(argument, (set, frozenset))
+        and len(argument) > 1
         and not all(isinstance(item, (int, float)) and item == item for item in argument)
+        for argument in arguments
+    )
+
+
+def _sortable(arguments: tuple) -> bool:
+    """Returns whether containers are sorted alike in every process: sets of sets are not, whose order is partial."""
+    return _iterable(arguments) and not any(
+        isinstance(argument, (set, frozenset)) and any(isinstance(item, frozenset) for item in argument)
         for argument in arguments
     )
 
@@ -127,7 +137,7 @@ _CALLS: dict[str, tuple[Callable, int, Callable[[tuple], bool]]] = {
     "list": (list, 1, _ordered),
     "tuple": (tuple, 1, _ordered),
     "dict": (dict, 1, _ordered),
-    "sorted": (sorted, 1, _iterable),
+    "sorted": (sorted, 1, _sortable),
     "deque": (deque, 1, _ordered),
     "collections.deque": (deque, 1, _ordered),
     "bytes": (bytes, 1, _same(list, tuple, bytes)),
@@ -182,7 +192,7 @@ class _Reader:
             case ast.Tuple(elts=elements):
                 return tuple(self.elements(elements))
             case ast.Set(elts=elements):
-                return set(self.elements(elements))
+                return set(self.elements(elements, accepts=_iterable))
             case ast.Dict():
                 return self.dictionary(node)
             case ast.UnaryOp(op=op, operand=operand):
@@ -199,19 +209,19 @@ class _Reader:
                 return self.names[name].value
         raise NotLiteral(f"{type(node).__name__} is not a literal")
 
-    def elements(self, nodes: list[ast.expr]) -> list:
+    def elements(self, nodes: list[ast.expr], accepts: Callable[[tuple], bool] = _ordered) -> list:
         values: list = []
         for node in nodes:
             if isinstance(node, ast.Starred):
-                values.extend(self.charged(list(self.iterable(node.value))))
+                values.extend(self.charged(list(self.iterable(node.value, accepts))))
             else:
                 values.append(self.value(node))
         self.charge(_CONTAINER_WEIGHT)
         return values
 
-    def iterable(self, node: ast.expr) -> Collection:
-        value = self.value(node)
-        if not _ordered((value,)):
+    def iterable(self, node: ast.expr, accepts: Callable[[tuple], bool]) -> Collection:
+        value: Any = self.value(node)
+        if not accepts((value,)):
             raise NotLiteral("* over something that is not a container, or over a set, whose order is no one's")
         self.charge(_WEIGHT * len(value))
         return value

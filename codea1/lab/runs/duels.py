@@ -112,7 +112,8 @@ def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
     and the check script, as far as there are some. The one that resembles it most is taken.
     """
     judged, call, fixed = Judge(question, grader), duel.test.call, golden_tests(question)
-    (truth,) = grader.ground_truth(question.module(question.ground_truth), [call]).result()
+    calls = [call, *(test.call for test in fixed)]  # the time that they take bounds the programs'
+    truth, *_ = grader.ground_truth(question.module(question.ground_truth), calls).result()
     graded = judged.grade(duel.program, [*fixed, duel.test]).result()
     golden = len(fixed) * all(verdict is Verdict.PASS for verdict in graded.verdicts[:-1])
     if not is_true(duel.test, truth) or graded.verdicts[-1] not in FAILED or not (golden or duel.paid_at is not None):

@@ -71,7 +71,8 @@ def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
             continue
         assert answer is not None
         wrong = _why_not_right(test, answer.result()[0])
-        verdicts.append(CaseVerdict(case.name, *wrong) if wrong else grader.grade(case.candidate, [test]))
+        graded = wrong or grader.grade(case.candidate, [test], ground_truth=case.ground_truth)
+        verdicts.append(CaseVerdict(case.name, *graded) if isinstance(graded, tuple) else graded)
     for case, verdict in zip(cases, verdicts, strict=True):
         if isinstance(verdict, Future):
             grading = verdict.result()

@@ -53,7 +53,7 @@ class SupervisedLoss:
     """The supervised micro-loss, of SupervisedBatches: weighted cross entropy of the target tokens.
 
     Metrics of its update: "cross_entropy" and "entropy" in nats per target token; "loss" and "tokens", the number of
-    target tokens; and those of `_apply`.
+    target tokens; and those of `codea1.learn.update`.
     """
 
     graphdef: nnx.GraphDef

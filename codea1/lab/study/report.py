@@ -281,11 +281,14 @@ def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) 
 def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
     """Returns in which fields configs of two arms differ, and those that are declared do not: a file was edited.
 
-    Empty where there are none, or rows do not keep them. Raises BadInput: as the command of a run does.
+    Empty where there are none, or rows do not keep them.
     """
     one, other = (runs[0] for runs in _common(study, done, pair))
     found = differences(one.config, other.config) if one.fields and other.fields else []
-    declared = differences(*(study.config_of(each.run).to_dict() for each in (one, other))) if found else []
+    try:
+        declared = differences(*(study.config_of(each.run).to_dict() for each in (one, other))) if found else []
+    except BadInput as error:
+        return f"Whether configs differ undeclared is not known: {error}"
     left = ", ".join(name for name in found if name not in declared)
     titles = " and ".join(study.arms[arm].title for arm in pair)
     return left and f"The configs of {titles} also differ in {left}, which their recipes do not declare."

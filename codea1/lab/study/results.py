@@ -205,7 +205,7 @@ def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str
 
 
 def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
-    """Returns the measures of some seeds as `codea1.evaluation.statistics` reads them: one array for each measure.
+    """Returns the measures of some seeds as `codea1.lab.statistics` reads them: one array for each measure.
 
     Raises:
       BadInput: the seeds were not asked the same questions; `what` was measured is named.

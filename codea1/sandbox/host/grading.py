@@ -279,8 +279,8 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> A
     reasons = [_why_unusable(outcome, call) for outcome, call in zip(first, calls, strict=True)]
     seconds = [outcome.cpu_seconds for outcome in first]
     rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
-    # Or the middle one of an odd number would have as many before it as at first.
-    again = rest[:1] if len(rest) > 1 and len(rest) % 2 else []
+    # Or a call would have as many before it as at first.
+    again = rest[:1] if len(rest) > 1 and any(i == place for place, i in enumerate(rest)) else []
     second = yield from _answers(pool, program, [calls[i] for i in (*again, *rest)], HASH_SEEDS[1])
     for i, outcome in zip(rest, second[len(again) :], strict=True):
         if outcome.kind in ("timeout", "infra"):

@@ -196,6 +196,19 @@ def from_adapters(config: ConfigDict, exported: Path) -> ConfigDict:
     return config
 
 
+def test_adapters_of_a_frozen_player_and_of_a_reference_are_known_by_their_bytes(config, exported):
+    from_adapters(config, exported).frozen, config.code.kl_coefficient = "test", 0.01
+    whole = base_checksums(config, ["code", "test"], references=True)
+    of_base = Start(str(exported / "code")).checksum()
+    assert [each.split(" ") for each in whole.values()] == [
+        [of_base, Adapters(exported / name).checksum()] for name in ("code", "test")
+    ]
+    assert base_checksums(config, ["code", "test"]) == {"code": of_base, "test": whole["test"]}
+    saved = SimpleNamespace(state=lambda step: {"bases": whole})
+    for name, reference in itertools.product(("code", "test"), (False, True)):
+        require_base(config, name, saved, 3, reference=reference)
+
+
 def equal(a, b) -> None:
     jax.tree.map(np.testing.assert_array_equal, a, b)
 

@@ -16,7 +16,7 @@ from codea1.models import peft, qwen2
 from codea1.models.config import SpecialIds, require_divisible
 from codea1.models.files import ModelFolder
 from codea1.models.lora import split
-from codea1.players.base import Start, base_checksums, require_base
+from codea1.players.base import Start, require_base
 from codea1.players.functions import player_model
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -79,7 +79,7 @@ def export(
         if hosts.is_main:
             copy_tokenizer(start.tokenizer_folder, folder)
         if is_alone:
-            checksum = hosts.of_main(lambda: base_checksums(config, [player])[player])
+            checksum = hosts.of_main(start.checksum)
             model_writer.save_adapters(
                 folder.url, params, alpha=shape.lora_alpha, base=peft.Base(start.base.url, checksum)
             )

@@ -86,6 +86,10 @@ class Adapters:
         checksum = self._object(BASE).get("checksum") if BASE in self._folder.names() else None
         self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
 
+    def checksum(self) -> str:
+        """Returns the checksum of the tensors' file, which is read whole."""
+        return self._folder.checksum(WEIGHTS).crc32c
+
     def base_folder(self) -> ModelFolder:
         """Returns the folder of the base. Raises BadInput naming it and the key, where no model can be read there."""
         key = f"{self._folder.file(CONFIG)}: base_model_name_or_path is {self.base.name!r}"

@@ -57,9 +57,10 @@ class Start:
         if self.adapters and self.adapters.base.checksum is not None:
             self.adapters.require_base(self.checksum())
 
-    def checksum(self) -> str:
-        """Returns the checksum of the base, whose files a process reads once for it."""
-        return _checksum(self.base.url)
+    def checksum(self, *, with_adapters: bool = False) -> str:
+        """Returns the checksum of the base, whose files a process reads once; behind a space that of the adapters."""
+        own = f" {self.adapters.checksum()}" if with_adapters and self.adapters else ""
+        return f"{_checksum(self.base.url)}{own}"
 
     def checkpoint(self) -> Checkpoint:
         """Returns the base's weights, of which the headers are read."""
@@ -80,12 +81,12 @@ def base_checksums(config: ConfigDict, players: Sequence[str], *, references: bo
 
     With `references` also of what they are held close to while they learn. Reads their files whole.
     """
-    kept = [
-        name
-        for name in players
-        if config.frozen == name or config[name].lora.rank or (references and config[name].kl_coefficient)
-    ]
-    return {name: Start(config[name].model).checksum() for name in kept}
+    found = {}
+    for name in players:
+        is_whole = config.frozen == name or (references and config[name].kl_coefficient > 0)
+        if is_whole or config[name].lora.rank:
+            found[name] = Start(config[name].model).checksum(with_adapters=is_whole)
+    return found
 
 
 def require_base(
@@ -96,6 +97,8 @@ def require_base(
     See `base_checksums`; earlier versions saved those of the bases of adapters alone.
     """
     saved = checkpoints.state(step).get("bases", {}).get(player)
+    if saved and not reference and config.frozen != player:
+        saved, *_ = saved.split(" ")  # the adapters that it started from are not in those that it has
     for found in base_checksums(config, [player], references=reference).values() if saved else ():
         if found != saved:
             raise BadInput(

@@ -1,5 +1,7 @@
 """Notebooks as they are committed, with the outputs of a run, and the one that trains."""
 
+import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -21,6 +23,16 @@ def test_a_notebook_reads_without_being_run(path):
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     assert path.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_imports_is_there(path):
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    nodes = list(ast.walk(ast.parse(re.sub(r"^( *)%.*$", r"\1pass", "\n".join(cells), flags=re.MULTILINE))))
+    own = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("codea1")]
+    assert own
+    for node in own:
+        assert not [each.name for each in node.names if not hasattr(importlib.import_module(node.module), each.name)]
 
 
 def test_the_quickstart_trains_tells_and_exports(tmp_path, monkeypatch):

@@ -23,7 +23,10 @@ RESULTS = ROOT / "results"
 facts = cache(worlds.world_facts)  # tables and figures of two studies ask for the same
 
 
-@pytest.mark.parametrize(("study", "folder"), [("adversary", "study"), ("law", "law"), ("real", "study_real")])
+@pytest.mark.parametrize(
+    ("study", "folder"),
+    [("adversary", "study"), ("law", "law"), ("real", "study_real"), ("real_searched", "real_searched")],
+)
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in (worlds, figures):
         monkeypatch.setattr(module, "world_facts", facts)

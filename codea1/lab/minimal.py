@@ -156,7 +156,7 @@ def grade(solution: Solution, grader: Grader) -> None:
     """Has the ground truth answer the calls of a solution's suites, and runs the solution on those and the old ones."""
     question, suites, program = solution.question, solution.suites, solution.question.module(solution.program)
     right, asked = question.module(question.ground_truth), [item for suite in suites for item in suite.parsed.asserts]
-    calls = [each.call for each in (*solution.replayed, *asked) if each.call is not None]
+    calls = [test.call for test in solution.replayed] + [item.call for item in asked if item.call is not None]
     answers = dict(zip(calls, grader.ground_truth(right, calls).result(), strict=True))  # the time bounds the program's
     on_history = grader.grade(program, solution.replayed, question.checker, right).result()
     solution.is_valid, solution.history = bool(on_history.program_valid), on_history.verdicts
@@ -261,8 +261,10 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
     for id, group in groups.items():
         book[id] = update_book(book[id], group)
     # 7. Advantages: the solutions of a question are compared with each other, and so are the suites of a solution.
-    for group in (*groups.values(), *(solution.suites for solution in solutions)):
+    for group in groups.values():
         compare(group)
+    for solution in solutions:
+        compare(solution.suites)
     # 8. Both learn. Suites train where their rewards differ most (TOPVAR): equals teach nothing, and cost as much.
     code.learn(solutions, step)
     chosen: list[Suite] = []

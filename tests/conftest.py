@@ -46,6 +46,7 @@ LONGEST = (
     "programs_hosts_test.py",
     "train_gcs_test.py",
     "kill_test.py",
+    "first_hour_test.py",
     "notebooks_test.py",
 )
 

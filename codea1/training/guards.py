@@ -66,7 +66,7 @@ def guarded(
                 raise BadInput("--workdir is missing: it names the folder of the run.")
             from codea1.training.setup import assemble
 
-            with hosts.agreed(), doing("storage"):  # what one host lacks is told, not that digests differ
+            with hosts.agreed(), doing("storage"):  # what one host lacks is reported, not that digests differ
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
             hosts.require_same("the files of the reward and the prompts", repr(own).encode())

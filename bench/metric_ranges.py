@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 
-from codea1.evaluation.audit import tenths
+from codea1.evaluation.statistics import tenths
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 

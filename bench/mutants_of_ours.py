@@ -44,8 +44,8 @@ import hypothesis
 import jax
 import pytest
 
-from codea1.evaluation.tables import TextTable
 from codea1.lab.mutants import mutants
+from codea1.lab.report.tables import TextTable
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")

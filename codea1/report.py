@@ -19,7 +19,7 @@ OUTPUT = flags.DEFINE_string("output", None, "folder that gets the tables and fi
 def main(*runs: str) -> None:
     # They import SciPy, which takes seconds, once the flags are checked.
     if len(runs) == 1 and not OUTPUT.value:
-        from codea1.evaluation.run_report import report_run
+        from codea1.lab.report.run_report import report_run
 
         report_run(runs[0])
     else:

@@ -11,14 +11,16 @@ of them see; see docs/hosts.md. What signals do is in docs/resuming.md.
 from typing import TYPE_CHECKING
 
 from absl import flags
+from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.game.round import Round
 from codea1.runtime import command, output
-from codea1.training.guards import guarded
+from codea1.runtime.errors import BadInput
+from codea1.training.guards import guarded, run_inputs
 
 if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
-    from codea1.training.dry_run import DryRun
+    from codea1.lab.dry_run import DryRun
     from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
@@ -32,10 +34,26 @@ HOSTS = command.define_hosts()
 
 def main() -> None:
     output.may_be_lost()
-    with guarded(
-        CONFIG, WORKDIR.value, HOSTS(), dry_run=DRY_RUN.value, allow_previous_step=ALLOW_PREVIOUS_STEP.value
-    ) as run:
-        train(run)
+    workdir, dry = WORKDIR.value or "", DRY_RUN.value
+
+    def read_config() -> ConfigDict:
+        config = CONFIG()
+        if not workdir and not dry:
+            raise BadInput("--workdir is missing: it names the folder of the run.")
+        return config
+
+    hosts = HOSTS()
+    with run_inputs(read_config, workdir, hosts) as inputs:
+        if dry:
+            from codea1.lab.dry_run import DryRun
+
+            train(DryRun(inputs.config, inputs.parts, inputs.sandbox, hosts))
+            return
+        with guarded(inputs, workdir, hosts, allow_previous_step=ALLOW_PREVIOUS_STEP.value) as run:
+            from codea1.lab.report.run_report import show_report
+
+            train(run)
+            run.report(show_report)
 
 
 def train(run: "Trainer | DryRun") -> None:

@@ -11,8 +11,9 @@ import pytest
 from scipy.special import stdtrit
 from scipy.stats import linregress
 
-from codea1.evaluation import figures
-from codea1.evaluation.audit import MIN_STEPS, TENTHS, audits, change, table_of, warnings
+from codea1.evaluation.statistics import MIN_STEPS, TENTHS, change
+from codea1.lab.report import figures
+from codea1.lab.report.audit import audits, table_of, warnings
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from tests.conftest import ROOT

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from codea1.config import default_config
 from codea1.game.question import Question
+from codea1.lab.dry_run import batch_table, num_gradings
 from codea1.learn.batch import row_shapes
-from codea1.training.dry_run import batch_table, num_gradings
 
 ROW_SHAPES = {"code": row_shapes((2048,), 8192, max_rows=16), "test": row_shapes((), 12288, max_rows=48)}
 

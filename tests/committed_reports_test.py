@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from codea1.evaluation import figures as every_figure
 from codea1.lab.paper import figures as paper_figures
 from codea1.lab.paper import report as paper_report
 from codea1.lab.paper.experiments import read_run
 from codea1.lab.paper.report import filled, markdown, runs_table
+from codea1.lab.report import figures as every_figure
 from codea1.lab.study import figures, report, worlds
 from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results

@@ -15,11 +15,11 @@ from ml_collections import ConfigDict
 from bench.micro_run import scripted_answer, write_config
 from codea1 import train
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.lab.dry_run import DryRun
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox import self_test
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.dry_run import DryRun
 from codea1.training.setup import assemble
 from tests.host_processes import CACHE, run
 

@@ -27,7 +27,7 @@ class WithoutExtras(PathFinder):
 
 refused, commands = json.loads(sys.argv[1])
 sys.meta_path[:] = [BuiltinImporter, FrozenImporter, WithoutExtras]
-import codea1.lab.sft.supervised, codea1.training.dry_run, codea1.training.trainer
+import codea1.lab.sft.supervised, codea1.lab.dry_run, codea1.training.trainer
 for program, *arguments in commands:
     print("\f", flush=True)
     if os.fork():

@@ -22,8 +22,8 @@ from transformers import AutoTokenizer  # noqa: F401
 for module in (
     "lab.benchmarks.programs",
     "lab.opened_run",
-    "evaluation.run_report",
-    "training.dry_run",
+    "lab.report.run_report",
+    "lab.dry_run",
     "training.guards",
     "training.trainer",
 ):

@@ -12,9 +12,9 @@ from etils import epath
 from rich.console import Console
 
 from codea1 import watch
-from codea1.evaluation.run_report import report_run
 from codea1.lab.commands import audit
 from codea1.lab.paper.report import report_runs
+from codea1.lab.report.run_report import report_run
 from codea1.lab.runs.book_export import show_books, write_export
 from codea1.lab.runs.story import explain
 from codea1.runs.folder import RunFolder
@@ -141,7 +141,7 @@ def test_what_is_nested_too_deep_is_named(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("part", ["config", "metrics", "evaluation", "rows"])
 def test_a_value_of_another_kind_is_read_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str):
     """Anything but a BadInput would end the test."""
-    monkeypatch.setattr("codea1.evaluation.figures.draw", lambda *_: b"")  # drawing takes long, and sees numbers alone
+    monkeypatch.setattr("codea1.lab.report.figures.draw", lambda *_: b"")  # drawing takes long, and sees numbers alone
     whole = {"config": CONFIG, "metrics": METRICS, "evaluation": EVALUATION, "rows": ROWS}[part]
     variants = list(changed(whole, lambda _: iter(UNLIKE)))
     assert len(variants) > 30

@@ -12,11 +12,12 @@ from codea1 import train as command
 from codea1.config import config_of, default_config, validate
 from codea1.game.methods import game_rules, own_files
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
+from codea1.lab.report.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.training.guards import guarded
+from codea1.training.guards import guarded, run_inputs
 from codea1.training.setup import made_for
 from tests.train_test import rows, scripted_answers, without_figure
 
@@ -103,9 +104,11 @@ def play(config: ConfigDict, workdir: Path) -> None:
 
     with (
         without_figure(),
-        guarded(read_config, str(workdir), Hosts(), dry_run=False, allow_previous_step=False) as run,
+        run_inputs(read_config, str(workdir), Hosts()) as inputs,
+        guarded(inputs, str(workdir), Hosts()) as run,
     ):
         command.train(run)
+        run.report(show_report)
 
 
 def test_a_run_keeps_its_files_and_does_not_go_on_with_others(micro_config, tmp_path, scripted_answers):

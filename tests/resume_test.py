@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
+from codea1.lab.report.run_report import show_report
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
@@ -54,6 +55,7 @@ class _Life(StopRequest):
             self._end = end
             with self.trainer:
                 train(self.trainer)
+                self.trainer.report(show_report)
 
     def safe_point(self, hosts: Hosts) -> None:
         self._end(self.trainer, self)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 COMMANDS = (  # they may use the lab
-    *("sft", "evaluate", "benchmark", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
+    *("train", "sft", "evaluate", "benchmark", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
     "sandbox.__main__",
 )
 FLOORS = (  # from the ground up; rooms of one floor do not know each other
@@ -20,6 +20,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("players",),
     ("evaluation",),
     ("training",),
+    ("lab.report",),
     ("lab.model_writer", "lab.mutants", "lab.packed", "lab.sandbox", "lab.siege", "lab.statistics"),
     (
         "lab.worlds",
@@ -31,23 +32,24 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.export",
         "lab.opened_run",
         "lab.minimal",
+        "lab.dry_run",
     ),
     ("lab.sft",),
     ("lab.study",),
     ("lab.paper",),
     ("lab.commands",),
-    ("train", "lab.__main__", *COMMANDS),
+    ("lab.__main__", *COMMANDS),
     ("__main__",),
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
-    **{"data": 890, "evaluation": 1544, "game": 3590, "learn": 1559, "models": 2518, "players": 998, "rollout": 1503},
-    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1954, "values": 1139},
-    "": 1357,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
+    **{"data": 890, "evaluation": 655, "game": 3598, "learn": 1559, "models": 2518, "players": 998, "rollout": 1502},
+    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1759, "values": 1139},
+    "": 1375,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1829, "benchmarks": 2779, "commands": 1256, "data": 1838, "league": 294, "paper": 1071, "runs": 1282},
-    **{"sandbox": 805, "siege": 582, "sft": 547, "study": 1873, "worlds": 881},
-    "": 1328,  # the files that lie in no room of the lab
+    **{"aot": 1829, "benchmarks": 2779, "commands": 1257, "data": 1838, "league": 294, "paper": 1071, "report": 893},
+    **{"runs": 1282, "sandbox": 805, "siege": 582, "sft": 547, "study": 1873, "worlds": 881},
+    "": 1542,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codea1.evaluation.result_files import read_evaluation
-from codea1.evaluation.run_report import write_report
+from codea1.lab.report.run_report import write_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from codea1.config import config_of, default_config
-from codea1.evaluation import audit
 from codea1.evaluation.result_files import write_evaluation
-from codea1.evaluation.run_report import compare, report_run
+from codea1.lab.report import audit
+from codea1.lab.report.run_report import compare, report_run
 from codea1.lab.runs.story import explain, read_story
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked

@@ -15,9 +15,9 @@ from nbclient import NotebookClient
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.evaluation.run_report import report_run
 from codea1.game.book_pages import Pages
 from codea1.lab.export import export
+from codea1.lab.report.run_report import report_run
 from codea1.lab.runs.book_export import open_book, show_books
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

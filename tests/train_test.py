@@ -17,9 +17,10 @@ from ml_collections import ConfigDict
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model_folder, scripted_answer
 from codea1 import train as command
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.evaluation import figures
 from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
+from codea1.lab.report import figures
+from codea1.lab.report.run_report import show_report
 from codea1.lab.runs.saved_step import SavedStep
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
@@ -87,6 +88,7 @@ def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None
             parts.feed.batch = stop
         with trainer:
             command.train(trainer)
+            trainer.report(show_report)
     return trainer
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from bench.siege.peers import PEERS
-from codea1.evaluation.tables import TextTable
+from codea1.lab.report.tables import TextTable
 from codea1.lab.siege.attempts import OWN, RIGHT, WRONG, attempts, families, sources
 from codea1.lab.siege.processes import DIED, PAID, GraderCommand
 from codea1.lab.siege.siege import Siege, besiege

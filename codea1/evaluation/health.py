@@ -1,6 +1,7 @@
-"""Warns of what went wrong with a run's learning, by the rules of docs/metrics.md; `audit` warns of reward hacking.
+"""Warns of what went wrong with a run's learning, by the rules of docs/metrics.md, but for reward hacking.
 
-A rule looks at the means of the tenths of the steps, and calls a rise or a fall what `audit.change` calls one.
+A rule looks at the means of the tenths of the steps. A rise or a fall is a change (`statistics.change`) whose interval
+leaves out 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from codea1.evaluation.audit import MIN_STEPS, change, tenths
+from codea1.evaluation.statistics import MIN_STEPS, change, tenths
 
 COLLAPSED, EXPLODED = 0.1, 3.0  # entropy, of its first tenth
 MOST_KL = 5.0  # to the policy at the start

@@ -82,6 +82,8 @@ class SuiteOutcome:
         verdicts: Sequence[Verdict],
         for_others: Sequence[MarkedAssert] = (),
         others: Iterable[Sequence[Verdict]] = (),
+        text: str = "",
+        token_ids: tuple[int, ...] = (),
     ) -> "SuiteOutcome":
         """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts.
 
@@ -103,6 +105,8 @@ class SuiteOutcome:
             others_right=tuple(item.is_right for item in for_others),
             num_unique=len({item.source if item.rejection else (item.call, item.answer) for item in parsed.asserts}),
             fenced=parsed.fenced,
+            text=text,
+            token_ids=token_ids,
         )
 
     @property

@@ -7,7 +7,7 @@ Records are made with all their verdicts; rewards, and then selection and advant
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -203,12 +203,14 @@ class SolutionRecord:
         `peers` are the `passes_golden` of all solutions of the question.
         """
         suites = tuple(
-            replace(
-                SuiteOutcome.of(
-                    each.parsed, each.marked, each.verdicts, reward.for_others(each.marked), each.on_others
-                ),
-                text=each.sample.text,
-                token_ids=each.sample.token_ids,
+            SuiteOutcome.of(
+                each.parsed,
+                each.marked,
+                each.verdicts,
+                reward.for_others(each.marked),
+                each.on_others,
+                each.sample.text,
+                each.sample.token_ids,
             )
             for each in self.suites
         )
@@ -254,8 +256,8 @@ class QuestionRecord:
         """Whether its solutions can be learned from: not all of them have the same reward."""
         return len({solution.total for solution in self.solutions if not solution.masked}) > 1
 
-    def update_book(self, book: MistakeBook, step: int) -> BookChange:
-        """Updates the Mistake Book by the verdicts on the question's valid programs.
+    def evidence(self, book: MistakeBook) -> Evidence:
+        """Returns what the verdicts on the question's valid programs tell the Mistake Book.
 
         Only verdicts of tests that ran count: one that was not run, though the program is paid as if it had failed it,
         or that was lost to infrastructure, neither enters the book nor wears off. A test enters with the answer in
@@ -282,13 +284,12 @@ class QuestionRecord:
             paid = [(suite.total, suite.tests) for suite in suites if suite.total is not None]
             for total, tests in sorted(paid, key=lambda pair: pair[0]):  # the best paid last
                 rewards |= {spelled(test).identity: total for test in tests}
-        evidence = Evidence(
+        return Evidence(
             failed_new=failed_new,
             passed_history=[_with_verdict(solution.history, {Verdict.PASS}) for solution in valid],
             failed_history=[_with_verdict(solution.history, FAILED) for solution in valid],
             rewards=rewards,
         )
-        return book.update(self.question.id, self.question.ground_truth_digest, step, evidence)
 
 
 @dataclass
@@ -340,8 +341,11 @@ class Round:
 
     def update_book(self, book: MistakeBook) -> None:
         """Updates the Mistake Book with each of its questions that the book holds, and records what changed."""
-        held = [question for question in self.questions if book.holds(question.question.id)]
-        self.book_change = sum((question.update_book(book, self.step) for question in held), BookChange())
+        self.book_change = BookChange()
+        for record in self.questions:
+            id, digest = record.question.id, record.question.ground_truth_digest
+            if book.holds(id):
+                self.book_change += book.update(id, digest, self.step, record.evidence(book))
         self.book_size = book.size
 
     def evict(self, book: MistakeBook, surplus: Sequence[Place]) -> None:

@@ -1,1 +1,1 @@
-"""What researchers do around training: nothing that a run imports. Commands may use it."""
+"""What researchers do around training. No room in front of the wall imports it; commands may."""

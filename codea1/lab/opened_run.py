@@ -11,7 +11,7 @@ from rich.console import Console
 from codea1.config import config_of
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import summary, write_evaluation
-from codea1.evaluation.tables import evaluation_table
+from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import require_base
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder

@@ -78,7 +78,6 @@ class Chunk:
 
 
 def prefill(
-    config: DecodingConfig,
     graphdef: nnx.GraphDef,
     params: Params,
     cache: Cache,

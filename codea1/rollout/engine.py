@@ -195,7 +195,7 @@ class Engine:
         if request.length_limit is not None and request.length_limit < 1:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
-    def _run(self, params: _CallArguments, queue: Queue) -> Iterator[Sample]:
+    def _run(self, call: _CallArguments, queue: Queue) -> Iterator[Sample]:
         size = smallest(self.sizes.slots, queue.num_wanted(enough=self.sizes.slots[-1]))
         shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
         slots = Slots(size, shards, self.sizes, self._max_response_length)
@@ -204,7 +204,7 @@ class Engine:
         finished: list[Sample] = []
         while True:
             self.between_chunks()
-            cache = self._refill(params, queue, prefilled, slots, cache)
+            cache = self._refill(call, queue, prefilled, slots, cache)
             if not slots.num_live:
                 break
             while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
@@ -213,24 +213,24 @@ class Engine:
             guesses = self.guesses > 0 and size < self.sizes.slots[-1]
             self._statistics.preempted += slots.grow(queue, self.decoding.columns(guesses))
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
-            decode = self._functions.decode if params.top_p is None else self._functions.decode_restricted
+            decode = self._functions.decode if call.top_p is None else self._functions.decode_restricted
             cache, chunk = decode[size](
-                params.decoding_weights,
+                call.decoding_weights,
                 cache,
                 slots.table(),
                 slots.rows,
                 slots.known() if guesses else None,
-                params.key_data,
-                params.temperature,
+                call.key_data,
+                call.temperature,
                 np.int32(self._exit_when_live(slots, size, any_waits)),
-                params.top_p,
+                call.top_p,
             )
             queue.num_wanted(enough=self.sizes.slots[-1])  # prompts are made while the devices decode
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished
 
-    def _refill(self, params: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: Cache) -> Cache:
+    def _refill(self, call: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: Cache) -> Cache:
         """Gives the free slots to samples that wait, as long as there are both and pages for them."""
         while True:
             num_free = list(map(len, slots.free()))
@@ -238,7 +238,7 @@ class Engine:
                 tokens_BT, pages_BM = new
                 self._statistics.prompts += prefilled.num_prompts
                 self._statistics.prefill_rows += len(tokens_BT)
-                cache = self._functions.prefill[tokens_BT.shape](params.weights, cache, tokens_BT, pages_BM)
+                cache = self._functions.prefill[tokens_BT.shape](call.weights, cache, tokens_BT, pages_BM)
             started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache

@@ -240,7 +240,7 @@ def _jitted(
     decode = partial(decoding.decode_chunk, config)
     return others | {
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
-        "prefill": jit("prefill", partial(decoding.prefill, config, graphdef), donate_argnums=1),
+        "prefill": jit("prefill", partial(decoding.prefill, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
         "decode": jit("decode", partial(decode, decoder), donate_argnums=1),
         "decode spread": jit("decode", partial(decode, spread), donate_argnums=1),

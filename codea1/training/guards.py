@@ -7,7 +7,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
@@ -25,33 +26,31 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import is_remote
 
 if TYPE_CHECKING:
-    from codea1.training.dry_run import DryRun
+    from codea1.training.setup import Components
     from codea1.training.trainer import Trainer
 
 
-@contextlib.contextmanager
-def guarded(
-    read_config: Callable[[], ConfigDict],
-    workdir: str | None,
-    hosts: Hosts,
-    *,
-    dry_run: bool,
-    allow_previous_step: bool,
-) -> "Iterator[Trainer | DryRun]":
-    """Opens the run in `workdir`, or a dry run, and closes it whatever happens.
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run and a dry run are made of, the same on every host."""
 
-    Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
+    config: ConfigDict
+    own_files: Mapping[str, tuple[str, bytes]]
+    parts: "Components"
+    sandbox: SandboxPool
+
+
+@contextlib.contextmanager
+def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts) -> Iterator[RunInputs]:
+    """Reads what a run is made of and starts its sandbox; a watchdog is over the whole block.
 
     Args:
       read_config: returns the validated config.
-      workdir: folder of the run; a dry run needs none.
-      dry_run: one step, of which nothing is kept.
-      allow_previous_step: go on from an older step where the newest is damaged.
+      workdir: folder of the run, which is only looked at; "": there is none.
 
     Raises:
       BadInput: the config, what it names, this machine's sandbox or the folder cannot be used.
-      StorageFailed: the folder cannot be read or written.
-      GivenUp: it was restarted too often without a new step.
+      StorageFailed: the folder cannot be read.
     """
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
@@ -62,8 +61,6 @@ def guarded(
             own = own_files(config.game)
             if workdir:
                 hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own))
-            elif not dry_run:
-                raise BadInput("--workdir is missing: it names the folder of the run.")
             from codea1.training.setup import assemble
 
             with hosts.agreed(), doing("storage"):  # what one host lacks is reported, not that digests differ
@@ -72,15 +69,27 @@ def guarded(
             hosts.require_same("the files of the reward and the prompts", repr(own).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
             sandbox = stack.enter_context(SandboxPool.of_config(config))
-        if dry_run:
-            from codea1.training.dry_run import DryRun
+        yield RunInputs(config, own, parts, sandbox)
 
-            yield DryRun(config, parts, sandbox, hosts)
-            return
+
+@contextlib.contextmanager
+def guarded(inputs: RunInputs, workdir: str, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Trainer]":
+    """Opens the run in `workdir`, and closes it whatever happens.
+
+    Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
+
+    Args:
+      allow_previous_step: go on from an older step where the newest is damaged.
+
+    Raises:
+      BadInput: the folder cannot be used.
+      StorageFailed: it cannot be read or written.
+      GivenUp: the run was restarted too often without a new step.
+    """
+    with contextlib.ExitStack() as stack:
 
         def open_locked() -> RunFolder:
-            assert workdir is not None
-            return stack.enter_context(opened(workdir, config.to_dict(), own))
+            return stack.enter_context(opened(workdir, inputs.config.to_dict(), inputs.own_files))
 
         folder = hosts.of_main(open_locked)
         with hosts.agreed():
@@ -100,7 +109,9 @@ def guarded(
         if sentence := hosts.of_main(lambda: count_restart(folder)):
             raise GivenUp(sentence if hosts.is_main else "")
         try:
-            with Trainer(config, parts, sandbox, folder, hosts, stop, allow_previous_step) as trainer:
+            with Trainer(
+                inputs.config, inputs.parts, inputs.sandbox, folder, hosts, stop, allow_previous_step
+            ) as trainer:
                 yield trainer
         except Exception as error:
             if isinstance(error, Stopped) or exit_code(error) != RESTART_EXIT_CODE:

@@ -2,15 +2,14 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from codea1.evaluation import health
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.evaluation.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.recorded import compare
@@ -22,6 +21,8 @@ from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
 from codea1.storage.objects import exists, move, read
 from codea1.training.progress import Progress
+
+ShowReport = Callable[[RunFolder, Callable[[RenderableType], None]], None]  # writes into the folder, and prints
 
 
 class Record(contextlib.ExitStack):
@@ -146,7 +147,7 @@ class Record(contextlib.ExitStack):
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Begins to write the samples of a step, a row each, while the run goes on; `rows` is read meanwhile.
 
-        Raises StorageFailed where those of the step before could not be written; so do `cursor` and `write_report`.
+        Raises StorageFailed where those of the step before could not be written; so do `cursor` and `report`.
         """
         if self._is_main:
             self._settle()
@@ -169,8 +170,8 @@ class Record(contextlib.ExitStack):
             path = write_evaluation(self._folder, name, evaluation)
             self._evaluations[f"{path.parent.name}/{path.name}"] = checksum(path)
 
-    def write_report(self) -> None:
-        """Writes the report and prints its table and warnings."""
+    def report(self, show_report: ShowReport) -> None:
+        """Has the report written and shown, once all samples are stored; W&B gets its figure."""
         if self._is_main:
             self._settle()
             show_report(self._folder, self.progress.print)

@@ -298,11 +298,15 @@ class Step:
 
         records = [QuestionRecord(question, signature=signatures[question.id]) for question in questions]
         for record in records:
-            id, on_others = record.question.id, iter(results.get((record.question.id, "others"), ()))
+            id, elsewhere = record.question.id, iter(results.get((record.question.id, "others"), ()))
             for m, solution in sorted(written[id].items()):
                 samples = suites[id].get(m, ())
-                judged = enumerate(zip(samples, results.get((id, m, "suites"), ()), strict=True))
-                own = [SuiteRecord(n, sample, *graded, *next(on_others, NOWHERE)) for n, (sample, graded) in judged]
+                own = []
+                for n, (sample, suite) in enumerate(zip(samples, results.get((id, m, "suites"), ()), strict=True)):
+                    on = next(elsewhere, NOWHERE)
+                    own.append(
+                        SuiteRecord(n, sample, suite.parsed, suite.marked, suite.verdicts, on.on_others, on.on_hidden)
+                    )
                 grading, passes_check = results[id, m]
                 runs = [GradedTest(*each) for each in zip(tests[id], grading.verdicts, strict=True)]
                 record.solutions.append(

@@ -34,7 +34,7 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import to_host
 from codea1.storage.checksums import Checksum
 from codea1.training.profile import ProfilerWindow, memory_metrics
-from codea1.training.record import Record
+from codea1.training.record import Record, ShowReport
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components, mistake_book
 from codea1.training.step import PastPlayer, Step
@@ -230,13 +230,16 @@ class Trainer:
             }
 
     def conclude(self) -> None:
-        """Evaluates after the last step, writes the report, whose table is shown, and says what there is to open."""
+        """Waits for the last checkpoint and evaluates; a signal ends the process at once from here on."""
         with doing("storage"):
             self._checkpoints.wait()
         self._stop.can_exit_now = True
         self._evaluate_once("after", step=self._config.steps)
         self._record.progress.print(f"best step on the validation questions: {self._best.step}")
-        self._record.write_report()
+
+    def report(self, show_report: ShowReport) -> None:
+        """After `conclude`: has the report written and shown, and says what there is to open."""
+        self._record.report(show_report)
         self._record.progress.print(f"{self._folder.page}, in a browser, has the curves and samples to leaf through")
         if "test" in self._parts.players:
             tells = "tells of programs that were paid and wrong, and of the asserts that broke them"

@@ -13,7 +13,6 @@ from typing import Any, Self
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.evaluation.tables import TextTable
 from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
 from codea1.lab.aot.jobs import Compilation, Plan, largest, models, plan
@@ -22,6 +21,7 @@ from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.lab.aot.topology import Topology
 from codea1.lab.aot.work import CHIPS, Chip, num_weights
+from codea1.lab.report.tables import TextTable
 from codea1.sharding import device_mesh
 from codea1.slices import split
 

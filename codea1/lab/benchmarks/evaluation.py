@@ -17,11 +17,11 @@ from rich.progress import Progress, TextColumn
 
 from codea1.config import config_of
 from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
-from codea1.evaluation.tables import evaluation_table
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
 from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
+from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import Start
 from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints

@@ -15,7 +15,7 @@ from absl import flags
 from rich.console import Console
 
 from codea1.config import config_of
-from codea1.evaluation.tables import TextTable
+from codea1.lab.report.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from codea1.data.loader import load_questions, parsed
-from codea1.evaluation.tables import TextTable
 from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
@@ -29,6 +28,7 @@ from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import SANDBOX, Parts, RowOutcome, head_of
 from codea1.lab.data.mutated import write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
+from codea1.lab.report.tables import TextTable
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import require
 from codea1.runtime.futures import Awaiting, start

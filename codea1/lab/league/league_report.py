@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.console import Group
 
-from codea1.evaluation.figures import CODE, INK, TEST, picture, style
 from codea1.evaluation.statistics import Interval
-from codea1.evaluation.tables import TextTable
 from codea1.lab.league.league import Standings, standings
+from codea1.lab.report.figures import CODE, INK, TEST, picture, style
+from codea1.lab.report.tables import TextTable
 
 
 @dataclass(frozen=True)

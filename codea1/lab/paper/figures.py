@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from codea1.evaluation.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
 from codea1.lab.paper.experiments import ARMS, CODE_A1, code_a1_settings
 from codea1.lab.paper.tables import Table, sizes
+from codea1.lab.report.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
 from codea1.lab.study.results import Result, Results
 
 _COLORS = (CODE, TEST, BOOK, TEST_2, CODE_2, "#c9a227", "#7a7a7a")

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from codea1.evaluation.tables import TextTable, bold, percents, with_bounds
 from codea1.lab.paper.tables import CLEAR, Cell, Comparison, Table
+from codea1.lab.report.tables import TextTable, bold, percents, with_bounds
 from codea1.lab.statistics import SEEDS_TO_COMPARE
 
 CSV_COLUMNS = (

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from etils import epath
 
-from codea1.evaluation.run_report import BeforeAfter, compare
-from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
 from codea1.lab.paper import rendering
 from codea1.lab.paper.experiments import PAPER, SFT_TEST, TINY, Workplace, collected, read_run, size_of_published
 from codea1.lab.paper.tables import Table, tables
+from codea1.lab.report.run_report import BeforeAfter, compare
+from codea1.lab.report.tables import TextTable, bold, label, percents, with_bounds
 from codea1.lab.study.declaration import Study
 from codea1.lab.study.results import Result, Results
 from codea1.runs.folder import RunFolder
@@ -78,8 +78,8 @@ def write(runs: Sequence[Result], output: str) -> None:
       BadInput: as `filled` does, or `output` cannot be a folder; nothing is written then.
       StorageFailed: a file cannot be read or written.
     """
-    from codea1.evaluation.figures import picture
     from codea1.lab.paper.figures import figures
+    from codea1.lab.report.figures import picture
 
     folder = location(output, "output")
     results, each = filled(runs)

@@ -20,13 +20,13 @@ from rich.syntax import Syntax
 from rich.terminal_theme import SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
-from codea1.evaluation.tables import TextTable
 from codea1.game.answers import without_thoughts
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest, write_test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
+from codea1.lab.report.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible

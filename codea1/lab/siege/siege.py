@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
-from codea1.evaluation.tables import TextTable
+from codea1.lab.report.tables import TextTable
 from codea1.lab.siege.attempts import OWN, RIGHT, WRONG, Challenge, families, questions, sources
 from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCommand, GraderProcess
 from codea1.runtime.errors import visible

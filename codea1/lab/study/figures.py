@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from codea1.evaluation import figures
+from codea1.lab.report import figures
 from codea1.lab.statistics import Difference, interval
 from codea1.lab.study.declaration import Arm, Pair, Stage, Study
 from codea1.lab.study.law import PASS, Arms, Predictor, contrast, curve

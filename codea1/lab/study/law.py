@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from codea1.evaluation.figures import points
+from codea1.lab.report.figures import points
 from codea1.lab.study.declaration import Study
 from codea1.lab.study.results import Result, scores
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from codea1.evaluation.audit import audits, tenths
-from codea1.evaluation.statistics import CONFIDENCE
-from codea1.evaluation.tables import TextTable, bold, label, percents, with_bounds
+from codea1.evaluation.statistics import CONFIDENCE, tenths
+from codea1.lab.report.audit import audits
+from codea1.lab.report.tables import TextTable, bold, label, percents, with_bounds
 from codea1.lab.statistics import Difference, difference, holm, interval
 from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial

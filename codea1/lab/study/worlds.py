@@ -9,7 +9,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from codea1.evaluation.tables import TextTable, percents
+from codea1.lab.report.tables import TextTable, percents
 from codea1.lab.sft.corpus import expert_inputs, planted_program, usual_inputs
 from codea1.lab.worlds.compositions import Composition, Task, behaviour, compositions
 from codea1.lab.worlds.procedural import tasks

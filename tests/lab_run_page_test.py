@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from codea1.evaluation.run_page import MAX_QUESTIONS, page
-from codea1.evaluation.tables import TextTable
+from codea1.lab.report.run_page import MAX_QUESTIONS, page
+from codea1.lab.report.tables import TextTable
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 

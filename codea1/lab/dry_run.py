@@ -13,10 +13,10 @@ from ml_collections import ConfigDict
 from rich.console import Console, Group
 
 from codea1.config import trained_sequences
-from codea1.evaluation.tables import TextTable
 from codea1.game.methods import METHODS, game_rules
 from codea1.game.question import Question
 from codea1.game.rewards import Others
+from codea1.lab.report.tables import TextTable
 from codea1.learn.batch import RowShape
 from codea1.players.memory import GIB, device_memory
 from codea1.runtime.errors import BadInput

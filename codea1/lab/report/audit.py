@@ -3,15 +3,6 @@
 With `config.game.hidden_reward` both sides of a player are in a run's metrics. The Code LLM is paid by tests and
 measured by the questions' check scripts; the Test LLM is paid by its reward and measured by mutants that no reward
 reads. (The Code LLM's own reward also counts replayed failures, which become more as the Mistake Book fills.)
-
-How much a side changed is read off the least-squares line through the means y_1, ..., y_10 of the tenths of the run:
-
-  change = 9 sum_k (k - 5.5) y_k / S,  +- t 9 sqrt(R / (8 S)),  where S = sum_k (k - 5.5)^2 = 82.5,
-
-R is the sum of squared residuals, and t = 2.306 the 97.5 % quantile of Student's t with 8 degrees of freedom. Steps
-that follow each other are correlated, since they share weights and book; means of batches of them are nearly not, and
-ten suffice (Schmeiser 1982, Operations Research 30, 556-568). A curve that bends leaves larger residuals and so a wider
-interval. A side rises where its interval lies above 0.
 """
 
 import dataclasses
@@ -19,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
-from codea1.evaluation.statistics import CONFIDENCE, Interval
-from codea1.evaluation.tables import TextTable
+from codea1.evaluation.statistics import MIN_STEPS, Interval, change, tenths
+from codea1.lab.report.tables import TextTable
 
-TENTHS = 10
-MIN_STEPS = 30  # tests/audit_test.py: with fewer, means of tenths are too correlated for the interval
 EXPLANATION = (
     "What pays each player, its hidden reward, which no player is paid, and the gap between them: means of the first "
     "and the last tenth of the steps, and the change along the line through the means of all tenths, with its 95 % "
@@ -141,20 +129,3 @@ def warnings(of_players: Sequence[Audit]) -> list[str]:
 def has_hidden_reward(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Returns whether a step of `rows` measured a player by what it is not paid for."""
     return any(row.get(player.hidden[0]) is not None for row in rows for player in _PLAYERS)
-
-
-def tenths(values: np.ndarray) -> np.ndarray:
-    """Returns the means [10] of the tenths of values [steps], which are as equal in steps as can be."""
-    return np.array([part.mean() for part in np.array_split(values, TENTHS)])
-
-
-def change(values: np.ndarray) -> Interval:
-    """Returns by how much values [steps] changed from the first tenth to the last, with its 95 % interval."""
-    # Less the first value: what is constant is then exactly 0, and so is its change.
-    means = tenths(values - values[0])
-    place = np.arange(TENTHS) - (TENTHS - 1) / 2
-    slope = means @ place / (place @ place)
-    residuals = means - means.mean() - slope * place
-    deviation = np.sqrt(residuals @ residuals / (TENTHS - 2) / (place @ place))
-    slopes = slope + deviation * stdtrit(TENTHS - 2, (1 + CONFIDENCE) / 2) * np.array([0, -1, 1])
-    return Interval(*(float(each) for each in (TENTHS - 1) * slopes))

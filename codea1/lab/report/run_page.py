@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from codea1.evaluation.figures import PANELS, Rows, points, smoothed, smoothing_width
 from codea1.game.asserts import Mark
 from codea1.game.rewards import FAILED, is_whole
+from codea1.lab.report.figures import PANELS, Rows, points, smoothed, smoothing_width
 from codea1.runs.samples import Samples
 
 MAX_QUESTIONS = 24  # of a step, whose samples are in the page

@@ -80,7 +80,8 @@ def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Pa
     assert [row[6] for row in errors] == ["-25.0", "+26.0", "-27.8", "+45.0"]
     assert cells(of_law, "mean absolute error of 4 doses")[-3:] == ["31.7", "", "**30.9**"]
     assert cells(of_law, "mean absolute error of 1 others")[-3:] == ["**4.0**", "", "9.0"]
-    assert (tmp_path / "report" / "dose_and_response.png").stat().st_size > 10_000
+    for drawn in ("response.png", "law.png"):
+        assert (tmp_path / "report" / drawn).stat().st_size > 10_000
     # What is of other code than the curve is not laid on it.
     runs["golden", 0] = replace(runs["golden", 0], code="beef")
     report = report_of(study, runs, tmp_path)

@@ -78,36 +78,59 @@ def gain(study: Study, stage: Stage, found: Mapping[str, Mapping[Pair, Differenc
 
 
 def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
-    """Returns a PNG: pass@1 of scripted adversaries over their dose, and in each world over the contrast of its groups.
+    """Returns a PNG: pass@1 of scripted adversaries over their dose. In one world, a line for each other arm, too.
 
     Args:
       dose_of: arms of which each world has some.
       worlds: the arms of each world: those of doses, and all others.
     """
-    shown = [arm for arm in study.arms if any(arm in arms for both in worlds.values() for arms in both)]
-    columns = min(3, 1 + len(worlds))
-    lines = -(-(1 + len(worlds)) // columns)
-    figure = Figure(figsize=(4.8 * columns, 3.6 * lines + 1.0), dpi=120, layout="constrained")
-    by_dose, *by_contrast = (figure.add_subplot(lines, columns, place + 1) for place in range(1 + len(worlds)))
-    figures.style(by_dose, "Pass@1 (%) by dose", "chance that a wrong program is exposed")
-    for axes, (world, (dosed, others)) in zip(by_contrast, worlds.items(), strict=True):
+    figure = Figure(figsize=(7.2, 4.0), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    figures.style(axes, "Code LLM, pass@1 (%)", "chance that a suite exposes a wrong program")
+    for world, (dosed, others) in worlds.items():
         arms = sorted(dosed, key=dose_of.__getitem__)
         mean, low, high = np.array([_passed(dosed[arm]) for arm in arms]).T
-        given, bars = [dose_of[arm] for arm in arms], [mean - low, high - mean]
-        by_dose.errorbar(given, mean, bars, marker="o", capsize=3, label=world)
-        figures.style(
-            axes, " ".join(filter(None, ("Pass@1 (%) by contrast,", world))), "share g of groups whose rewards differ"
+        at, bars = [dose_of[arm] for arm in arms], [mean - low, high - mean]
+        axes.errorbar(
+            at, mean, bars, color=figures.CODE if len(worlds) == 1 else None, marker="o", capsize=3, label=world
         )
+        for arm, runs in others.items() if len(worlds) == 1 else ():
+            color = {_LEARNS: figures.TEST, _FROZEN: figures.TEST_2, _TRIVIAL: figures.FAINT}[kind(study.arms[arm])]
+            height = _passed(runs)[0]
+            axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
+            axes.annotate(
+                study.arms[arm].title,
+                (1.01, height),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=8,
+                color=color,
+            )
+    doses = sorted({dose_of[arm] for dosed, _ in worlds.values() for arm in dosed})
+    least = min(filter(None, doses))
+    axes.set_xscale("symlog", linthresh=least, linscale=0.5)
+    axes.set_xlim(-least / 4, 1.2 * doses[-1])
+    axes.set_xticks(doses, [f"{dose:g}" for dose in doses])
+    axes.set_xticks([], minor=True)
+    if len(worlds) > 1:
+        axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
+    return figures.picture(figure, "png")
+
+
+def law(study: Study, worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
+    """Returns a PNG: in each world, pass@1 over the contrast of groups, and the curve through those of doses."""
+    shown = [arm for arm in study.arms if any(arm in arms for both in worlds.values() for arms in both)]
+    columns = min(3, len(worlds))
+    lines = -(-len(worlds) // columns)
+    figure = Figure(figsize=(max(7.2, 4.8 * columns), 3.6 * lines + 1.0), dpi=120, layout="constrained")
+    for place, (world, (dosed, others)) in enumerate(worlds.items(), start=1):
+        axes = figure.add_subplot(lines, columns, place)
+        title = " ".join(filter(None, ("Pass@1 (%) by contrast,", world)))
+        figures.style(axes, title, "share g of groups whose rewards differ")
         runs = [run for own in dosed.values() for run in own]
         at = sorted(map(contrast, runs))
         axes.plot(at, 100 * curve(runs, contrast)(at), color=figures.FAINT, linewidth=1.5)
         _mark_arms(axes, study, {**dosed, **others}, shown, contrast)
-    doses = sorted({dose_of[arm] for dosed, _ in worlds.values() for arm in dosed})
-    by_dose.set_xscale("symlog", linthresh=min(filter(None, doses)), linscale=0.5)
-    by_dose.set_xticks(doses, [f"{dose:g}" for dose in doses])
-    by_dose.set_xticks([], minor=True)
-    if any(worlds):
-        by_dose.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
     _legend(figure, study, shown)
     return figures.picture(figure, "png")
 

@@ -143,8 +143,10 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
     if worlds or sentences:
         yield "## The law: pass@1 by the contrast of groups"
     if worlds:
-        write_atomically(folder / "dose_and_response.png", figures.response(study, dose_of, worlds))
-        yield "![pass@1 over dose, and over the contrast of groups](dose_and_response.png)"
+        write_atomically(folder / "response.png", figures.response(study, dose_of, worlds))
+        yield "![pass@1 over the chance that a suite exposes a wrong program](response.png)"
+        write_atomically(folder / "law.png", figures.law(study, worlds))
+        yield "![pass@1 over the contrast of groups](law.png)"
         yield (
             "A monotone curve of pass@1 over one number is fitted on the scripted runs of a world. The number is *g*, "
             "the share of groups of solutions whose rewards differ, or *exposure*, the share of wrong solutions that "

@@ -348,6 +348,7 @@ def test_names_of_slices_have_the_chips_they_say():
 
 
 @needs_libtpu
+@pytest.mark.long
 def test_kernels_are_priced_by_the_schedule_that_the_compiler_writes(tmp_path, monkeypatch):
     shape = kernels.AttentionShape("v5e", heads=12, kv_heads=2, head_dim=128)
     one, four = (dataclasses.replace(shape, queries=queries, rows=8, pages=64, longest=8) for queries in (1, 4))

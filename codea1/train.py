@@ -49,7 +49,7 @@ def main() -> None:
 
             train(DryRun(inputs.config, inputs.parts, inputs.sandbox, hosts))
             return
-        with guarded(inputs, workdir, hosts, allow_previous_step=ALLOW_PREVIOUS_STEP.value) as run:
+        with guarded(inputs, hosts, allow_previous_step=ALLOW_PREVIOUS_STEP.value) as run:
             from codea1.lab.report.run_report import show_report
 
             train(run)

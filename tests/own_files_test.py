@@ -105,7 +105,7 @@ def play(config: ConfigDict, workdir: Path) -> None:
     with (
         without_figure(),
         run_inputs(read_config, str(workdir), Hosts()) as inputs,
-        guarded(inputs, str(workdir), Hosts()) as run,
+        guarded(inputs, Hosts()) as run,
     ):
         command.train(run)
         run.report(show_report)

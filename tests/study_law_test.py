@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from codea1.lab.study import figures
 from codea1.lab.study.declaration import Arm, Stage, Study, Trial
 from codea1.lab.study.figures import kind
 from codea1.lab.study.law import doses
@@ -82,6 +83,10 @@ def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Pa
     assert cells(of_law, "mean absolute error of 1 others")[-3:] == ["**4.0**", "", "9.0"]
     for drawn in ("response.png", "law.png"):
         assert (tmp_path / "report" / drawn).stat().st_size > 10_000
+    dosed = {f"p{p}": [runs[f"p{p}", 0]] for p in given}
+    two = {"near": (dosed, {"golden": [runs["golden", 0]], "learner": [runs["learner", 0]]}), "far": (dosed, {})}
+    assert len(figures.response(study, doses(study), two)) > 10_000
+    assert len(figures.law(study, two)) > 10_000
     # What is of other code than the curve is not laid on it.
     runs["golden", 0] = replace(runs["golden", 0], code="beef")
     report = report_of(study, runs, tmp_path)

@@ -1,1 +1,1 @@
-"""What a run measures of itself: held-out questions, warnings, reports, and the statistics behind them."""
+"""What a run measures of itself: held-out questions, warnings, and the statistics behind them."""

@@ -35,6 +35,7 @@ class RunInputs:
     """What a run and a dry run are made of, the same on every host."""
 
     config: ConfigDict
+    workdir: str  # "": there is none
     own_files: Mapping[str, tuple[str, bytes]]
     parts: "Components"
     sandbox: SandboxPool
@@ -46,11 +47,11 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
 
     Args:
       read_config: returns the validated config.
-      workdir: folder of the run, which is only looked at; "": there is none.
+      workdir: folder of the run, which is tried out and keeps nothing; "": there is none.
 
     Raises:
       BadInput: the config, what it names, this machine's sandbox or the folder cannot be used.
-      StorageFailed: the folder cannot be read.
+      StorageFailed: the folder cannot be read or written.
     """
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
@@ -69,12 +70,12 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
             hosts.require_same("the files of the reward and the prompts", repr(own).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
             sandbox = stack.enter_context(SandboxPool.of_config(config))
-        yield RunInputs(config, own, parts, sandbox)
+        yield RunInputs(config, workdir, own, parts, sandbox)
 
 
 @contextlib.contextmanager
-def guarded(inputs: RunInputs, workdir: str, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Trainer]":
-    """Opens the run in `workdir`, and closes it whatever happens.
+def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Trainer]":
+    """Opens the run in its workdir, and closes it whatever happens.
 
     Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
 
@@ -89,7 +90,7 @@ def guarded(inputs: RunInputs, workdir: str, hosts: Hosts, *, allow_previous_ste
     with contextlib.ExitStack() as stack:
 
         def open_locked() -> RunFolder:
-            return stack.enter_context(opened(workdir, inputs.config.to_dict(), inputs.own_files))
+            return stack.enter_context(opened(inputs.workdir, inputs.config.to_dict(), inputs.own_files))
 
         folder = hosts.of_main(open_locked)
         with hosts.agreed():

@@ -78,7 +78,7 @@ def gain(study: Study, stage: Stage, found: Mapping[str, Mapping[Pair, Differenc
 
 
 def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
-    """Returns a PNG: pass@1 of scripted adversaries over their dose. In one world, a line for each other arm, too.
+    """Returns a PNG: pass@1 of scripted adversaries over their dose, and a line for each other arm of the first world.
 
     Args:
       dose_of: arms of which each world has some.
@@ -86,32 +86,31 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
     """
     figure = Figure(figsize=(7.2, 4.0), dpi=120, layout="constrained")
     axes = figure.add_subplot()
-    figures.style(axes, "Code LLM, pass@1 (%)", "chance that a suite exposes a wrong program")
-    for world, (dosed, others) in worlds.items():
+    first, (_, others) = next(iter(worlds.items()))
+    where = f" in {first}" if first else ""
+    figures.style(
+        axes, f"Code LLM, pass@1 (%); dashed: other arms{where}", "chance that a suite exposes a wrong program"
+    )
+    for world, (dosed, _) in worlds.items():
         arms = sorted(dosed, key=dose_of.__getitem__)
         mean, low, high = np.array([_passed(dosed[arm]) for arm in arms]).T
-        at, bars = [dose_of[arm] for arm in arms], [mean - low, high - mean]
         axes.errorbar(
-            at, mean, bars, color=figures.CODE if len(worlds) == 1 else None, marker="o", capsize=3, label=world
+            [dose_of[arm] for arm in arms], mean, [mean - low, high - mean], marker="o", capsize=3, label=world
         )
-        for arm, runs in others.items() if len(worlds) == 1 else ():
-            color = {_LEARNS: figures.TEST, _FROZEN: figures.TEST_2, _TRIVIAL: figures.FAINT}[kind(study.arms[arm])]
-            height = _passed(runs)[0]
-            axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
-            axes.annotate(
-                study.arms[arm].title,
-                (1.01, height),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                fontsize=8,
-                color=color,
-            )
     doses = sorted({dose_of[arm] for dosed, _ in worlds.values() for arm in dosed})
     least = min(filter(None, doses))
     axes.set_xscale("symlog", linthresh=least, linscale=0.5)
     axes.set_xlim(-least / 4, 1.2 * doses[-1])
     axes.set_xticks(doses, [f"{dose:g}" for dose in doses])
     axes.set_xticks([], minor=True)
+    colors = {_LEARNS: figures.TEST, _FROZEN: figures.TEST_2, _TRIVIAL: figures.FAINT}
+    text_at = -np.inf
+    for height, arm in sorted((_passed(runs)[0], arm) for arm, runs in others.items()):
+        color = colors[kind(study.arms[arm])]
+        axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
+        text_at = max(height, text_at + 3.2)  # points: lines of text do not overlap
+        place = {"xy": (1.01, text_at), "xycoords": ("axes fraction", "data")}
+        axes.annotate(study.arms[arm].title, **place, va="center", fontsize=8, color=color)
     if len(worlds) > 1:
         axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
     return figures.picture(figure, "png")

@@ -109,8 +109,8 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
         color = colors[kind(study.arms[arm])]
         axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
         text_at = max(height, text_at + 3.2)  # points: lines of text do not overlap
-        place = {"xy": (1.01, text_at), "xycoords": ("axes fraction", "data")}
-        axes.annotate(study.arms[arm].title, **place, va="center", fontsize=8, color=color)
+        title, at = study.arms[arm].title, (1.01, text_at)
+        axes.annotate(title, at, xycoords=("axes fraction", "data"), va="center", fontsize=8, color=color)
     if len(worlds) > 1:
         axes.legend(fontsize=9, frameon=False, labelcolor=figures.INK)
     return figures.picture(figure, "png")

@@ -140,7 +140,7 @@ def test_why_a_check_script_is_left_out_is_told(convert, changes, why):
 
 
 def test_a_slow_solution_is_counted(convert):
-    busy = "import time\n    began = time.process_time()\n    while time.process_time() < began + 0.5: pass\n    "
+    busy = "import time as t\n    end = t.process_time() + 0.5 * (a == 1)\n    while t.process_time() < end: pass\n    "
     slow = mbpp(1, f"{busy}return a + 1", task_id=2, text="Add one, slowly.")
     outcomes = convert("mbpp", mbpp(), slow).outcomes
     assert [each.is_slow for each in outcomes] == [False, True]

@@ -238,7 +238,7 @@ class Trainer:
         self._record.progress.print(f"best step on the validation questions: {self._best.step}")
 
     def report(self, show_report: ShowReport) -> None:
-        """After `conclude`: has the report written and shown, and says what there is to open."""
+        """Writes and shows the report, by `show_report`, and says what there is to open; comes after `conclude`."""
         self._record.report(show_report)
         self._record.progress.print(f"{self._folder.page}, in a browser, has the curves and samples to leaf through")
         if "test" in self._parts.players:

@@ -70,9 +70,9 @@ def train(run: "Trainer | DryRun") -> None:
                     graded = step.grade(questions, history, solutions, suites)  # 4. verdicts on replayed and new tests
                     paid = step.pay(graded)  # 5. R_C to each solution, R_T to each suite
                     round_ += step.update_book(paid)  # 6. failed tests enter, replayed ones that were passed wear off
-            step.round = step.compare(round_)  # 7. each sample within its group; suites of the most varied solutions
+            compared = step.compare(round_)  # 7. each sample within its group; suites of the most varied solutions
             for player in run.learners:
-                step.learn(player)  # 8. the Code LLM from its solutions, the Test LLM from its suites
+                step.learn(player, compared)  # 8. the Code LLM from its solutions, the Test LLM from its suites
     run.conclude()
 
 

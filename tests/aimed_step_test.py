@@ -148,9 +148,9 @@ class Play:
             solutions = step.solve(asked)
             graded = step.grade(asked, step.retrieve(asked), solutions, step.attack(solutions))
             round_ += step.update_book(step.pay(graded))
-        step.round = step.compare(round_)
+        compared = step.compare(round_)
         for player in self.players.values():
-            step.learn(player)
+            step.learn(player, compared)
 
     def generate(self, requests, stream: str, **_):
         """Yields what the games say, in any order; log-probs are near the policy's, and some responses truncated."""

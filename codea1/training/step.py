@@ -116,7 +116,7 @@ class Step:
         """
         self.number = number
         self.batches = batches
-        self.round = Round(number)  # the whole one, once its samples are compared
+        self.round = Round(number)  # the whole one, once its samples are compared: what the run records
         self.metrics: dict[str, float] = {}
         self.skips_all: dict[str, bool] = {}  # by learner that made optimizer steps: whether none was applied
         self.watch = Stopwatch()
@@ -371,10 +371,7 @@ class Step:
         return paid
 
     def compare(self, paid: Round) -> Round:
-        """Selects the suites that train (TOPVAR) and compares every sample with its group, role by role.
-
-        Returns the round, which is the whole one of the step: its statistics are the step's metrics.
-        """
+        """Selects the suites that train (TOPVAR), compares every sample with its group; returns the whole round."""
         rules = self._rules
         if "test" in self._players:
             paid.select(rules.trained_solutions, rules.selection, rules.seed)
@@ -384,14 +381,15 @@ class Step:
         if "test" in self._players:
             _assign_advantages(paid.test_groups(), self._players["test"], rules.reward.weights)
         self.metrics |= statistics(paid)
+        self.round = paid
         return paid
 
-    def learn(self, player: Player) -> None:
+    def learn(self, player: Player, compared: Round) -> None:
         """Makes the player's optimizer steps on its samples of the step's round, of all roles that it plays."""
         assert player.state is not None
         with self.watch.phase("learn"), doing("update"):
             applied = int(to_host(player.state.step))
-            learned = player.learn(train_samples(self.round, player), self.number)
+            learned = player.learn(train_samples(compared, player), self.number)
             if "skipped" in learned:
                 self.skips_all[player.name] = int(to_host(player.state.step)) == applied
             if "critic_skipped" in learned:

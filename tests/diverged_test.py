@@ -134,6 +134,19 @@ def test_a_run_whose_samples_are_of_another_policy_ends(config, scripted_answers
     assert all(abs(rows(tmp_path)[step]["code/sampler_kl"]) < 1e-9 for step in range(1, 5))
 
 
+def test_log_probs_that_are_no_numbers_are_of_another_policy(config, scripted_answers, tmp_path, monkeypatch):
+    config.steps, config.max_sampler_kl, learn = 3, 0.3, Player.learn
+
+    def of_nothing(self: Player, samples: list[TrainSample], step: int) -> dict[str, float]:
+        return learn(
+            self, [dataclasses.replace(each, log_probs=np.multiply(each.log_probs, np.nan)) for each in samples], step
+        )
+
+    monkeypatch.setattr(Player, "learn", of_nothing)
+    with pytest.raises(BadInput, match=r"learned from samples of another policy in steps 1, 2, 3, because sampler_kl"):
+        train(config, tmp_path)
+
+
 def test_one_bad_update_is_told_of_and_passes(config, scripted_answers, tmp_path, capsys, monkeypatch):
     config.steps = 4
     monkeypatch.setattr(player, "learning_rate", lambda step, _: np.inf if step == 2 else 1e-3)

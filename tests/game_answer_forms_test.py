@@ -73,6 +73,9 @@ READ = {
     "a fence in a string": "```python\nFENCE = '```'\n\ndef f(x):\n    return x + 1\n```",
     "only the program": F,
     "only the program, indented": indented(F),
+    "only the program, with a fence in its docstring": (
+        'def f(x):\n    """Adds one.\n\n    ```\n    f(1)\n    ```\n    """\n    return x + 1'
+    ),
     "only the program, after prose": f"Here is the program:\n\n{HELPED}",
     "thoughts first": f"<think>\n```python\n{WRONG}\n```\n</think>\n```python\n{F}\n```",
     "in tags": f"<answer>\n```python\n{F}\n```\n</answer>",
@@ -121,6 +124,8 @@ def test_more_is_read_than_by_the_reference():
         ("stdout", "n = int(input())\nprint(n + 1)", "2"),
         ("stdout", "import sys\nsys.stdout.write(input())", "python main.py < input.txt"),
         ("stdout", "print(int(input()) + 1)", "assert stdout('1') == '2'"),
+        ("stdout", "n = int(input())\nprint(n + 1)", "print(n + 1)"),
+        ("stdout", "import sys\nn, *_ = sys.stdin\nprint(n)", "print(n)"),
     ],
 )
 def test_methods_and_whole_programs(entry_point, program, other):

@@ -283,6 +283,7 @@ def test_statistics_by_hand():
         "code/truncated_frac": 0.0,
         "code/response_tokens": 3,
         "code/group_zero_std_frac": 0.0,
+        "code/contrast": 1.0,
         "code/prompt_too_long": 0,
         "test/reward": (0.75 + 0.5 + 0.25 + 0 + 0.5) / 5,
         "test/validity": (1 + 0.5 + 0.5 + 0 + 1) / 5,
@@ -305,6 +306,17 @@ def test_statistics_by_hand():
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
     assert sum(value for name, value in metrics.items() if name.startswith("verdict/")) == pytest.approx(1)
+
+
+def test_new_tests_that_are_right_expose_a_solution_and_replayed_ones_do_not():
+    solutions = played().questions[0].solutions
+    assert [each.exposed for each in solutions] == [True, False, True, True, False]
+    assert not solution(0, [], [FAIL]).exposed
+    solutions[1].golden = [GradedTest(make(1, 2), FAIL)]
+    assert solutions[1].exposed
+    # Of the first two, and of the first with one that is masked and was spared.
+    for own, contrast in ((solutions[:2], 0.0), ([solutions[0], played().questions[0].solutions[4]], 0.0)):
+        assert statistics(Round(7, [QuestionRecord(QUESTION, own)]))["code/contrast"] == contrast
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,11 @@ def test_the_ground_truths_answer_is_the_middle_of_a_tolerance(grader):
     assert (marked.mark, marked.test.text) == (Mark.RIGHT, "assert abs(f(1) - 2.0) < 0.01")
     for returned, verdict in (("1.995", "pass"), ("2.015", "fail")):
         assert grader.grade(f"def f(n): return {returned}", [marked.test]).result(60).verdicts == [verdict]
+    # A wrong answer's tolerance is of its own size: around the right one anything would pass.
+    parsed = parse_suite("assert abs(f(1) - 1e9) < 1e6", "f", all_forms=True)
+    answers = {item.call: answers[call] for item in parsed.asserts}
+    (marked,) = mark_official(parsed.asserts, answers, read_signature("def f(n): return 2.0", "f"))
+    assert (marked.mark, marked.test) == (Mark.WRONG_ANSWER, None)
 
 
 @pytest.mark.parametrize("source", dict.fromkeys(row[0] for row in VERDICTS))

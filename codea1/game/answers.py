@@ -35,6 +35,7 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
+_READS = re.compile(r"\b(?:input|stdin)\b")
 _TEST = re.compile(r"\bassert|\braises\b")
 _LINE = re.compile(r"\s*(?:[-*+]\s+|\d+[.):]\s*)?(`*)(assert\b.*)")
 _PRINTABLE = frozenset(string.printable)
@@ -68,15 +69,21 @@ def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
     A block may be indented, in a list say, and the last one may not be closed. Where no block defines the entry point,
     or none is given, it is the first closed one, and without any the whole answer, from the first statement on where
     prose stands before it. Blocks in other languages count only where there is none in Python or in no language.
-    Thoughts are no part of the answer.
+    Thoughts are no part of the answer. One that is a program as it stands is one, whatever fences its texts hold. Of
+    blocks that print, those that also read input are the program's.
     """
     answer = without_thoughts(answer).removeprefix("\ufeff")
+    defines = _definition_of(entry_point).search if entry_point else lambda _: None
+    if _FENCE in answer and defines(answer) and len(answer) <= MAX_SOURCE_BYTES and _is_python(answer):
+        return ExtractedProgram(answer.strip("\n"), False)
     blocks = list(_code_blocks(answer))
     blocks = [block for block in blocks if block.is_python] or blocks
     closed = [block for block in blocks if block.is_closed]
-    defining = [block for block in blocks if entry_point and _definition_of(entry_point).search(block.source)]
+    defining = [block for block in blocks if defines(block.source)]
     if len(defining) > 1:
         defining = [block for block in defining if _is_python(block.source)] or defining
+        if entry_point in PROGRAMS:
+            defining = [block for block in defining if _READS.search(block.source)] or defining
     if chosen := defining[-1:] or closed[:1] or blocks[:1]:
         return ExtractedProgram(chosen[0].source, chosen[0].is_closed)
     source = _dedented(answer.strip("\n"))

@@ -14,7 +14,7 @@ from codea1.game.calls import MAX_VALUE_BYTES, NOT_ENTRY_POINT, Call, CallTest, 
 from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader
 from codea1.game.question import Question, Signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
-from codea1.values.entry_points import same_answer
+from codea1.values.entry_points import WITHIN, same_answer
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
@@ -347,7 +347,8 @@ def _mark_call(
 ) -> MarkedAssert:
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
 
-    An input counts once, in whatever form its answers are compared: of two forms nobody knows whether they differ.
+    An input counts once, in whatever form its answers are compared: of two forms nobody knows whether they differ. A
+    wrong answer with a tolerance does not run: of the right one the tolerance, which it set, may be any multiple.
     """
     assert item.call is not None
     if not answer.usable:
@@ -359,5 +360,6 @@ def _mark_call(
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
     seen.setdefault(given, set()).add(answered)
     if item.answer is None or not same_answer(item.call.entry_point, item.answer, answer.value):
-        return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, runs=run_wrong)
+        runs = run_wrong and not item.call.form.startswith(WITHIN)
+        return MarkedAssert(item, Mark.WRONG_ANSWER, item.rejection, answer.value, runs)
     return MarkedAssert(item, Mark.RIGHT, truth=answer.value, runs=True)

@@ -190,6 +190,12 @@ class SolutionRecord:
         return None if self.passes_check is None else is_whole(self.total) and not self.passes_check
 
     @property
+    def exposed(self) -> bool:
+        """Whether it cannot be loaded, or fails a right test of its suites or a golden test; replayed ones are old."""
+        failed = any(run.verdict in FAILED for run in self.golden)
+        return self.program_valid is False or failed or any(suite.exposes for suite in self.suites)
+
+    @property
     def passes_golden(self) -> bool | None:
         """Whether it passes all golden tests; None: the sandbox failed, or has not run it yet."""
         verdicts = [graded.verdict for graded in self.golden]
@@ -374,7 +380,8 @@ def statistics(round_: Round) -> dict[str, float]:
     A mean or share over nothing is left out; counts are always there. Shares and rates lie in [0, 1]. Masked rewards
     count in no mean, and a past player's samples in none of its role.
     """
-    solutions = [solution for group in round_.code_groups() for solution in group]
+    groups = round_.code_groups()
+    solutions = [solution for group in groups for solution in group]
     pairs = [(s, suite) for s in round_.solutions for suite in s.suites if suite.sample.checkpoint is None]
     suites = [suite for _, suite in pairs]
     num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
@@ -386,6 +393,7 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/program_valid": mean(solution.program_valid for solution in solutions),
         "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
         "code/paid_but_wrong": mean(solution.paid_but_wrong for solution in solutions),
+        "code/contrast": mean(len({each.exposed for each in own if not each.masked}) > 1 for own in groups if own),
         **_of_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
     if suites or num_too_long:
@@ -401,7 +409,7 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/questions": float(len(round_.questions)),
         "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions if q.is_current)),
         "code/prompt_too_long": float(sum(not question.solutions for question in round_.questions)),
-        "code/group_zero_std_frac": _zero_std_share(round_.code_groups()),
+        "code/group_zero_std_frac": _zero_std_share(groups),
         "test/group_zero_std_frac": _zero_std_share(selected),
         **{f"verdict/{verdict.value}": _share(verdicts[verdict], verdicts.total()) for verdict in Verdict},
         "book/added": float(round_.book_change.added),

@@ -353,7 +353,9 @@ class Step:
         digest = hashlib.blake2b()
         records: list[SolutionRecord | SuiteRecord] = [*graded.solutions, *graded.suites]
         for record in records:
-            digest.update(f"{record.sample.text} {record.total} ".encode("utf-8", "surrogatepass"))
+            drawn = record.sample
+            parts = (drawn.text, drawn.token_ids, drawn.log_probs, drawn.finish_reason, record.total)
+            digest.update(repr(parts).encode("utf-8", "surrogatepass"))
         self._hosts.require_same(f"samples or rewards of step {self.number}", digest.digest())
         return graded
 

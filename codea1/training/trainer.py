@@ -206,7 +206,7 @@ class Trainer:
                             self._record.write_samples(number, rows(step.round, transcripts))
                 was, bound = self._position, self._config.max_sampler_kl
                 gaps = {each.name: step.metrics.get(f"{each.name}/sampler_kl") for each in self.learners}
-                is_astray = {who: 0 < bound < gap for who, gap in gaps.items() if gap is not None}
+                is_astray = {who: bound > 0 and not gap <= bound for who, gap in gaps.items() if gap is not None}
                 skipped = _extended(was.skipped, step.skips_all, number)
                 astray = _extended(was.astray, is_astray, number)
                 self._position = Position(number, step.batches, self._row(step), skipped, astray, was.sound)

@@ -130,7 +130,7 @@ def ask_for_asserts(
 
 def different_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
     """Returns the different tests that suites state, the first `num_tests` asserts of each."""
-    parsed = [parse_suite(text, entry_point).asserts[:num_tests] for text in texts]
+    parsed = [parse_suite(text, entry_point, all_forms=True).asserts[:num_tests] for text in texts]
     return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
 
 

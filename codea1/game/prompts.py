@@ -176,7 +176,7 @@ with the strongest.
 
 # Context
 Question:
-{description}
+{problem}
 
 # Output Format
 Put all test cases into ONE ```python code block, one per line, each calling `{entry_point}` with literal arguments:

@@ -242,6 +242,7 @@ def test_samples_that_fail_their_tests_become_mutants(convert):
         ("acecode", {"test_cases": ["assert other(1) == 3"]}, NO_FUNCTION),
         ("code_contests", {"solutions": {"language": [2], "solution": ["int main() {}"]}}, NO_SOLUTION),
         ("code_contests", {name: {"input": [], "output": []} for name in ("public_tests", "private_tests")}, NO_TESTS),
+        ("code_contests", {"public_tests": {"input": ["1 2\n", "3 4\n"], "output": ["3\n"]}}, UNPAIRED),
         ("code_contests_plus", {"correct_submissions": []}, NO_SOLUTION),
         ("deepcoder", {"solutions": None}, NO_SOLUTION),
         ("deepcoder", {"tests": "[]"}, NO_TESTS),
@@ -263,6 +264,8 @@ def test_an_odd_row_is_left_out_for_a_reason(form, changes, reason):
         ("deepcoder", {"tests": "[1]"}, "tests has no tests in a form that is known"),
         ("synthetic1", {"verification_info": {"ground_truth": "4"}}, "verification_info has no tests in a form"),
         ("code_contests", {"description": None}, "description is NoneType"),
+        ("code_contests", {"public_tests": {"input": ["1"], "output": 1}}, "public_tests has no tests in a form"),
+        ("code_contests", {"solutions": {"language": [3], "solution": [ADD, ADD]}}, "solutions has lists of unequal"),
     ],
 )
 def test_a_row_of_another_kind_is_told(form, changes, told):
@@ -278,6 +281,14 @@ def test_a_function_of_livecodebench_has_an_argument_on_each_line():
     called = {"type": "function_call", "fn_name": "f", "input": "[[1, 2], 3]", "output": "4"}
     solved = read("deepcoder", tests=json.dumps([called]), solutions=["def f(a, b): ..."])
     assert solved.question.golden_tests == ("assert f([1, 2], 3) == 4",)
+
+
+@pytest.mark.parametrize(("named", "called"), [(None, "stdout"), ("add", "add")])
+def test_lists_of_inputs_and_outputs_may_stand_beside_a_field_that_is_none(named, called):
+    cases = {"input": ["[1, 2]", "[3, 4]"], "output": ["3", "7"], "fn_name": named}
+    solved = read("deepcoder", tests=json.dumps(cases), solutions=["def add(a, b): ..."])
+    assert solved.question.entry_point == called
+    assert len(solved.question.golden_tests) == 2
 
 
 def test_a_script_calls_its_parameter_in_every_form():

@@ -194,10 +194,10 @@ def _unpacked(value: Any, where: str) -> Any:
 
 
 def _records(value: dict | list) -> list[dict[str, Any]]:
-    """Returns a list of records, which Parquet may hold as a record of lists."""
+    """Returns a list of records, which Parquet may hold as a record of lists. Raises ValueError: of unequal lengths."""
     if isinstance(value, dict):
-        columns = [each if isinstance(each, list) else [] for each in value.values()]
-        return [dict(zip(value, each, strict=False)) for each in zip(*columns, strict=False)]
+        columns = {name: each for name, each in value.items() if isinstance(each, list)}
+        return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
     return value if all(isinstance(each, dict) for each in value) else []
 
 
@@ -207,13 +207,16 @@ def _programs(value: Any, where: str, *, passing: bool) -> list[str]:
     Args:
       passing: those of records that passed all of their tests, or the others.
 
-    Raises BadInput: it is neither.
+    Raises BadInput: it is neither, or a record of lists of unequal lengths.
     """
     if isinstance(value, str):
         value = _unpacked(value, where) if value.lstrip().startswith("[") else [value] if value.strip() else []
     if are_texts(value := value or []):
         return [extract_python_block(each).source if "```" in each else each for each in value]
-    records = _records(value) if isinstance(value, list | dict) else []
+    try:
+        records = _records(value) if isinstance(value, list | dict) else []
+    except ValueError:
+        raise BadInput(f"{where} has lists of unequal lengths.") from None
     if not records and value and not isinstance(value, dict):
         raise BadInput(f"{where} is not a list of texts.")
     is_python = (str(each.get("language", "python")).lower() in map(str, PYTHON) for each in records)
@@ -240,14 +243,18 @@ class _Pairs:
             if str(value.get("language", "python")).lower() not in map(str, PYTHON):
                 return OTHER_LANGUAGE
             value = _unpacked(value["test_cases"], where)
-        if isinstance(value, dict) and ("inputs" in value or "outputs" in value):
+        if isinstance(value, dict) and not isinstance(value.get("fn_name"), list):
             self.function = self.function or str(value.get("fn_name") or "")
+        if isinstance(value, dict) and ("inputs" in value or "outputs" in value):
             for key in ("inputs", "outputs") if value.get("inputs") else ():
                 if not isinstance(value.get(key), list):
                     return NOT_TEXTS.format(key)
                 getattr(self, key).extend(value[key])
             return ""
-        records = _records(value) if isinstance(value, dict | list) else [{}]
+        try:
+            records = _records(value) if isinstance(value, dict | list) else [{}]
+        except ValueError:
+            return UNPAIRED
         is_record_of_lists = isinstance(value, dict) and "input" in value
         if not all({"input", "output"} <= each.keys() for each in records) or not (
             records or not value or is_record_of_lists

@@ -97,6 +97,8 @@ class Format:
     licence: str
     source: str
     answers_are_json: bool = False  # tests state lists where a solution may answer tuples
+    # What rows of one task in other words have in common, which are never in two parts of a split.
+    group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
     # Of a set in two tables: the format of rows that have the columns of both, and those of the files that it reads.
     join: Callable[["Format", Sequence[str]], tuple["Format", Sequence[str]]] | None = None
@@ -443,9 +445,9 @@ def digest_of(asked: str) -> str:
     return hashlib.blake2b(" ".join(asked.lower().split()).encode(), digest_size=16).hexdigest()
 
 
-def part_of(task: str, shares: Mapping[str, int]) -> str:
-    """Returns the part of a question by what it asks, whatever its solution and what else is in the file."""
-    bounds, number = accumulate(shares.values()), int(digest_of(task), 16) % 100
+def part_of(group: str, shares: Mapping[str, int]) -> str:
+    """Returns the part of a question by its group, whatever its solution and what else is in the file."""
+    bounds, number = accumulate(shares.values()), int(digest_of(group), 16) % 100
     return next(part for part, bound in zip(shares, bounds, strict=True) if number < bound)
 
 
@@ -505,7 +507,7 @@ def make_training_set(
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
         if each.question:
-            parted[part_of(each.question.description, shares) if shares else ""].append(each.question)
+            parted[part_of(format.group(each.question), shares) if shares else ""].append(each.question)
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()

@@ -255,9 +255,18 @@ def asserts_of(pytest_file: str, function_name: str) -> tuple[str, ...]:
 
 
 def kodcode(max_pass_rate: float) -> Format:
-    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept."""
-    read = partial(read_kodcode, max_pass_rate=max_pass_rate)
-    return Format(_kodcode_rows, read, "CC-BY-NC-4.0", "KodCode/KodCode-V1", settings=f"max_pass_rate={max_pass_rate}")
+    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept.
+
+    Rows whose ids differ in the letter at their end alone ask one thing: _I in words, _C by a docstring with answers.
+    """
+    return Format(
+        _kodcode_rows,
+        partial(read_kodcode, max_pass_rate=max_pass_rate),
+        "CC-BY-NC-4.0",
+        "KodCode/KodCode-V1",
+        settings=f"max_pass_rate={max_pass_rate}",
+        group=lambda question: re.sub(r"_[A-Z]$", "", question.id),
+    )
 
 
 def _kodcode_rows(path: str) -> Rows:

@@ -180,7 +180,7 @@ def test_the_first_solutions_that_parse_are_those_that_are_tried():
 def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
     pairs = {"inputs": ["1\n", "2\n"], "outputs": ["1", "2"]} | {key: ["1\n", "7" * size]}
     solved = read("stdin", STDIN, input_output=pairs)
-    assert (len(golden_tests(solved.question)), solved.too_large) == (stays, 2 - stays)
+    assert (len(golden_tests(solved.question)), solved.unread) == (stays, 2 - stays)
     assert solved.question.check_script.count("assert candidate(") == stays
 
 

@@ -14,7 +14,7 @@ from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
 from codea1.lab.data.conversion import Solved, converted, make_training_set
 from codea1.lab.data.conversion_parts import Parts
-from codea1.lab.data.formats import FORMATS, quixbugs_rows
+from codea1.lab.data.formats import FORMATS, MANY_ANSWERS, quixbugs_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.sets import (
     NO_FUNCTION,
@@ -139,6 +139,27 @@ def test_what_is_no_tree_in_a_row_of_leetcode_is_for_the_script_alone():
     assert "candidate(root=tree_node(5)) == []" in question.check_script
 
 
+@pytest.mark.parametrize(
+    ("said", "is_free"),
+    [
+        ("You can return the answer\nin any order.", True),
+        ("The integers in the lists may be returned in any order.", True),
+        ("The order that the days are returned in does not matter.", True),
+        ("If there are multiple answers, you may return any one of them.", True),
+        ("Return the size of any such subarray.", True),
+        ("Find any peak element mat[i][j] and return the array [i,j].", True),
+        ("Answers within 10-5 of the actual answer will be accepted.", True),
+        ("You may mirror subtrees in any order. Return the root.", False),
+        ("Return the largest number formed by concatenating the digits in any order.", False),
+        ("Return the maximum score of any valid set of words.", False),
+        ("Two numbers are equal if their difference is less than 10-5.", False),
+        ("If there are multiple answers, return the smallest one.", False),
+    ],
+)
+def test_a_row_of_leetcode_whose_statement_takes_more_answers_than_its_tests_is_left_out(said, is_free):
+    assert (read("leetcode", LEETCODE, query=f"Mirror a tree. {said}") == MANY_ANSWERS) is is_free
+
+
 def test_a_row_of_pairs_of_texts():
     solved = read("stdin", STDIN)
     question = solved.question
@@ -159,7 +180,7 @@ def test_the_first_solutions_that_parse_are_those_that_are_tried():
 def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
     pairs = {"inputs": ["1\n", "2\n"], "outputs": ["1", "2"]} | {key: ["1\n", "7" * size]}
     solved = read("stdin", STDIN, input_output=pairs)
-    assert (len(golden_tests(solved.question)), solved.too_large) == (stays, 2 - stays)
+    assert (len(golden_tests(solved.question)), solved.unread) == (stays, 2 - stays)
     assert solved.question.check_script.count("assert candidate(") == stays
 
 

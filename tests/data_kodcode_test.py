@@ -12,7 +12,7 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.lab.data import formats
-from codea1.lab.data.conversion import make_training_set
+from codea1.lab.data.conversion import make_training_set, shares_of
 from codea1.lab.data.formats import HARD, KODCODE, asserts_of, kodcode, read_kodcode
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
@@ -157,6 +157,18 @@ def test_a_training_set_comes_out(tmp_path, kind):
     }
     assert all(f"left out: {each['reason']} 1 " in printed for each in left_out)
     assert "kept, with 2 golden tests, 0 check scripts and 0 mutants 1 1" in printed
+
+
+def test_a_row_and_its_twin_in_other_words_are_in_one_part_of_a_split(tmp_path):
+    rows = [row(number, question_id=f"Prefill_{number}_{letter}") for number in range(8) for letter in "IC"]
+    for each in rows[1::2]:
+        each["question"] = f"def double(n): of {each['question_id']}"
+    file, output = write(tmp_path / "a.jsonl", rows), tmp_path / "out"
+    make_training_set(kodcode(HARD), [file], str(output), (), shares_of("50/0/50"))
+    parts = [{each.id for each in load_questions(str(output / f"{part}.parquet"))} for part in ("train", "test")]
+    assert all(parts)
+    assert parts[0] | parts[1] == {each["question_id"] for each in rows}
+    assert not {id[:-2] for id in parts[0]} & {id[:-2] for id in parts[1]}
 
 
 @pytest.mark.parametrize("name", KODCODE)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import file_rows
-from codea1.game.asserts import golden_tests
+from codea1.game.asserts import golden_tests, parse_assert
+from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.question import Question
 from codea1.lab.data.conversion import (
@@ -35,6 +36,7 @@ from codea1.lab.data.conversion_parts import Parts
 from codea1.lab.data.formats import FORMATS
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.sets import (
+    BAD_CHECK,
     NO_ARGUMENTS,
     NO_CHECKER,
     NO_FUNCTION,
@@ -242,6 +244,7 @@ def test_samples_that_fail_their_tests_become_mutants(convert):
         ("acecode", {"test_cases": ["assert other(1) == 3"]}, NO_FUNCTION),
         ("code_contests", {"solutions": {"language": [2], "solution": ["int main() {}"]}}, NO_SOLUTION),
         ("code_contests", {name: {"input": [], "output": []} for name in ("public_tests", "private_tests")}, NO_TESTS),
+        ("code_contests", {"public_tests": {"input": ["1 2\n", "3 4\n"], "output": ["3\n"]}}, UNPAIRED),
         ("code_contests_plus", {"correct_submissions": []}, NO_SOLUTION),
         ("deepcoder", {"solutions": None}, NO_SOLUTION),
         ("deepcoder", {"tests": "[]"}, NO_TESTS),
@@ -263,6 +266,8 @@ def test_an_odd_row_is_left_out_for_a_reason(form, changes, reason):
         ("deepcoder", {"tests": "[1]"}, "tests has no tests in a form that is known"),
         ("synthetic1", {"verification_info": {"ground_truth": "4"}}, "verification_info has no tests in a form"),
         ("code_contests", {"description": None}, "description is NoneType"),
+        ("code_contests", {"public_tests": {"input": ["1"], "output": 1}}, "public_tests has no tests in a form"),
+        ("code_contests", {"solutions": {"language": [3], "solution": [ADD, ADD]}}, "solutions has lists of unequal"),
     ],
 )
 def test_a_row_of_another_kind_is_told(form, changes, told):
@@ -280,13 +285,98 @@ def test_a_function_of_livecodebench_has_an_argument_on_each_line():
     assert solved.question.golden_tests == ("assert f([1, 2], 3) == 4",)
 
 
+@pytest.mark.parametrize(("named", "called"), [(None, "stdout"), ("add", "add")])
+def test_lists_of_inputs_and_outputs_may_stand_beside_a_field_that_is_none(named, called):
+    cases = {"input": ["[1, 2]", "[3, 4]"], "output": ["3", "7"], "fn_name": named}
+    solved = read("deepcoder", tests=json.dumps(cases), solutions=["def add(a, b): ..."])
+    assert solved.question.entry_point == called
+    assert len(solved.question.golden_tests) == 2
+
+
 def test_a_script_calls_its_parameter_in_every_form():
-    tests = ["assert f(1) == 'f(2)'", "assert sorted(f([2])) == [2]", "assert abs(f(1) - 2.0) < 0.1"]
-    assert script_of_tests("f", tests).split("\n    ")[1:] == [
+    sources = ["assert f(1) == 'f(2)'", "assert sorted(f([2])) == [2]", "assert abs(f(1) - 2.0) < 0.01"]
+    tests = [test for each in sources if isinstance(test := parse_assert(each, "f"), CallTest)]
+    assert script_of_tests(tests).split("\n    ")[1:] == [
         "assert candidate(1) == 'f(2)'",
         "assert sorted(candidate([2])) == [2]",
-        "assert abs(candidate(1) - 2.0) < 0.1\n",
+        "assert abs(candidate(1) - 2.0) < 0.01\n",
     ]
+
+
+VALUES = """from collections import deque
+from decimal import Decimal
+from fractions import Fraction
+class Refused(Exception): ...
+def f(x):
+    if x == 3:
+        raise ValueError("no list")
+    if not x:
+        raise Refused("nothing")
+    return sum(x, type(x[0])(0))
+"""
+OF_VALUES = [
+    "assert f([Decimal('1.5')]) == Decimal('1.5')",
+    "assert f([Fraction(1, 2)]) == Fraction(1, 2)",
+    "assert f(deque([1, 2])) == 3",
+]
+RAISING = ["with pytest.raises(Refused): f([])", "with pytest.raises(ValueError): f(3)"]
+
+
+@pytest.mark.parametrize("sources", [OF_VALUES, RAISING, OF_VALUES + RAISING, RAISING[:1]])
+def test_a_script_made_of_tests_holds_for_the_solution_and_says_what_they_do(convert, pool, sources):
+    row = {"task": "Add up.", "code": VALUES, "cases": "\n".join(sources), "f": "f"}
+    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
+    question = outcome.question
+    assert (outcome.lost_script, len(question.golden_tests)) == ("", len(sources))
+    judge = Judge(question, Grader(pool))
+    assert judge.check(VALUES).result(60).verdict is Verdict.PASS
+    for broken in ("return 9", "raise KeyError(x)"):
+        assert judge.check(f"def f(x):\n    {broken}").result(60).verdict is not Verdict.PASS
+
+
+def test_a_script_made_of_tests_that_its_solution_fails_is_left_out(convert):
+    row = {"task": "Yield.", "code": "def f(x):\n    yield x", "cases": "assert list(f(1)) == [1]", "f": "f"}
+    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
+    assert (outcome.question.check_script, outcome.lost_script) == (None, "their solution fails them")
+    assert len(outcome.question.golden_tests) == 1
+
+
+LOOPS = """LIMIT = 50
+
+def check(candidate):
+    assert candidate(1) == 1
+    for n in range(LIMIT):
+        assert candidate(n) == n * n
+    assert candidate(3) == 9
+"""
+
+
+def test_a_text_that_defines_check_is_the_check_script(convert, pool):
+    row = {"task": "Square.", "code": "def square(n):\n    return n * n\n", "cases": LOOPS, "f": "square"}
+    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
+    question = outcome.question
+    assert (question.check_script, outcome.unread) == (LOOPS, 0)
+    assert question.golden_tests == ("assert square(1) == 1", "assert square(3) == 9")
+    judge = Judge(question, Grader(pool))
+    assert judge.check("def square(n):\n    return 1 if n < 3 else 9").result(60).verdict is Verdict.FAIL
+    alone = row | {"cases": LOOPS.replace("(1) == 1", "(1) > 0").replace("(3) == 9", "(3) > 8")}
+    (kept,) = convert(format_of_json("task", "code", "cases", "f"), alone).kept
+    assert (kept.golden_tests, kept.check_script) == ((), alone["cases"])
+    (outcome,) = convert(
+        format_of_json("task", "code", "cases", "f"), row | {"cases": f"{LOOPS}    assert False"}
+    ).outcomes
+    assert (outcome.question.check_script, outcome.lost_script) == (None, "their solution fails them")
+
+
+@pytest.mark.parametrize("cases", [LOOPS * 2, LOOPS.replace("check(", "check (")])
+def test_a_check_that_the_loader_would_not_read_so_leaves_the_row_out(cases):
+    row = {"task": "Square.", "code": "def square(n): ...", "cases": cases, "f": "square"}
+    assert format_of_json("task", "code", "cases", "f").read(row, "here") == BAD_CHECK
+
+
+def test_asserts_that_state_no_data_and_stand_in_no_script_are_counted(convert):
+    row = ROWS["acecode"] | {"test_cases": [*ROWS["acecode"]["test_cases"], "assert add(1, one) == 2", "assert ("]}
+    assert [each.unread for each in convert("acecode", row).outcomes] == [2]
 
 
 ANY_SUM = "n = int(input())\nprint(n, 0)\n"

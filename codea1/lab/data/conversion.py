@@ -46,7 +46,7 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.storage.objects import exists, is_folder, is_remote, location, write_atomically
 from codea1.values import canonical_of, decode_exact, encode_canonical
-from codea1.values.entry_points import same_answer
+from codea1.values.entry_points import RAISES, same_answer
 from codea1.values.verdict import Verdict
 
 NO_ROW = "it is no row of this form"
@@ -63,6 +63,16 @@ SCRIPT_CANNOT_RUN = "its check script cannot run"
 
 MAX_SOLUTIONS = 5  # of a row that are tried
 PARTS = ("train", "validation", "test")  # of a split
+# Of a check script: what values may be besides Python's own, and a test that a call raises an exception of a name.
+_NAMES = "from collections import deque\nfrom decimal import Decimal\nfrom fractions import Fraction\n"
+_RAISES = """\
+    try:
+        {}
+    except Exception as error:
+        assert {!r} in (str(error).partition(":")[0], *(each.__name__ for each in type(error).__mro__))
+    else:
+        assert False
+"""
 _WHOLE: Mapping[str, int] = {}  # the shares of no split
 
 _IDS = ("question_id", "task_id", "problem_id", "pid", "name")  # fields of other datasets
@@ -82,7 +92,7 @@ class Solved:
 
     question: Question
     others: tuple[str, ...] = ()  # more solutions of the row, for where that one does not pass all of its tests
-    too_large: int = 0  # tests of the row left out
+    unread: int = 0  # tests of the row that state no data, or too much, and stand in no script
     as_json: bool = False  # tests state lists for tuples, and may state an answer as the one item of a list
     script_of_held: bool = False  # its check script is made of the tests that hold
 
@@ -97,6 +107,8 @@ class Format:
     licence: str
     source: str
     answers_are_json: bool = False  # tests state lists where a solution may answer tuples
+    # What rows of one task in other words have in common, which are never in two parts of a split.
+    group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
     # Of a set in two tables: the format of rows that have the columns of both, and those of the files that it reads.
     join: Callable[["Format", Sequence[str]], tuple["Format", Sequence[str]]] | None = None
@@ -107,12 +119,16 @@ def declared(task: str, declaration: str) -> str:
     return f"{task.rstrip()}\n\nThe function is declared as `{declaration}`."
 
 
-def script_of_tests(called: str, tests: Iterable[str]) -> str:
-    """Returns a check script with the asserts of `tests`, which call `called`."""
-    call = re.compile(rf"(?<![\w.]){re.escape(called)}\(")
-    asserts = (test for test in tests if test.startswith("assert "))
-    lines = (f"    {call.sub('candidate(', test, count=1)}\n" for test in asserts)
-    return f"\n\ndef check(candidate):\n{''.join(lines)}"
+def script_of_tests(tests: Iterable[CallTest]) -> str:
+    """Returns a check script that states what one test or more do."""
+    calls = {test: replace(test.call, entry_point=f"{test.call.form} candidate".strip()) for test in tests}
+    lines = (
+        _RAISES.format(call.text, call.form.split()[1])
+        if call.form.startswith(RAISES)
+        else f"    {replace(test, call=call).text}\n"
+        for test, call in calls.items()
+    )
+    return f"{_NAMES}\n\ndef check(candidate):\n{''.join(lines)}"
 
 
 @dataclass(frozen=True)
@@ -274,7 +290,7 @@ class _Tried:
 def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutcome]:
     """Runs the programs of a question, with one solution after another as its ground truth, until one passes all."""
     if not solved.question.ground_truth:
-        return RowOutcome("", solved.question.id, question=solved.question, too_large=solved.too_large)
+        return RowOutcome("", solved.question.id, question=solved.question, unread=solved.unread)
     tests = golden_tests(solved.question)
     programs = (solved.question.ground_truth, *solved.others)
     all_tried: list[_Tried] = []
@@ -294,8 +310,10 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         if len(held) == len(tests):
             break
     tried = max(all_tried, key=lambda each: len(each.held))  # the first of equals
-    question, judge = tried.question, Judge(tried.question, grader)
-    script, run = question.check_script, None
+    question, run = tried.question, None
+    if solved.script_of_held and tried.held:
+        question = replace(question, check_script=script_of_tests(tried.held))
+    script, judge = question.check_script, Judge(question, grader)
     # A script has a longer limit: what ends for a test may end there. That of a whole program has only the same calls.
     is_late = any(answer.reason == "timeout" for answer in tried.answers)
     if script and not (is_late and (not tried.held or question.form == "program")):
@@ -308,12 +326,9 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
     exposed = []
     for mutant in question.mutants:
         exposed.append((yield from _is_exposed(judge, mutant, tried.held, passes)))
-    held = tuple(test.text for test in tried.held)
-    if solved.script_of_held and not script:
-        script, passes = script_of_tests(question.entry_point, held), True
     kept = replace(
         question,
-        golden_tests=held,
+        golden_tests=tuple(test.text for test in tried.held),
         mutants=tuple(mutant for mutant, is_exposed in zip(question.mutants, exposed, strict=True) if is_exposed),
         check_script=script if passes else None,
     )
@@ -323,7 +338,7 @@ def _outcome(solved: Solved, format: Format, grader: Grader) -> Awaiting[RowOutc
         question=kept,
         lost_script="" if passes or not script else _why_lost_script(script, run),
         unexposed=exposed.count(False),
-        too_large=solved.too_large,
+        unread=solved.unread,
         is_slow=any(answer.cpu_seconds > _SLOW_SECONDS for answer in tried.answers),
     )
 
@@ -443,9 +458,9 @@ def digest_of(asked: str) -> str:
     return hashlib.blake2b(" ".join(asked.lower().split()).encode(), digest_size=16).hexdigest()
 
 
-def part_of(task: str, shares: Mapping[str, int]) -> str:
-    """Returns the part of a question by what it asks, whatever its solution and what else is in the file."""
-    bounds, number = accumulate(shares.values()), int(digest_of(task), 16) % 100
+def part_of(group: str, shares: Mapping[str, int]) -> str:
+    """Returns the part of a question by its group, whatever its solution and what else is in the file."""
+    bounds, number = accumulate(shares.values()), int(digest_of(group), 16) % 100
     return next(part for part, bound in zip(shares, bounds, strict=True) if number < bound)
 
 
@@ -505,7 +520,7 @@ def make_training_set(
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for each in result.outcomes:
         if each.question:
-            parted[part_of(each.question.description, shares) if shares else ""].append(each.question)
+            parted[part_of(format.group(each.question), shares) if shares else ""].append(each.question)
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()
@@ -563,7 +578,7 @@ def _show(result: Converted, parts: Mapping[str, int]) -> None:
     slow = f"kept with a solution that takes more than {_SLOW_SECONDS:g} s for a test"
     for what, count in {
         "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
-        "tests left out: an input or output of more than 64 KiB": sum(each.too_large for each in result.outcomes),
+        "tests left out: no data, or more than 64 KiB of it": sum(each.unread for each in result.outcomes),
         slow: sum(each.is_slow for each in result.outcomes),
         unsolved: sum(not each.ground_truth for each in result.kept),
     }.items():

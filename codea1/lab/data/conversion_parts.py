@@ -28,7 +28,7 @@ from codea1.storage.objects import (
 SANDBOX = "the sandbox failed on its programs"  # a reason why a row is left out, until it is tried again
 
 _HEAD = "head.json"
-_LAYOUT = 2  # of the parts; another one is not read
+_LAYOUT = 3  # of the parts; another one is not read
 _SECONDS_PER_PART = 10.0  # of work that a kill loses
 
 
@@ -44,7 +44,7 @@ class RowOutcome:
     question: Question | None = None  # with what of it holds, where it is kept
     lost_script: str = ""  # why its check script is left out; empty where it is not
     unexposed: int = 0  # mutants left out that no test of theirs exposes
-    too_large: int = 0  # tests left out
+    unread: int = 0  # tests left out: they state no data, or too much
     is_slow: bool = False  # its solution takes a large part of the time that a test may take
 
 

@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import os
+import re
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -39,9 +40,18 @@ NOT_HARD = "not hard: too many trials passed"
 NO_SHARE = "its share of trials that passed is NaN"
 INCOMPLETE = "a field is empty"
 NO_ASSERT = "no plain assert on a call with plain data"
+MANY_ANSWERS = "its statement takes answers that its tests do not"
 
 HARD = 1 / 3  # KodCode's own bound: below this share of trials that pass, a question is called hard
 _ROUNDING = 0.0005  # of the shares in its files, in which a third, 0.333 there, is labelled medium
+# What a statement says of the answer, not of its input or of steps on the way: its order is free, any of several is
+# right, or a number close to it. In a sentence with "by" the order is that of parts, as in "by concatenating digits".
+_FREE = re.compile(
+    r"\breturn(?:ed)?\b(?:(?!\bby\b)[^.])* in any (?:arbitrary )?order|\border\b[^.]* returned\b[^.]* not matter\b"
+    r"|\breturn (?:any|the \w+ of any such)\b|\bfind any\b[^.]* return\b"
+    r"|\b(?:answers?|solutions?)\b[^.]* accepted\b",
+    re.IGNORECASE,
+)
 KODCODE: dict[str, type | tuple[type, ...]] = {  # its columns
     "question_id": object,
     **dict.fromkeys(("question", "solution", "test"), (str, type(None))),
@@ -153,9 +163,12 @@ def _check_body(script: str, called: ast.expr) -> list[ast.stmt]:
 def read_leetcode(row: Row, where: str) -> Question | str:
     """Returns a row of LeetCodeDataset (Xia et al., 2025), whose solutions are methods of a class.
 
-    Linked lists and trees are lists in its tests, and what stands before every solution becomes the preamble.
+    Linked lists and trees are lists in its tests, and what stands before every solution becomes the preamble. Its tests
+    want one answer, and a right program may give another where the statement says so: those rows are left out.
     """
     _require(row, where, **dict.fromkeys(["task_id", "prompt", "completion", "entry_point", "test", "query"], str))
+    if _FREE.search(" ".join(row["query"].split())):
+        return MANY_ANSWERS
     program, name = row["completion"], row["entry_point"]
     if parsed(program) is None:
         return UNPARSED
@@ -242,9 +255,18 @@ def asserts_of(pytest_file: str, function_name: str) -> tuple[str, ...]:
 
 
 def kodcode(max_pass_rate: float) -> Format:
-    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept."""
-    read = partial(read_kodcode, max_pass_rate=max_pass_rate)
-    return Format(_kodcode_rows, read, "CC-BY-NC-4.0", "KodCode/KodCode-V1", settings=f"max_pass_rate={max_pass_rate}")
+    """Returns the format of KodCode's files, of whose questions those below a pass rate are kept.
+
+    Rows whose ids differ in the letter at their end alone ask one thing: _I in words, _C by a docstring with answers.
+    """
+    return Format(
+        _kodcode_rows,
+        partial(read_kodcode, max_pass_rate=max_pass_rate),
+        "CC-BY-NC-4.0",
+        "KodCode/KodCode-V1",
+        settings=f"max_pass_rate={max_pass_rate}",
+        group=lambda question: re.sub(r"_[A-Z]$", "", question.id),
+    )
 
 
 def _kodcode_rows(path: str) -> Rows:

@@ -15,11 +15,11 @@ from itertools import chain, islice
 from textwrap import indent
 from typing import Any, TypeGuard
 
-from codea1.data.loader import parsed
+from codea1.data.loader import entry_point, parsed
 from codea1.data.rows import rows_or_errors
 from codea1.game.answers import extract_python_block
 from codea1.game.asserts import Rejected, read_fixed_tests
-from codea1.game.calls import source_of
+from codea1.game.calls import CallTest, source_of
 from codea1.game.question import Question
 from codea1.lab.data.conversion import MAX_SOLUTIONS, Format, Row, Rows, Solved, declared, digest_of, script_of_tests
 from codea1.lab.packed import unpacked_text
@@ -39,6 +39,7 @@ TOO_LARGE = "each of its tests has an input or output of more than 64 KiB"
 NOT_TOLD = "no solution tells whether a list in its outputs is one, a tuple, or stands around an answer"
 NO_NAME = "what names its function is no text"
 OTHER_LANGUAGE = "it asks for another language than Python"
+BAD_CHECK = "its tests have no one check of the function under test"
 NO_CHECKER = "its checker does not define output_judging_function"
 
 MAX_WRONG = 8  # wrong programs of a row that are tried as mutants
@@ -188,16 +189,16 @@ def _unpacked(value: Any, where: str) -> Any:
         try:
             return ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
-            if "assert" in value:
+            if "assert" in value or "raises(" in value:
                 return value
             raise BadInput(f"{where} is not JSON: {error}.") from None
 
 
 def _records(value: dict | list) -> list[dict[str, Any]]:
-    """Returns a list of records, which Parquet may hold as a record of lists."""
+    """Returns a list of records, which Parquet may hold as a record of lists. Raises ValueError: of unequal lengths."""
     if isinstance(value, dict):
-        columns = [each if isinstance(each, list) else [] for each in value.values()]
-        return [dict(zip(value, each, strict=False)) for each in zip(*columns, strict=False)]
+        columns = {name: each for name, each in value.items() if isinstance(each, list)}
+        return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
     return value if all(isinstance(each, dict) for each in value) else []
 
 
@@ -207,13 +208,16 @@ def _programs(value: Any, where: str, *, passing: bool) -> list[str]:
     Args:
       passing: those of records that passed all of their tests, or the others.
 
-    Raises BadInput: it is neither.
+    Raises BadInput: it is neither, or a record of lists of unequal lengths.
     """
     if isinstance(value, str):
         value = _unpacked(value, where) if value.lstrip().startswith("[") else [value] if value.strip() else []
     if are_texts(value := value or []):
         return [extract_python_block(each).source if "```" in each else each for each in value]
-    records = _records(value) if isinstance(value, list | dict) else []
+    try:
+        records = _records(value) if isinstance(value, list | dict) else []
+    except ValueError:
+        raise BadInput(f"{where} has lists of unequal lengths.") from None
     if not records and value and not isinstance(value, dict):
         raise BadInput(f"{where} is not a list of texts.")
     is_python = (str(each.get("language", "python")).lower() in map(str, PYTHON) for each in records)
@@ -240,14 +244,18 @@ class _Pairs:
             if str(value.get("language", "python")).lower() not in map(str, PYTHON):
                 return OTHER_LANGUAGE
             value = _unpacked(value["test_cases"], where)
-        if isinstance(value, dict) and ("inputs" in value or "outputs" in value):
+        if isinstance(value, dict) and not isinstance(value.get("fn_name"), list):
             self.function = self.function or str(value.get("fn_name") or "")
+        if isinstance(value, dict) and ("inputs" in value or "outputs" in value):
             for key in ("inputs", "outputs") if value.get("inputs") else ():
                 if not isinstance(value.get(key), list):
                     return NOT_TEXTS.format(key)
                 getattr(self, key).extend(value[key])
             return ""
-        records = _records(value) if isinstance(value, dict | list) else [{}]
+        try:
+            records = _records(value) if isinstance(value, dict | list) else [{}]
+        except ValueError:
+            return UNPAIRED
         is_record_of_lists = isinstance(value, dict) and "input" in value
         if not all({"input", "output"} <= each.keys() for each in records) or not (
             records or not value or is_record_of_lists
@@ -327,7 +335,7 @@ class _Draft:
         texts = [[*map(_as_text, half)] for half in (pairs.inputs, pairs.outputs)]
         called = called or (STDOUT_TOKENS if any(map(has_decimals, texts[1])) else STDOUT)
         asserts = (f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True))
-        return self._solved(called, self.task, asserts, script_of_held=False)
+        return self._solved(called, self.task, _read(called, asserts), script_of_held=False)
 
     def _of_calls(self, name: str, pairs: _Pairs) -> Solved | str:
         if len(pairs.inputs) != len(pairs.outputs):
@@ -341,21 +349,41 @@ class _Draft:
         if not self.programs and any(isinstance(answer, list) for _, answer in calls):
             return NOT_TOLD
         asserts = (f"assert {called}({arguments}) == {source_of(answer)}" for arguments, answer in calls)
-        return self._solved(called, self._declared(called), asserts, as_json=True)
+        return self._solved(called, self._declared(called), _read(called, asserts), as_json=True)
 
     def of_asserts(self, sources: Sequence[str]) -> Solved | str:
-        """Returns the question with the asserts of texts for tests, or why there is none."""
-        module = parsed("\n".join(each for each in sources if parsed(each)))
+        """Returns the question with the asserts of texts for tests, or why there is none.
+
+        What defines `check(candidate)` is its check script.
+        """
+        sound = [each for each in sources if parsed(each)]
+        module = parsed(source := "\n".join(sound))
         if not module or not module.body:
             return UNPARSED_TESTS
+        checks = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
+        checks = [check for check in checks if check.args.args]
+        parameters = {check.args.args[0].arg for check in checks}
         functions = (node.func for node in ast.walk(module) if isinstance(node, ast.Call))
         calls = [each.id for each in functions if isinstance(each, ast.Name)]
-        defined = {name for program in self.programs for name in _defined(program)} or set(calls)
+        defined = {name for program in self.programs for name in _defined(program)} or {*calls} - parameters
         name = self.function or next((each for each in calls if each in defined), "")
         called = self._entry_point(name) if name else None
         if called is None:
             return NO_FUNCTION
-        return self._solved(called, self._declared(called), stated(module.body, called))
+        if checks:
+            is_function = self.programs and not class_and_method(called)
+            try:
+                name = entry_point(self.programs[0], None, source, called) if is_function else called
+            except ValueError:
+                name = ""
+            if len(checks) > 1 or name != called:
+                return BAD_CHECK
+            for node in ast.walk(checks[0]):  # behind a loop nobody knows what a parameter is
+                if isinstance(node, ast.Name) and node.id in parameters:
+                    node.id = called
+        unsound = [Rejected(UNPARSED_TESTS)] * (len(sources) - len(sound))
+        read = [*read_fixed_tests(module.body, called), *unsound]
+        return self._solved(called, self._declared(called), read, script=source if checks else "")
 
     def _entry_point(self, name: str) -> str | None:
         """Returns what tests call, and drops the programs that do not define it; None where none does."""
@@ -385,16 +413,21 @@ class _Draft:
         self,
         called: str,
         problem: str,
-        asserts: Iterable[str],
+        read: Sequence[CallTest | Rejected],
         *,
+        script: str | None = None,
         as_json: bool = False,
         script_of_held: bool = True,
     ) -> Solved | str:
-        """Returns the question with the tests among these asserts; see `Solved`."""
-        read = [*chain.from_iterable(read_fixed_tests(ast.parse(source).body, called) for source in asserts)]
-        tests = tuple({test.identity: test.text for test in read if not isinstance(test, Rejected)}.values())
-        if not tests:
-            return TOO_LARGE if read else NO_STATED
+        """Returns the question with the tests that were read; see `Solved`.
+
+        Args:
+          script: of asserts: the check script that they define, empty where they define none.
+        """
+        tests = {test.identity: test for test in read if not isinstance(test, Rejected)}.values()
+        if not tests and not (script and self.programs):
+            return TOO_LARGE if script is None else NO_STATED
+        script_of_held = script_of_held and bool(self.programs) and not script
         question = Question(
             self.id,
             None,
@@ -402,15 +435,19 @@ class _Draft:
             self.task,
             self.programs[0] if self.programs else "",
             called,
-            None if (script_of_held and self.programs) or self.checker else script_of_tests(called, tests),
-            tests,
+            script or (None if script_of_held or self.checker else script_of_tests(tests)),
+            tuple(test.text for test in tests),
             tuple(dict.fromkeys(self.wrong))[:MAX_WRONG],
             data_source=self.name,
             preamble=PREAMBLE if as_json else "",
             checker=self.checker,
         )
-        left_out = sum(isinstance(test, Rejected) for test in read)
-        return Solved(question, tuple(self.programs[1:]), left_out, as_json, script_of_held)
+        unread = 0 if script else sum(isinstance(test, Rejected) for test in read)
+        return Solved(question, tuple(self.programs[1:]), unread, as_json, script_of_held)
+
+
+def _read(called: str, asserts: Iterable[str]) -> list[CallTest | Rejected]:
+    return [*chain.from_iterable(read_fixed_tests(ast.parse(source).body, called) for source in asserts)]
 
 
 def joined(format: Format, files: Sequence[str], columns: Columns, name: str) -> tuple[Format, Sequence[str]]:

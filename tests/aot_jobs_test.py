@@ -96,6 +96,17 @@ def test_moments_on_the_host_are_on_the_chip_while_their_player_learns(config, p
         assert before.beside - after.beside == (0 if is_own else moments), before.function.name
 
 
+def test_weights_of_past_players_are_beside_all_that_generates(micro_config):
+    mesh, plans = device_mesh(micro_config, jax.devices()[:1]), []
+    for micro_config.opponents.side in ("", "both"):
+        plans.append(plan(micro_config, mesh, models(micro_config)))
+    without, beside = plans
+    weights = sum(without.residents[f"{player}: reference"] for player in ("code", "test"))  # as large, in float32
+    for before, after in zip(without.jobs, beside.jobs, strict=True):
+        assert after.beside - before.beside == (weights if after.phase == "rollout" else 0), after.function.name
+    assert sum(beside.residents.values()) - sum(without.residents.values()) == weights
+
+
 def learned(player: Player, samples: list[TrainSample], step: int) -> dict[str, float]:
     """The metrics of a step that no clock decides."""
     return {name: value for name, value in player.learn(samples, step).items() if "tflops" not in name}

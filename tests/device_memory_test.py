@@ -172,6 +172,17 @@ def test_where_nothing_helps_that_is_told(monkeypatch):
         memory.require_memory(config, device_mesh(config, jax.devices()[:1]), models)
 
 
+@pytest.mark.parametrize(("rank", "weights"), [(0, 1_543_714_304), (16, 18_464_768)])
+def test_past_players_are_in_memory_while_others_answer(rank, weights):
+    config, models = large(rank)  # 1.54B by Qwen's own count; adapters: 16 numbers a row and a column of each kernel
+    needed = []
+    for config.opponents.side in ("", "test", "both"):
+        parts = memory._of_run(config, device_mesh(config, jax.devices()[:1]), models)
+        assert any(what.endswith(memory.CACHE) for what in parts)
+        needed.append(sum(parts.values()))
+    assert [each - needed[0] for each in needed] == [0, 4 * weights, 2 * 4 * weights]
+
+
 def test_nothing_is_loaded_that_cannot_fit(micro_config, model_folder, monkeypatch):
     monkeypatch.setattr(memory, "device_memory", lambda: 1000)
     monkeypatch.setattr(StoredTensors, "place", None)

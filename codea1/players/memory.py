@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.config import validate
+from codea1.game.opponents import SIDES
 from codea1.learn.update import abstract_gradients
 from codea1.models.weights import is_transposed
 from codea1.players.base import Model
@@ -56,6 +57,12 @@ def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Map
         if own.critic:
             parts[f"{name}: critic and its optimizer"] = bytes_per_device(own.critic.abstract_state)
     return parts
+
+
+def of_past(config: ConfigDict, players: Mapping[str, PlayerFunctions]) -> Parts:
+    """Returns what is on each device besides while any player answers: the weights of the past players of the step."""
+    drawn = SIDES[config.opponents.side]
+    return {f"{name}: past weights": bytes_per_device(players[name].abstract_state.params) for name in drawn}
 
 
 def generating(own: PlayerFunctions) -> Parts:
@@ -113,7 +120,10 @@ def require_memory_of_policy(own: PlayerFunctions) -> None:
 def _of_run(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Parts:
     """Returns what is on a device when most is, of that which shapes tell."""
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    turns = [{f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()]
+    past = of_past(config, players)
+    turns = [
+        past | {f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()
+    ]
     turns.append({f"{name}: moments being saved": fetched(own) for name, own in players.items() if own.learns})
     for name, own in players.items():
         if own.learns:

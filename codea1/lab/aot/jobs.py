@@ -1,8 +1,8 @@
 """Every compiled function of a run on a mesh, and what else is in a chip's memory while each runs.
 
 The players live on all chips and take turns. Their references, states and critics are always there. While one
-generates, its published weights and the pages of its cache are there too; while one learns, the micro-batches of all
-its mini-batches.
+generates, its published weights, the pages of its cache and all past players' weights are there too; while one learns,
+the micro-batches of all its mini-batches.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from codea1.game.methods import METHODS
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config
 from codea1.players.base import Model, Start
 from codea1.players.functions import PlayerFunctions
-from codea1.players.memory import bytes_per_device, fetched, generating, kept
+from codea1.players.memory import bytes_per_device, fetched, generating, kept, of_past
 from codea1.runtime.compilations import Function
 
 
@@ -62,11 +62,11 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     Raises BadInput when the mesh cannot cut one of them.
     """
     players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    always = kept(config, players, models)
-    by_turns: dict[str, int] = {}
+    always, by_turns = kept(config, players, models), of_past(config, players)
+    beside = sum(always.values()) + sum(by_turns.values())
     jobs: list[Compilation] = []
     for name, own in players.items():
-        generation, turns = _generation(name, own, sum(always.values()))
+        generation, turns = _generation(name, own, beside)
         jobs += generation
         if own.learns:
             # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
@@ -94,18 +94,19 @@ def largest(plan: Plan) -> list[Compilation]:
     return [job for _, job in chosen.values()]
 
 
-def _generation(name: str, own: PlayerFunctions, always: int) -> tuple[list[Compilation], dict[str, int]]:
+def _generation(name: str, own: PlayerFunctions, present: int) -> tuple[list[Compilation], dict[str, int]]:
+    """Returns the jobs of generation, and what is there by turns; `present` as in `_learning`."""
     turns = generating(own)
     published = turns["published weights"]
     publish = next(function for function in own.generation if function.kind == "publish")
     taken = bytes_per_device(publish.arguments)
     in_place = bytes_per_device(own.abstract_params) - taken
     beside = {
-        "publish": always - taken,
-        "empty": always + published,
-        "prefill": always - in_place,
-        "copy_pages": always + published,
-        "decode": always - in_place,
+        "publish": present - taken,
+        "empty": present + published,
+        "prefill": present - in_place,
+        "copy_pages": present + published,
+        "decode": present - in_place,
     }
     jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
     return jobs, turns

@@ -40,7 +40,7 @@ _SETTINGS = (
     "model.log_prob_chunk",
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
-_BY_TURNS = ("published weights", "pages of keys and values", "micro-batches", "moments from the host")
+_BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches", "moments from the host")
 _COLUMNS = (
     *("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM"),
     *("collectives", "ms", "compiled in"),

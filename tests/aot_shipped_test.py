@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from codea1.config import default_config, trained_sequences, validate
 from codea1.lab.aot.jobs import models
+from codea1.lab.aot.report import markdown
 from codea1.lab.aot.topology import shipped_configs
 from codea1.lab.aot.work import trained_weights
 from codea1.models.config import PUBLISHED
@@ -135,6 +136,10 @@ def test_documented_memory_and_times_are_the_compilers():
     learn, rollout, step = (each.removesuffix("%") for each in compiled["colab"])
     assert f"at most {learn} % of the chip's memory while one learns and {rollout} % while one answers" in colab
     assert f"the least time of a step is {step} s by roofline" in colab
+
+
+def test_the_committed_table_says_what_todays_report_says_of_itself():
+    assert PODS.read_text().splitlines()[: len(own := markdown([]).splitlines())] == own
 
 
 def test_documented_costs_follow_from_steps_and_prices():

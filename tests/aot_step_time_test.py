@@ -90,6 +90,15 @@ def test_several_replicas_make_all_steps_of_a_chunk():
     assert clock.seconds("code: decode") == pytest.approx(3 * (7 + 15 * 2) / CHIP.clock)
 
 
+def test_a_guessing_chunk_ends_when_a_slot_that_guesses_all_right_has_no_room():
+    alone = {role: SampledLengths(np.full(1, 10), np.full((1, 2), 61)) for role in ("code", "test")}
+    clock, _ = step({"decode": (7.0, 2.0)}, alone, slots=32, guesses=3)
+    # 64 tokens of it are 16 steps, in which these draw 20 and 30 tokens: 61 are three such chunks, or two, and a step.
+    for role, chunks, last in (("code", 3, 1), ("test", 2, 1)):
+        cycles = 7 * (chunks + 1) + 2 * (16 * chunks + last - (chunks + 1))
+        assert clock.seconds(f"{role}: decode") == pytest.approx(cycles / CHIP.clock)
+
+
 def test_stragglers_decode_until_the_last_token():
     lengths = equal(response=5)
     lengths["code"].responses[1, 1] = 60
@@ -129,6 +138,21 @@ def test_shared_prompts_are_one_row_of_each_group():
     assert clock.seconds("test: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert clock.seconds("code: update") == pytest.approx(2 * 10 / CHIP.clock)
     assert trained == {"code": 6 * 20, "test": 6 * 20 + 24 * 10}
+
+
+def test_one_policy_in_both_roles_learns_once_from_the_samples_of_both():
+    c = config()
+    c.method = "self_play"
+    own = {"code": players(c)["code"]}
+    cycles = {"accumulate": (10.0, 0.0), "apply": (1.0, 0.0), "score": (100.0, 0.0), "prefill": (1.0, 0.0)}
+    lengths = equal(response=30)
+    lengths["test"].responses[:] = 20
+    clock, trained = simulate(c, own, {"code": results(own["code"], cycles)}, lengths, CHIP, no_kernels)
+    # Two mini-batches of 15 of the six solutions and 24 suites, in two micro-batches of eight rows of 48.
+    assert clock.seconds("code: update") == pytest.approx((2 * 2 * 10 + 2) / CHIP.clock)
+    assert clock.seconds("code: log-probs") == pytest.approx((2 * 100 + 2 * 200) / CHIP.clock)
+    assert (clock.seconds("test: update"), clock.seconds("test: prefill")) == (0.0, pytest.approx(6 / CHIP.clock))
+    assert trained == {"code": 6 * 40 + 24 * 40}
 
 
 def on_tpu(own: PlayerFunctions, **mesh: int) -> PlayerFunctions:

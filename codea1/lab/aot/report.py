@@ -130,7 +130,7 @@ class StepTime:
     seconds: float
     range: Sequence[float]  # from least to most, by CYCLES_WITHIN and HOST_WITHIN
     tokens_per_second_per_chip: float  # of responses
-    utilisation: Mapping[str, float]  # 6 N D / peak of the update, by role
+    utilisation: Mapping[str, float]  # 6 N D / peak of the update, by player
     phases: Sequence[Mapping[str, Any]]  # name, calls, and seconds by what they are priced from
 
 
@@ -198,10 +198,10 @@ def _time(
     host = sum(kinds["host"] for kinds in clock.phases.values())
     devices = clock.seconds() - host
     utilisation = {}
-    for role, tokens in trained.items():
-        own = planned.players[METHODS[config.method].roles[role]]
-        peak = own.mesh.size * chip.flops * clock.seconds(f"{role}: update")
-        utilisation[role] = 6 * num_weights(own.model) * tokens / peak
+    for player, tokens in trained.items():
+        own = planned.players[player]
+        peak = own.mesh.size * chip.flops * clock.seconds(f"{player}: update")
+        utilisation[player] = 6 * num_weights(own.model) * tokens / peak
     sampled = sum(int(each.responses.sum()) for each in drawn.values())
     chips = next(iter(planned.players.values())).mesh.size
     return StepTime(

@@ -7,6 +7,7 @@ host does with finished samples, and what overlaps are not in it.
 """
 
 import inspect
+import itertools
 import math
 import time
 from collections import defaultdict
@@ -143,26 +144,32 @@ def of_run(role: str, config: ConfigDict, run: RunFolder) -> SampledLengths:
 
 
 def simulate_generation(
-    own: PlayerFunctions, results: Results, kernels: KernelTimes, lengths: SampledLengths, clock: Clock, role: str
+    own: PlayerFunctions,
+    results: Results,
+    kernels: KernelTimes,
+    lengths: Mapping[str, SampledLengths],
+    clock: Clock,
+    role: str,
 ) -> None:
-    """Samples responses of these lengths with the engine's own scheduler, and adds what it calls to the clock.
+    """Samples a role's responses with the engine's own scheduler, and adds what it calls to the clock.
 
     What the engine's own code takes meanwhile, on this processor, is the phase "host".
     """
-    engine, ids = own.engine, [f"{role} {number}" for number in range(len(lengths.prompts))]
-    planned = {stable_hash(id): own for id, own in zip(ids, lengths.responses, strict=True)}
+    prompts, responses = lengths[role].prompts, lengths[role].responses
+    engine, ids = own.engine, [f"{role} {number}" for number in range(len(prompts))]
+    planned = {stable_hash(id): each for id, each in zip(ids, responses, strict=True)}
     calls = _FakeCalls(partial(_passed, clock, results, role), planned, own, kernels, DRAWN_WITH_GUESSES[role])
     requests = [
         # Every prompt is another: those that are equal are prefilled once.
-        Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=lengths.responses.shape[1])
-        for number, (id, length) in enumerate(zip(ids, lengths.prompts, strict=True))
+        Request(id, (number, *[0] * (int(length) - 1)), first_sample=0, num_samples=responses.shape[1])
+        for number, (id, length) in enumerate(zip(ids, prompts, strict=True))
     ]
     sampled = engine.calling(calls.instead_of).generate({}, requests, seed=0, stream=role, step=0, temperature=1.0)
     started = time.process_time() - calls.seconds  # what begins the generation is compiled here, and on a pod has been
     drawn = sum(len(sample.token_ids) for sample in sampled)
     clock.phases[f"{role}: host"]["host"] = time.process_time() - started - calls.seconds
-    if drawn != lengths.responses.sum():
-        raise RuntimeError(f"{drawn} tokens were drawn of {lengths.responses.sum()}")
+    if drawn != responses.sum():
+        raise RuntimeError(f"{drawn} tokens were drawn of {responses.sum()}")
 
 
 def _passed(
@@ -233,13 +240,14 @@ class _FakeCalls:
                 )
             ]
         )
-        descending = np.sort(left_B[rows.live])[::-1]
-        # The chunk ends when no more than that many are left.
-        columns, drawn_a_step = self._engine.decoding.columns(guesses), self._drawn_with_guesses if guesses else 1.0
-        longest = min(columns, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
+        descending, decoding = np.sort(left_B[rows.live])[::-1], self._engine.decoding
+        columns, drawn_a_step = decoding.columns(guesses), self._drawn_with_guesses if guesses else 1.0
+        # The chunk ends when no more than that many are left, or one slot has no room: one whose guesses are all right.
+        most = int(columns // (1 + decoding.guesses * guesses) * drawn_a_step)
+        longest = min(most, int(descending[exit_when_live])) if exit_when_live < len(descending) else 0
         steps = math.ceil(longest / drawn_a_step)
-        if fixed := self._engine.decoding.fixed_steps(guesses):
-            steps, longest = fixed, int(fixed * drawn_a_step)
+        if fixed := decoding.fixed_steps(guesses):
+            steps, longest = fixed, most
         new_B = np.minimum(left_B, longest)
         shape = (len(rows.live), columns)
         is_last_B = rows.live & (left_B <= longest)
@@ -254,49 +262,49 @@ class _FakeCalls:
 
 
 def simulate_learning(
-    config: ConfigDict,
-    name: str,
-    role: str,
-    functions: PlayerFunctions,
+    own: PlayerFunctions,
     results: Results,
     kernels: KernelTimes,
-    lengths: SampledLengths,
+    lengths: Mapping[str, SampledLengths],
     clock: Clock,
+    config: ConfigDict,
 ) -> int:
-    """Adds the update on a role's samples of these lengths to the clock; returns the tokens that it trains on."""
-    section = config[name]
-    groups = [
-        # Every prompt is another.
-        [TrainSample((number, *[0] * (prompt - 1)), range(response), np.zeros(response)) for response in row]
-        for number, (prompt, row) in enumerate(zip(lengths.prompts.tolist(), lengths.responses.tolist(), strict=True))
-    ]
-    rng = np.random.default_rng(0)
-    trained = config.questions_per_step * trained_per_question(config)[role]
-    chosen = [sample for index in rng.permutation(len(groups)) for sample in groups[index]][:trained]
+    """Adds a policy's update on the samples of all its roles to the clock; returns the tokens that it trains on."""
+    section, rng, numbers = config[own.name], np.random.default_rng(0), itertools.count()
+    chosen: list[TrainSample] = []
+    for role in METHODS[config.method].roles_of(own.name):
+        prompts, responses = lengths[role].prompts.tolist(), lengths[role].responses.tolist()
+        groups = [
+            # Every prompt is another.
+            [TrainSample((number, *[0] * (prompt - 1)), range(response), np.zeros(response)) for response in row]
+            for prompt, row, number in zip(prompts, responses, numbers, strict=False)
+        ]
+        trained = config.questions_per_step * trained_per_question(config)[role]
+        chosen += [sample for index in rng.permutation(len(groups)) for sample in groups[index]][:trained]
     share = {"share_prompts": section.share_prompts}
     parts = mini_batches(chosen, section.mini_batches, rng, **share)
-    for number, part in enumerate(parts):
+    for nth, part in enumerate(parts):
         batches = micro_batches(
             part,
-            functions.row_shapes,
+            own.row_shapes,
             aggregation=section.aggregation,
             max_response_length=section.max_response_length,
             pad_id=0,
             **share,
         )
-        scores = (section.old_log_probs == "trainer" and number > 0) + has_reference(section)
-        of_critic = ("critic ",) if functions.critic else ()
+        scores = (section.old_log_probs == "trainer" and nth > 0) + has_reference(section)
+        of_critic = ("critic ",) if own.critic else ()
         for learner in ("", *of_critic):
             for each in ("zeros", "apply"):
-                clock.add(f"{role}: update", results[f"{learner}{each}"])
+                clock.add(f"{own.name}: update", results[f"{learner}{each}"])
         for batch in batches:
             size, rows = rows_of(batch.tokens_BT), (batch.tokens_BT.shape, batch.packing)
             scored = kernels.whole_rows(*rows)
-            for name in (*["score"] * scores, *(["values"] if functions.critic else [])):
-                clock.add(f"{role}: log-probs", results[f"{name} {size}"], attention=scored)
-            updated = kernels.whole_rows(*rows, forward=1 if functions.model.remat == "none" else 2, backward=1)
+            for kind in (*["score"] * scores, *(["values"] if own.critic else [])):
+                clock.add(f"{own.name}: log-probs", results[f"{kind} {size}"], attention=scored)
+            updated = kernels.whole_rows(*rows, forward=1 if own.model.remat == "none" else 2, backward=1)
             for learner in ("", *of_critic):
-                clock.add(f"{role}: update", results[f"{learner}accumulate {size}"], attention=updated)
+                clock.add(f"{own.name}: update", results[f"{learner}accumulate {size}"], attention=updated)
     return sum(sample.length for sample in chosen) - sum(repeated_prompts(parts, **share))
 
 
@@ -308,7 +316,7 @@ def simulate(
     chip: Chip,
     bundles: Callable[[Sequence[AttentionShape]], BundlesByShape],
 ) -> tuple[Clock, dict[str, int]]:
-    """Returns the clock after one training step, and how many tokens each role trained on.
+    """Returns the clock after one training step, and how many tokens each policy trained on.
 
     Args:
       config: of the run.
@@ -321,9 +329,10 @@ def simulate(
     Raises BadInput: a function that the step calls was not compiled.
     """
     clock, trained = Clock(chip), {}
-    for role, name in METHODS[config.method].roles.items():
-        own, kernels = players[name], KernelTimes(players[name], chip, bundles)
-        simulate_generation(own, results[name], kernels, lengths[role], clock, role)
+    for name, own in players.items():
+        given = own, results[name], KernelTimes(own, chip, bundles), lengths, clock
+        for role in METHODS[config.method].roles_of(name):
+            simulate_generation(*given, role)
         if own.learns:
-            trained[role] = simulate_learning(config, name, role, own, results[name], kernels, lengths[role], clock)
+            trained[name] = simulate_learning(*given, config)
     return clock, trained

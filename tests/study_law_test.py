@@ -14,6 +14,8 @@ from codea1.lab.study.figures import kind
 from codea1.lab.study.law import doses
 from codea1.lab.study.report import write
 from codea1.lab.study.results import OWN_SPLIT, Result, Results
+from codea1.lab.study.worlds import unlike_training
+from codea1.lab.worlds.worlds import WORLDS
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -37,7 +39,7 @@ def ran(passed: float, code: str = "", seconds: float = 10.0, **curves: float) -
     }
     if "exposed" in curves:
         curves |= {"wrong": 0.5 * (1 - curves.pop("exposed")), "right": 0.5}
-    names = {"zero": "code/group_zero_std_frac", "wrong": "code/paid_but_wrong", "right": "code/hidden_pass_rate"}
+    names = {"g": "code/contrast", "wrong": "code/paid_but_wrong", "right": "code/hidden_pass_rate"}
     rows = [
         {"step": step, **{names[name]: mean + shift for name, mean in curves.items()}}
         for step, shift in enumerate((-0.1, 0.1), start=1)
@@ -46,7 +48,8 @@ def ran(passed: float, code: str = "", seconds: float = 10.0, **curves: float) -
 
 
 def report_of(study: Study, runs: Mapping[Key, Result], folder: Path) -> str:
-    placed = [replace(run, run=Trial("test", "", arm, seed)) for (arm, seed), run in runs.items()]
+    (world,) = study.stages[0].worlds
+    placed = [replace(run, run=Trial("test", world, arm, seed)) for (arm, seed), run in runs.items()]
     lines = "\n".join(json.dumps(each.row()) for each in placed)
     folder.mkdir(exist_ok=True)
     (folder / "results.gz").write_bytes(gzip.compress(lines.encode()))
@@ -64,10 +67,10 @@ def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Pa
     longer = Arm("longer", "longer", "scripted", steps=90, fields={"game.exposure": 0.1})
     others = [Arm("golden", "golden", "golden"), Arm("learner", "learner")]
     study = study_of([*scripted, longer, *others], seeds=(0, 1))
-    runs = {(f"p{p}", 0): ran(passed, zero=1 - g, exposed=p) for p, (g, passed) in given.items()}
-    runs["golden", 0] = ran(0.25, zero=0.6)
-    runs["learner", 0] = ran(0.425, zero=0.8, exposed=0.1)
-    runs["learner", 1] = ran(0.655, zero=0.1, exposed=0.5)
+    runs = {(f"p{p}", 0): ran(passed, g=g, exposed=p) for p, (g, passed) in given.items()}
+    runs["golden", 0] = ran(0.25, g=0.4)
+    runs["learner", 0] = ran(0.425, g=0.2, exposed=0.1)
+    runs["learner", 1] = ran(0.655, g=0.9, exposed=0.5)
     assert doses(study) == {f"p{p}": p for p in given}  # all of as many steps
     report = report_of(study, runs, tmp_path)
     # 0.5 before 0.4 is 0.45 twice in the monotone curve: 0.2, 0.45, 0.45, 0.9 at g of 0, 0.4, 0.8, 1. It says 0.325 at
@@ -75,12 +78,12 @@ def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Pa
     of_law = report[report.index("## The law") : report.index("## main")]
     assert cells(of_law, "learner") == ["60", "2", "54.0", "55.0", "+4.0 ± 8.5", "30.0", "+9.0 ± 16.3"]
     assert cells(of_law, "golden") == ["60", "1", "25.0", "40.0", "-20.0", "-", "-"]
-    # Without itself: 0.45 for the first, 0.3 between 0.2 and 0.4, 0.767 between 0.5 and 0.9, 0.45 for the last.
+    # Without itself: 0.3 between 0.2 and 0.4, and 0.767 between 0.5 and 0.9. The first and the last are in no range.
     errors = [cells(of_law, f"p{p}") for p in given]
-    assert [row[4] for row in errors] == ["-25.0", "+20.0", "-36.7", "+45.0"]
-    assert [row[6] for row in errors] == ["-25.0", "+26.0", "-27.8", "+45.0"]
-    assert cells(of_law, "mean absolute error of 4 doses")[-3:] == ["31.7", "", "**30.9**"]
-    assert cells(of_law, "mean absolute error of 1 others")[-3:] == ["**4.0**", "", "9.0"]
+    assert [row[4] for row in errors] == ["-", "+20.0", "-36.7", "-"]
+    assert [row[6] for row in errors] == ["-", "+26.0", "-27.8", "-"]
+    assert cells(of_law, "mean absolute error, doses")[-3:] == ["28.3 of 2", "", "26.9 of 2"]
+    assert cells(of_law, "mean absolute error, others")[-3:] == ["12.0 of 2", "", "9.0 of 1"]
     for drawn in ("response.png", "law.png"):
         assert (tmp_path / "report" / drawn).stat().st_size > 10_000
     dosed = {f"p{p}": [runs[f"p{p}", 0]] for p in given}
@@ -113,10 +116,10 @@ def test_a_claim_is_judged_by_its_interval(tmp_path: Path):
     report = report_of(study_of(arms, claims=CLAIMS), runs, tmp_path)
     assert "Not in it is what the finished Test LLM cost of: High.\n" in report
     shown, held, contradicted = (cells(report, text) for text, *_ in CLAIMS)
-    assert shown == ["", "3 of 3", "+50.0 [+50.0, +50.0]", "30 / 10", "60 / 20", "shown"]
+    assert shown == ["", "3 of 3", "+50.0 [+50.0, +50.0]", "-", "30 / 10", "60 / 20", "shown"]
     # Student's t with two degrees of freedom, 4.303, times the deviation over seeds, 10, by the root of three.
-    assert held == ["", "3 of 3", "+10.0 [-14.8, +34.8]", "20 / 10", "40 / 20", "not shown"]
-    assert contradicted[2::3] == ["-50.0 [-50.0, -50.0]", "contradicted"]
+    assert held == ["", "3 of 3", "+10.0 [-14.8, +34.8]", "-", "20 / 10", "40 / 20", "not shown"]
+    assert (contradicted[2], contradicted[-1]) == ("-50.0 [-50.0, -50.0]", "contradicted")
     assert report.index("(compute_main.png)") < report.index("## Claims") < report.index("## main")
     assert (tmp_path / "report" / "compute_main.png").stat().st_size > 10_000
     del runs["high", 1]
@@ -124,12 +127,28 @@ def test_a_claim_is_judged_by_its_interval(tmp_path: Path):
     assert unfinished[1:3] + unfinished[-1:] == ["2 of 3", "+50.0 [+50.0, +50.0]", "-"]
 
 
+def test_compositions_unlike_training_are_told_apart(tmp_path: Path):
+    (unlike, *_) = sorted(unlike_training(WORLDS["blind"]))
+    runs = {(arm, seed): ran(passed) for arm, passed in (("high", 0.8), ("low", 0.3)) for seed in range(3)}
+    for (arm, _), run in runs.items():
+        for evaluation in run.evaluations.values():
+            evaluation["question_ids"] = [unlike, "int/lt25/three/one"]  # of the second kind training has the negation
+            own = [0.5, 0.9] if arm == "high" else [0.4, 0.2]
+            evaluation["metrics"] = {"code_pass_at_1": {"per_question": own}}
+    study = study_of(ARMS[:2], claims=CLAIMS[:1], primary=(("high", "low"),), worlds=("blind",))
+    report = report_of(study, runs, tmp_path)
+    # With as many seeds the interval is over questions alone: t with one degree of freedom, 12.706, of 10 and 70.
+    both = ["+40.0 [-341.2, +421.2]", "+10.0 [+10.0, +10.0]"]
+    assert cells(report, "high above low") == ["blind", "3 of 3", *both, "10 / 10", "20 / 20", "not shown"]
+    assert cells(report, "High less Low")[:2] == both
+
+
 def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     study = study_of(ARMS, claims=CLAIMS, primary=(("high", "low"), ("near", "low")))
     report = report_of(study, claimed("beef"), tmp_path / "mixed")
     assert "High less Low" not in report
     assert cells(report, "Near less Low")[1:] == ["-", "-"]  # of two declared comparisons one cannot be made
-    assert cells(report, "high above low") == ["", "3 of 3", "-", "30 / 10", "60 / 20", "-"]
+    assert cells(report, "high above low") == ["", "3 of 3", "-", "-", "30 / 10", "60 / 20", "-"]
     assert not list((tmp_path / "mixed" / "report").glob("*.png"))
     said = "rows of different code are not compared, and their digests are `beef` (high); unknown (low, near)."
     assert f"No figure of main: {said}" in report

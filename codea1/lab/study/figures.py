@@ -125,7 +125,7 @@ def law(study: Study, worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
     for place, (world, (dosed, others)) in enumerate(worlds.items(), start=1):
         axes = figure.add_subplot(lines, columns, place)
         title = " ".join(filter(None, ("Pass@1 (%) by contrast,", world)))
-        figures.style(axes, title, "share g of groups whose rewards differ")
+        figures.style(axes, title, "share g of groups with a kill and a survivor")
         runs = [run for own in dosed.values() for run in own]
         at = sorted(map(contrast, runs))
         axes.plot(at, 100 * curve(runs, contrast)(at), color=figures.FAINT, linewidth=1.5)

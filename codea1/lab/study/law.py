@@ -16,14 +16,15 @@ from codea1.lab.study.declaration import Study
 from codea1.lab.study.results import Result, scores
 
 PASS = "code_pass_at_1"
+REFUTED = 0.1  # mean absolute error over arms without a dose, by g: twice the standard error of a mean of five seeds
 DOSE = "game.exposure"  # config field: the chance that a scripted adversary exposes a wrong program
 Arms = Mapping[str, Sequence[Result]]
 Predictor = Callable[[Result], float]
 
 
 def contrast(run: Result) -> float:
-    """Returns g, the share of groups of solutions whose rewards differ, over all steps; NaN where not recorded."""
-    return 1 - _mean(run, "code/group_zero_std_frac")
+    """Returns g, the share of groups in which new tests kill a solution and spare one, over all steps; NaN: unknown."""
+    return _mean(run, "code/contrast")
 
 
 def exposure(run: Result) -> float:
@@ -70,9 +71,12 @@ def curve(runs: Sequence[Result], predictor: Predictor) -> Callable[[Sequence[fl
 
 
 def errors(dosed: Arms, others: Arms, predictor: Predictor) -> dict[str, np.ndarray]:
-    """Returns by arm pass@1 of each run less what the curve predicts; of a dose, the curve of all other doses."""
-    found = {}
+    """Returns by arm pass@1 of each run less what the curve predicts; of a dose, the curve of all other doses.
+
+    NaN for the doses at both ends, which no others enclose.
+    """
+    found, ends = {}, sorted(dosed, key=lambda arm: np.mean([predictor(run) for run in dosed[arm]]))[:: len(dosed) - 1]
     for arm, runs in chain(dosed.items(), others.items()):
         fitted = curve([run for dose, own in dosed.items() if dose != arm for run in own], predictor)
-        found[arm] = pass_at_1(runs) - fitted([predictor(run) for run in runs])
+        found[arm] = pass_at_1(runs) - fitted([predictor(run) for run in runs]) * (np.nan if arm in ends else 1)
     return found

@@ -9,7 +9,7 @@ from scipy import stats
 
 from codea1.evaluation.statistics import CONFIDENCE, tenths
 from codea1.lab.report.audit import audits
-from codea1.lab.report.tables import TextTable, bold, label, percents, with_bounds
+from codea1.lab.report.tables import TextTable, label, percents, with_bounds
 from codea1.lab.statistics import Difference, difference, holm, interval
 from codea1.lab.study import figures, law
 from codea1.lab.study.declaration import Pair, Stage, Study, Trial
@@ -96,6 +96,7 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
         for text, *pair in stage.claims:
             done = {arm: runs for arm, runs in _done(stage, world, results).items() if arm in pair}
             found = _compared(study, done, (pair[0], pair[1]))
+            apart = _compared_apart(study, stage, world, done, (pair[0], pair[1]))
             seeds = min(map(len, done.values()))
             # As a p-value, a verdict appears once all declared runs are done.
             said = verdict(found) if found and seeds == len(stage.seeds) else "-"
@@ -104,15 +105,20 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
                 means = (np.mean([getattr(run, name) for run in done[arm]]) / unit for arm in pair)
                 spent.append(" / ".join(f"{mean:,.0f}" for mean in means) if seeds else "-")
             of_all = f"{seeds} of {len(stage.seeds)}"
-            rows.append([text, world, of_all, with_bounds(found and found[:3], "+"), *spent, said])
+            points = [with_bounds(each and each[:3], "+") for each in (found, apart)]
+            rows.append([text, world, of_all, *points, *spent, said])
             codes += [f"Of the claims {sentence}"] if (sentence := _codes(study, done)) else []
     if rows:
         yield "## Claims"
         yield (
-            "Pass@1 of the arm that is claimed to be above, less that of the other, in points. Each claim is judged by "
-            "its 95 % interval alone: *shown* lies above 0, *not shown* holds 0, *contradicted* lies below."
+            "Pass@1 of the arm that is claimed to be above, less that of the other, in points, over all compositions "
+            "and over those that equal none of training. Each claim is judged by the 95 % interval over all, not "
+            "corrected for their number: *shown* lies above 0, *not shown* holds 0, *contradicted* lies below. An "
+            "interval of one seed is over compositions alone, and says nothing of another seed. CPU seconds are the "
+            "trainer's in its steps, without compilation, warm start and the sandbox's processes."
         )
-        heads = ("claim", "world", "seeds", "points", "CPU s of both", "tokens of both, thousands", "verdict")
+        spent = ["CPU s of both", "tokens of both, thousands"]
+        heads = ("claim", "world", "seeds", "points", "unlike training", *spent, "verdict")
         yield TextTable(heads, rows, left=2).markdown()
         yield from dict.fromkeys(codes)
 
@@ -148,10 +154,11 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
         write_atomically(folder / "law.png", figures.law(study, worlds))
         yield "![pass@1 over the contrast of groups](law.png)"
         yield (
-            "A monotone curve of pass@1 over one number is fitted on the scripted runs of a world. The number is *g*, "
-            "the share of groups of solutions whose rewards differ, or *exposure*, the share of wrong solutions that "
-            "are not paid in full, each over all steps. Errors are measured less predicted, in points, means and "
-            "standard deviations over seeds; a dose's is by the curve of all other doses."
+            "A monotone curve of pass@1 over one number is fitted on the doses of a world, flat beyond its ends. The "
+            "number is *g*, the share of groups of solutions of which new tests kill one and spare one, or *exposure*, "
+            "the share of wrong solutions that are not paid in full, each over all steps. Errors are measured less "
+            "predicted, in points, means and standard deviations over seeds. A dose's is by the curve of all other "
+            f"doses, where they enclose it. The curve over g is refuted where the others' is above {law.REFUTED:.0%}."
         )
     for world, (dosed, others) in worlds.items():
         yield from [f"### The law in world {world}"] if world else []
@@ -173,12 +180,10 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
         passed = 100 * law.pass_at_1(runs).mean()
         rows.append([study.arms[arm].title, str(runs[0].steps), str(len(runs)), f"{passed:.1f}", *cells])
     for what, arms in (("doses", dosed), ("others", others)):
-        by_arm = [[float(np.mean(errors[arm])) for errors in found] for arm in arms]
-        both = [means for means in by_arm if np.isfinite(means).all()]  # that either predictor is judged by
-        if both:
-            sizes = 100 * np.abs(both).mean(axis=0)
-            ours, theirs = (bold(f"{each:.1f}", each == sizes.min()) for each in sizes)
-            rows.append([f"mean absolute error of {len(both)} {what}", "", "", "", "", ours, "", theirs])
+        sizes = [[100 * abs(float(np.mean(errors[arm]))) for arm in arms] for errors in found]
+        known = [[size for size in own if math.isfinite(size)] for own in sizes]
+        cells = [f"{np.mean(own):.1f} of {len(own)}" if own else "-" for own in known]
+        rows.append([f"mean absolute error, {what}", "", "", "", "", cells[0], "", cells[1]])
     heads = ("arm", "steps", "seeds", "Code pass@1", "g, %", "error by g", "exposure, %", "error by exposure")
     return TextTable(heads, rows).markdown()
 
@@ -214,8 +219,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         if found := _found(study, done, pairs):
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             complete = not left and len(found) == len(pairs)
-            unlike = unlike_training(WORLDS[world]) if world and stage.split == "test" else frozenset()
-            apart = {pair: _compared(study, done, pair, unlike) for pair in found} if unlike else {}
+            apart = {pair: _compared_apart(study, stage, world, done, pair) for pair in found}
             corrected = not (stage.conjunction and name == "primary")
             yield _comparison_table(study, found, apart, complete, corrected)
             yield from filter(None, (_undeclared(study, done, pair) for pair in found))
@@ -280,6 +284,12 @@ def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) 
     return difference([one], [other]) if one.size else None
 
 
+def _compared_apart(study: Study, stage: Stage, world: str, done: Arms, pair: Pair) -> Difference | None:
+    """Returns `_compared` on compositions of the test split that equal none of training; None also without a world."""
+    unlike = unlike_training(WORLDS[world]) if world and stage.split == "test" else frozenset()
+    return _compared(study, done, pair, unlike) if unlike else None
+
+
 def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
     """Returns in which fields configs of two arms differ, and those that are declared do not: a file was edited.
 
@@ -331,14 +341,14 @@ def _comparison_table(
     p_values = [each.p_value for each in found.values()]
     tested = complete and not any(map(math.isnan, p_values))
     rows = []
-    for pair, each, adjusted in zip(found, found.values(), holm(p_values), strict=True):
+    for (pair, each), other, adjusted in zip(found.items(), apart.values(), holm(p_values), strict=True):
         names = " less ".join(study.arms[arm].title for arm in pair)
         shown = (each.p_value, adjusted) if corrected else (each.p_value,)
         cells = [f"{p:.2g}" if tested else "-" for p in shown]
-        other = apart.get(pair)
-        unlike = [with_bounds(other[:3], "+") if other else "-"] if apart else []
+        unlike = [with_bounds(other and other[:3], "+")] if any(apart.values()) else []
         rows.append([names, with_bounds(each[:3], "+"), *unlike, *cells])
-    heads = ["comparison", "points", *(["unlike training"] if apart else []), "p", *(["p, Holm"] if corrected else [])]
+    unlike = ["unlike training"] if any(apart.values()) else []
+    heads = ["comparison", "points", *unlike, "p", *(["p, Holm"] if corrected else [])]
     return TextTable(heads, rows).markdown()
 
 

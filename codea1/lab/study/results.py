@@ -44,9 +44,10 @@ METRICS = (
 CURVES = (
     "code/reward",
     "code/pass_rate_new",
+    "code/pass_rate_golden",
     "code/hidden_pass_rate",
     "code/paid_but_wrong",
-    "code/group_zero_std_frac",
+    "code/contrast",
     "test/reward",
     "test/validity",
     "test/adversarial",

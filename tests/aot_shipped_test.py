@@ -144,8 +144,11 @@ def test_the_committed_table_says_what_todays_report_says_of_itself():
 
 def test_documented_costs_follow_from_steps_and_prices():
     text = (ROOT / "docs" / "pods.md").read_text()
-    (steps,) = re.findall(r"^\| \*\*step\*\* (.*) \|$", text, re.MULTILINE)
-    estimated = dict(zip(("v5e-16", "v5p-32", "v6e-64"), re.findall(r"\*\*(\d+)\*\*", steps), strict=True))
+    heads = re.findall(r"^\| seconds(?:, 1\.5B)? (\|.*) \|$", text, re.MULTILINE)
+    steps = re.findall(r"^\| \*\*step\*\* (.*) \|$", text, re.MULTILINE)
+    columns = [(size or "1.5B", slice) for head in heads for size, slice in re.findall(r"\| (?:(\w+), )?(\S+)", head)]
+    seconds_of = dict(zip(columns, re.findall(r"\*\*(\d+)\*\*", " ".join(steps)), strict=True))
+    assert len(seconds_of) == 7
     prices = dict(re.findall(r"([\d.]+) for (v\w+)", text.split("**Dollars**")[1].split("- **")[0]))
     rows = re.findall(r"^\| (\d\S*b), (?:lora=(\d+), )?(v\S+) \| (\d.*) \|$", text, re.MULTILINE)
     table = PODS.read_text()
@@ -154,7 +157,7 @@ def test_documented_costs_follow_from_steps_and_prices():
         said = [float(cell.strip().removeprefix("> ")) for cell in cells.split("|")]
         name = f"code_a1:size={size},{f'lora={rank},' if rank else ''}topology={slice}"
         (least,) = re.findall(rf"^\| {name} .*\| (\d+) s \|", table, re.MULTILINE)
-        seconds = float(least if ">" in cells else estimated[slice])
+        seconds = float(least if ">" in cells else seconds_of[size.upper(), slice])
         config = CONFIGS[name]
         hours, chips = config.steps * seconds / 3600, num_chips(slice)
         (price,) = (float(price) for price, kind in prices.items() if slice.startswith(kind))

@@ -82,6 +82,7 @@ def test_the_law_is_fitted_on_the_doses_and_predicts_the_other_arms(tmp_path: Pa
     errors = [cells(of_law, f"p{p}") for p in given]
     assert [row[4] for row in errors] == ["-", "+20.0", "-36.7", "-"]
     assert [row[6] for row in errors] == ["-", "+26.0", "-27.8", "-"]
+    assert [row[3::2] for row in errors] == [[f"{100 * g:.1f}", f"{100 * p:.1f}"] for p, (g, _) in given.items()]
     assert cells(of_law, "mean absolute error, doses")[-3:] == ["28.3 of 2", "", "26.9 of 2"]
     assert cells(of_law, "mean absolute error, others")[-3:] == ["12.0 of 2", "", "9.0 of 1"]
     for drawn in ("response.png", "law.png"):

@@ -348,7 +348,7 @@ def _mark_call(
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
 
     An input counts once, in whatever form its answers are compared: of two forms nobody knows whether they differ. A
-    wrong answer with a tolerance does not run: of the right one the tolerance, which it set, may be any multiple.
+    wrong answer with a tolerance does not run: the width was allowed by its size, and may be wide for the right one.
     """
     assert item.call is not None
     if not answer.usable:

@@ -23,11 +23,11 @@ Predictor = Callable[[Result], float]
 
 
 def contrast(run: Result) -> float:
-    """Returns g, the share of groups in which new tests kill a solution and spare one, over all steps; NaN: unknown."""
+    """Returns g, the share of groups in which new or golden tests kill one and spare one, over all steps; or NaN."""
     return _mean(run, "code/contrast")
 
 
-def exposure(run: Result) -> float:
+def unpaid(run: Result) -> float:
     """Returns the share of wrong solutions that are not paid in full, over all steps; NaN where none is known."""
     wrong = 1 - _mean(run, "code/hidden_pass_rate")
     return 1 - _mean(run, "code/paid_but_wrong") / wrong if wrong else float("nan")

@@ -155,10 +155,11 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
         yield "![pass@1 over the contrast of groups](law.png)"
         yield (
             "A monotone curve of pass@1 over one number is fitted on the doses of a world, flat beyond its ends. The "
-            "number is *g*, the share of groups of solutions of which new tests kill one and spare one, or *exposure*, "
-            "the share of wrong solutions that are not paid in full, each over all steps. Errors are measured less "
-            "predicted, in points, means and standard deviations over seeds. A dose's is by the curve of all other "
-            f"doses, where they enclose it. The curve over g is refuted where the others' is above {law.REFUTED:.0%}."
+            "number is *g*, the share of groups of solutions of which new or golden tests kill one and spare one, or "
+            "*unpaid wrong*, the share of wrong solutions that are not paid in full, each over all steps. Errors are "
+            "measured less predicted, in points, means and standard deviations over seeds. A dose's is by the curve of "
+            "all other doses, where they enclose it. The curve over g is refuted where the mean absolute error of the "
+            f"other arms exceeds {100 * law.REFUTED:.0f} points."
         )
     for world, (dosed, others) in worlds.items():
         yield from [f"### The law in world {world}"] if world else []
@@ -167,7 +168,7 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
 
 
 def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
-    predictors = (law.contrast, law.exposure)
+    predictors = (law.contrast, law.unpaid)
     found = [law.errors(dosed, others, predictor) for predictor in predictors]
     rows = []
     for arm, runs in (*dosed.items(), *others.items()):
@@ -176,7 +177,7 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
             mean = float(np.mean(errors[arm]))
             spread = f" ± {100 * np.std(errors[arm], ddof=1):.1f}" if len(runs) > 1 else ""
             at = 100 * float(np.mean([predictor(run) for run in runs]))
-            cells += ["-", "-"] if math.isnan(mean) else [f"{at:.1f}", f"{100 * mean:+.1f}{spread}"]
+            cells += ["-" if math.isnan(at) else f"{at:.1f}", "-" if math.isnan(mean) else f"{100 * mean:+.1f}{spread}"]
         passed = 100 * law.pass_at_1(runs).mean()
         rows.append([study.arms[arm].title, str(runs[0].steps), str(len(runs)), f"{passed:.1f}", *cells])
     for what, arms in (("doses", dosed), ("others", others)):
@@ -184,7 +185,7 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
         known = [[size for size in own if math.isfinite(size)] for own in sizes]
         cells = [f"{np.mean(own):.1f} of {len(own)}" if own else "-" for own in known]
         rows.append([f"mean absolute error, {what}", "", "", "", "", cells[0], "", cells[1]])
-    heads = ("arm", "steps", "seeds", "Code pass@1", "g, %", "error by g", "exposure, %", "error by exposure")
+    heads = ("arm", "steps", "seeds", "Code pass@1", "g, %", "error by g", "unpaid wrong, %", "error by it")
     return TextTable(heads, rows).markdown()
 
 

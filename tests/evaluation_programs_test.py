@@ -425,6 +425,7 @@ def test_the_first_of_equally_good_programs_is_chosen():
 def test_stated_answers_are_taken_at_their_word():
     texts = ["assert f(1) == 2\nassert f(1) == 3\nassert f(5) == 6", "assert f(1) == 2\nassert g(1) == 1", "nothing"]
     assert [test.text for test in different_tests(texts, "f", 2)] == ["assert f(1) == 2", "assert f(1) == 3"]
+    assert [test.text for test in different_tests(["assert not f(2)"], "f", 2)] == ["assert f(2) == False"]
 
 
 def test_tests_are_counted_per_program():

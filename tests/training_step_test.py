@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -360,6 +360,23 @@ def test_cure_runs_wrong_answers_as_they_are_stated():
     # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
     # both pass f(3) == 3.
     assert [suite.reward.total for suite in solution.suites] == pytest.approx([(1 / 2 - 1 / 2) / 3, (2 - 1) / 3])
+
+
+@pytest.mark.parametrize("changed", [{"token_ids": (9,)}, {"log_probs": (-9.0,)}, {"finish_reason": "length"}])
+def test_hosts_compare_all_of_a_sample_that_is_learned_from(changed):
+    digests = []
+
+    class Digests(Hosts):
+        def require_same(self, what: str, digest: bytes) -> None:
+            digests.append(digest)
+
+    rules = SimpleNamespace(golden=True, permutes_rewards=False, max_rounds=1)
+    for drawn in (sample("pass"), sample("pass"), replace(sample("pass"), **changed)):
+        solution = SolutionRecord(0, drawn, extract_program("pass"), True, golden=[GradedTest(make(0), PASS)])
+        Step(1, {}, rules, None, None, None, Digests()).pay(
+            Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), [solution])])
+        )
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_later_step():

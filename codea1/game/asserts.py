@@ -347,8 +347,8 @@ def _mark_call(
 ) -> MarkedAssert:
     """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
 
-    An input counts once, in whatever form its answers are compared: of two forms nobody knows whether they differ. A
-    wrong answer with a tolerance does not run: the width was allowed by its size, and may be wide for the right one.
+    An input counts once, in whatever form its answers are compared: two forms may check the same. A wrong answer with a
+    tolerance does not run: the tolerance was bounded by the stated number, and may be any multiple of the true one.
     """
     assert item.call is not None
     if not answer.usable:

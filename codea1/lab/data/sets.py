@@ -378,7 +378,7 @@ class _Draft:
                 name = ""
             if len(checks) > 1 or name != called:
                 return BAD_CHECK
-            for node in ast.walk(checks[0]):  # behind a loop nobody knows what a parameter is
+            for node in ast.walk(checks[0]):  # after a loop, asserts on the parameter are not read
                 if isinstance(node, ast.Name) and node.id in parameters:
                     node.id = called
         unsound = [Rejected(UNPARSED_TESTS)] * (len(sources) - len(sound))

@@ -45,8 +45,11 @@ def is_alive(pid: int) -> bool:
 
 
 def kill_zygotes(pool: SandboxPool) -> None:
-    for zygote in list(pool._dispatcher._zygotes.values()):
+    """Kills them, and waits until the pool has noticed: for milliseconds a killed one may still take gradings."""
+    killed = set(pool._dispatcher._zygotes.values())
+    for zygote in killed:
         os.kill(zygote._process.pid, signal.SIGKILL)
+    wait_until(lambda: not killed & set(pool._dispatcher._zygotes.values()))
 
 
 def test_no_process_outlives_its_grading():

@@ -1,5 +1,6 @@
 """Whole runs of a random model: what training promises whatever is learned."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -302,9 +303,16 @@ def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted
         path.unlink()
     # As if other programs had answered them; those of today give the same answers.
     write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()})
+    state = folder.parent / "state" / "metadata"
+    saved = json.loads(state.read_text())
+    saved["questions"]["test"] = "of another file"
+    state.write_text(json.dumps(saved))
     write_manifest(folder.parent)
     resumed = train(config, copy_of_cut)
     printed = capsys.readouterr().out
+    changed = [line for line in printed.splitlines() if "other questions than when step 3 was saved" in line]
+    assert len(changed) == 1
+    assert "config.data.test: " in changed[0]
     for id, page in pages.items():
         tests = len(page.entries)
         assert f"the ground truth of {id} has changed; {tests} of its {tests} tests still hold" in printed

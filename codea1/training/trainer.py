@@ -25,6 +25,7 @@ from codea1.runs.recorded import recorded
 from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.futures import digest
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
@@ -303,7 +304,7 @@ class Trainer:
         measured = self._measure("validation", self._config.validation.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
         means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
-        if means["validation/score"] > self._best.score:
+        if step and means["validation/score"] > self._best.score:  # before the first there is nothing to save
             self._best = Best(step, means["validation/score"])
         return means
 
@@ -359,6 +360,7 @@ class Trainer:
             "astray": self._position.astray,
             "sound": self._position.sound,
             "bases": self._bases,
+            "questions": self._questions,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
@@ -392,6 +394,8 @@ class Trainer:
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
         self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
+        sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
+        self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
@@ -417,9 +421,13 @@ class Trainer:
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
         self._opponents.load(state["opponents"])
-        # Older checkpoints lack the last three.
+        # Older checkpoints lack the last three, and the questions.
         skipped, astray, sound = state.get("skipped", {}), state.get("astray", {}), state.get("sound", step)
         self._position = Position(step, state["batches"], state["row"], skipped, astray, sound)
+        for name, now in self._questions.items():
+            if state.get("questions", self._questions)[name] != now:
+                where = self._config.data[name].source
+                self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
         self._saved, self._checkpoints.sound = step, sound
         self._cursor = recorded(state)
 

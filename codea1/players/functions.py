@@ -30,7 +30,7 @@ from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
 
-_PRECISION = jax.config.jax_default_matmul_precision  # what the environment asks for
+_PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the environment asks for
 
 
 class PlayerFunctions:

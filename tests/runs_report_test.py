@@ -67,6 +67,7 @@ def test_a_whole_report(folder: RunFolder, capsys: pytest.CaptureFixture, monkey
         ["Test Mul", "0.0 [0.0, 100.0]", "25.0 [0.0, 100.0]", "**+25.0 [+25.0, +25.0]**"],
     ]
     assert "4 questions of the test split, before at step 0 and after at step 30" in markdown
+    assert "intervals over questions, taken as independent" in markdown
     assert "report.png" in markdown
     assert "Not recorded" not in markdown
     printed = capsys.readouterr().out

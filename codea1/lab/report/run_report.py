@@ -150,7 +150,7 @@ def table_title(folder: RunFolder) -> str:
     steps = " and ".join(f"{name} at step {evaluation['step']}" for name, evaluation in done.items())
     return (
         f"{first['questions']} questions of the {first['split']} split, {steps}; % with 95 % bootstrap intervals over "
-        "questions. The difference is paired by question; bold where its interval leaves out 0."
+        "questions, taken as independent. The difference is paired by question; bold where its interval leaves out 0."
     )
 
 

@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
+from codea1.game.question import Question
 from codea1.learn.update import SKIPPED_STEPS, float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
@@ -302,6 +304,11 @@ class Trainer:
         self._record.progress.note("validating")
         measured = self._measure("validation", self._config.validation.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
+        questions = self._parts.questions("validation")
+        if lost := _lost(questions, measured):
+            on = f"{lost} of {len(questions)} questions"
+            self._record.progress.print(f"step {step} has no validation score: the sandbox failed on {on}")
+            return means
         means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
         if means["validation/score"] > self._best.score:
             self._best = Best(step, means["validation/score"])
@@ -449,6 +456,13 @@ class Trainer:
 def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int) -> dict[str, list[int]]:
     """Returns the steps in a row by name, with this one where it is like them, and begun anew where it is not."""
     return {**rows, **{who: [*rows.get(who, ()), step] * is_like for who, is_like in now.items()}}
+
+
+def _lost(questions: Sequence[Question], measured: PerQuestion) -> int:
+    """Returns on how many questions the sandbox failed: a mean without them does not compare with other steps'."""
+    validity = measured.get("test_validity", [0.0] * len(questions))  # NaN also where there is no mutant to show
+    each = zip(questions, measured["code_pass_at_1"], validity, strict=True)
+    return sum(math.isnan(passed) or (question.mutants != () and math.isnan(valid)) for question, passed, valid in each)
 
 
 def _title(learner: str) -> str:

@@ -51,7 +51,8 @@ def locked(folder: RunFolder) -> Iterator[None]:
 
     Makes a folder that is missing. Removes the files that a killed one was writing.
 
-    On a filesystem that has no locks nothing is guarded, which stderr says.
+    On a filesystem that refuses locks nothing is guarded, which stderr says; one that grants them to each machine apart
+    does not show that it does.
 
     Raises BadInput: another process works there, or the lock's file cannot be made.
     """

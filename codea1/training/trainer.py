@@ -108,7 +108,6 @@ class Trainer:
         self._cpu_seconds = 0.0  # of this process, when the step began
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
-        self._gives_up = False  # whether it goes on from an older step than it has
         self._profile = ProfilerWindow(folder, config.profile.first_step, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
             folder.checkpoints,
@@ -136,7 +135,7 @@ class Trainer:
                     project=self._config.log.wandb.project,
                     offline=self._config.log.wandb.offline,
                     keep_samples=self._config.log.keep_samples,
-                    is_given_up=self._gives_up,
+                    unsaved=2 * self._config.checkpoint.every,  # one is written while the steps to the next are made
                 )
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
@@ -402,7 +401,6 @@ class Trainer:
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
-        self._gives_up = bool(damages)
         if step is None:
             return
         for name in self._bases:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -36,7 +37,7 @@ from codea1.storage.checksums import write_manifest
 from codea1.training import setup
 from codea1.training.setup import assemble
 from codea1.training.step import Step
-from codea1.training.trainer import Trainer
+from codea1.training.trainer import Best, Trainer
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
 
@@ -294,6 +295,28 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
     assert f"stopped after step {done}, which is saved: the same command goes on from there" in capsys.readouterr().out
     resumed = train(config, copy_of_cut)
     assert_same_run(whole.folder, copy_of_cut, whole.trainer, resumed)
+
+
+@pytest.mark.parametrize(
+    ("passed", "valid", "lost"), [([0.5, nan], [1.0, nan], 1), ([0.5, 1.0], [nan, nan], 1), ([0.5, 1.0], [1.0, nan], 0)]
+)
+def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, capsys):
+    """The second question has no mutant."""
+    measured = {"code_pass_at_1": passed, "test_validity": valid, "test_mul": [[value, value] for value in valid]}
+    run = SimpleNamespace(
+        _record=SimpleNamespace(progress=SimpleNamespace(note=str, print=print)),
+        _config=SimpleNamespace(validation=SimpleNamespace(samples=1)),
+        _parts=SimpleNamespace(
+            questions=lambda _: [SimpleNamespace(mutants=("def f(): ...",)), SimpleNamespace(mutants=())]
+        ),
+        _measure=lambda *_: measured,
+        _best=Best(2, 0.25),
+    )
+    row = Trainer._validate(run, 4)
+    assert run._best == (Best(2, 0.25) if lost else Best(4, 1.75))
+    assert row.get("validation/score") == (None if lost else 1.75)
+    told = "step 4 has no validation score: the sandbox failed on 1 of 2 questions\n"
+    assert capsys.readouterr().out == told * lost
 
 
 def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted_answers, whole, copy_of_cut, capsys):

@@ -204,6 +204,8 @@ def _generation_content(ids: SpecialIds) -> dict[str, Any]:
         "eos_token_id": list(ids.stop_ids),
         "pad_token_id": ids.pad_id,
         "temperature": 1.0,
+        "top_k": 0,  # off; without it transformers takes 50
+        "top_p": 1.0,
         "transformers_version": "5.23.0",
     }
 

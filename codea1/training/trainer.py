@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
+from codea1.game.question import Question
 from codea1.learn.update import SKIPPED_STEPS, float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
@@ -107,7 +109,6 @@ class Trainer:
         self._cpu_seconds = 0.0  # of this process, when the step began
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
-        self._gives_up = False  # whether it goes on from an older step than it has
         self._profile = ProfilerWindow(folder, config.profile.first_step, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
             folder.checkpoints,
@@ -135,7 +136,7 @@ class Trainer:
                     project=self._config.log.wandb.project,
                     offline=self._config.log.wandb.offline,
                     keep_samples=self._config.log.keep_samples,
-                    is_given_up=self._gives_up,
+                    unsaved=2 * self._config.checkpoint.every,  # one is written while the steps to the next are made
                 )
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
@@ -303,6 +304,11 @@ class Trainer:
         self._record.progress.note("validating")
         measured = self._measure("validation", self._config.validation.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
+        questions = self._parts.questions("validation")
+        if lost := _lost(questions, measured):
+            on = f"{lost} of {len(questions)} questions"
+            self._record.progress.print(f"step {step} has no validation score: the sandbox failed on {on}")
+            return means
         means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
         if step and means["validation/score"] > self._best.score:  # before the first there is nothing to save
             self._best = Best(step, means["validation/score"])
@@ -399,7 +405,6 @@ class Trainer:
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
-        self._gives_up = bool(damages)
         if step is None:
             return
         for name in self._bases:
@@ -457,6 +462,13 @@ class Trainer:
 def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int) -> dict[str, list[int]]:
     """Returns the steps in a row by name, with this one where it is like them, and begun anew where it is not."""
     return {**rows, **{who: [*rows.get(who, ()), step] * is_like for who, is_like in now.items()}}
+
+
+def _lost(questions: Sequence[Question], measured: PerQuestion) -> int:
+    """Returns on how many questions the sandbox failed: a mean without them does not compare with other steps'."""
+    validity = measured.get("test_validity", [0.0] * len(questions))  # NaN also where there is no mutant to show
+    each = zip(questions, measured["code_pass_at_1"], validity, strict=True)
+    return sum(math.isnan(passed) or (question.mutants != () and math.isnan(valid)) for question, passed, valid in each)
 
 
 def _title(learner: str) -> str:

@@ -1,6 +1,6 @@
 """Mutated ground truths of HumanEval+ and MBPP+ judged by ours and by the `evalplus` package, and how fast each is.
 
-  python -m bench.evalplus_agreement --file=FILE.parquet --evalplus=PYTHON --programs=2000
+  python -m bench.evalplus_agreement --file=MbppPlus.jsonl --benchmark=mbppplus --evalplus=PYTHON --programs=2000
   python -m bench.evalplus_agreement --file=HumanEvalPlus.jsonl --benchmark=humanevalplus --completions=FILE.jsonl ...
 
 PYTHON is an interpreter that has evalplus 0.3.1. Both judge the same programs on the same inputs; both compute what is
@@ -98,14 +98,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--file", required=True)
     arguments.add_argument("--evalplus", required=True, metavar="PYTHON")
-    arguments.add_argument("--benchmark", choices=DATASETS, nargs="+", default=[*DATASETS], help="the file holds these")
+    arguments.add_argument("--benchmark", choices=DATASETS, required=True, help="whose file it is")
     arguments.add_argument("--completions")
     arguments.add_argument("--programs", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=10)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--problems", type=int, default=0, help="only so many, spread over the file; 0: all")
     options = arguments.parse_args()
-    named = [(name, problem) for name in options.benchmark for problem in load_problems(name, options.file)]
+    named = [(options.benchmark, problem) for problem in load_problems(options.benchmark, options.file)]
     named = named[:: max(len(named) // options.problems, 1)] if options.problems else named
     given = [row for _, row in file_rows(options.completions)] if options.completions else []
     if given:

@@ -14,8 +14,8 @@ from codea1.lab.commands.benchmark import (
     OUTPUT,
     define_semantics,
     define_window,
-    require_semantics,
     require_whole,
+    required_semantics,
     window_of,
 )
 from codea1.runtime import command
@@ -42,7 +42,7 @@ def main() -> None:
     if not COMPLETIONS.value:
         raise BadInput("--completions is missing: it names what is judged.")
     benchmark = require_whole(BENCHMARK.value)
-    require_semantics(benchmark, SEMANTICS)
+    semantics = required_semantics(benchmark, SEMANTICS)
     if benchmark in SUITE_BENCHMARKS:
         require_absent("with a benchmark of the Code LLM", SUITES, BEST_OF, NUM_TESTS)
     if not (SUITES.value or BEST_OF.value):
@@ -53,7 +53,7 @@ def main() -> None:
         window=window_of(benchmark, *WINDOW),
         completions=COMPLETIONS.value,
         part=PART.value,
-        semantics=SEMANTICS.value,
+        semantics=semantics,
         suites=SUITES.value,
         best_of=bool(BEST_OF.value),
         test_model=BEST_OF.value,

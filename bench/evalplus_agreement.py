@@ -11,7 +11,6 @@ given for is left out.
 """
 
 import argparse
-import ast
 import json
 import pickle
 import random
@@ -21,52 +20,27 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from codea1.data.rows import file_rows
 from codea1.lab.benchmarks.evalplus import DATASETS, EvalPlus, Problem, load_problems
-from codea1.lab.mutants import flip_one_operator
+from codea1.lab.mutants import drawn_mutants
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 QUICK_SECONDS = 3.0
-TRIES = 40  # at another mutant of a question, before it is thought to have no more
 
 Job = tuple[int, str]  # number of a problem, and a program
 
 
-def mutant(program: str, key: str) -> str | None:
-    """The program with an operator flipped, a number moved by one or a condition negated, as `key` chooses."""
-    kind = random.Random(key).choice(("operator", "operator", "number", "condition"))
-    if kind == "operator":
-        return flip_one_operator(program, key)
-    tree = ast.parse(program)
-    choice = random.Random(f"{key} where")
-    numbers = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int]
-    conditions = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.While | ast.IfExp)]
-    if kind == "number" and numbers:
-        choice.choice(numbers).value += choice.choice((-1, 1))
-    elif kind == "condition" and conditions:
-        node = choice.choice(conditions)
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    else:
-        return None
-    return ast.unparse(tree)
-
-
 def mutants(problems: Sequence[Problem], count: int, seed: int) -> list[Job]:
     """Different mutants, as equally many of each problem as it has, in random order."""
-    seen: set[Job] = set()
-    jobs: list[Job] = []
-    for attempt in range(TRIES):
-        for number, problem in enumerate(problems):
-            source = problem.question.ground_truth
-            program = mutant(source, f"{seed}/{problem.question.id}/{attempt}")
-            if program is not None and (number, program) not in seen and len(jobs) < count:
-                seen.add((number, program))
-                jobs.append((number, program))
+    drawn = [drawn_mutants(each.question.ground_truth, count, f"{seed}/{each.question.id}") for each in problems]
+    dealt = zip_longest(*([(number, program) for program in own] for number, own in enumerate(drawn)))
+    jobs = list(islice(filter(None, chain.from_iterable(dealt)), count))
     random.Random(seed).shuffle(jobs)
     return jobs
 

@@ -24,8 +24,8 @@ from codea1.runtime.hosts import Hosts
 
 BENCHMARK = flags.DEFINE_enum("benchmark", None, [*CODE_BENCHMARKS, *SUITE_BENCHMARKS], "what judges")
 COMPLETIONS = flags.DEFINE_string(
-    "completions", "", "programs: a .jsonl file with task_id and solution or completion; ground_truth; or the same "
-    "with an operator flipped, flipped_ground_truth. Of test generation, suites: task_id and tests"
+    "completions", "", "programs: a .jsonl file with task_id and solution or completion; ground_truth; or a "
+    "mutant of each, mutated_ground_truth. Of test generation, suites: task_id and tests"
 )  # fmt: skip
 PART = flags.DEFINE_bool("part", False, "completions may leave out tasks, which the result names")
 SEMANTICS = define_semantics()

@@ -68,7 +68,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
                 own = dict(zip(("from", "until"), spec.window, strict=True))
             if given is not None:
                 return own | {"completions": spec.completions, "attempts": settings_digest(given)}
-            return own | evaluation.settings_of_policy(spec.model) | dataclasses.asdict(spec.sampling)
+            return own | evaluation.settings_of_policy("code", spec.model) | dataclasses.asdict(spec.sampling)
 
         folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
         if pool:

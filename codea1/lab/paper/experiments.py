@@ -23,6 +23,8 @@ SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only meas
 CODE_A1 = "code_a1"
 TINY = "tiny"  # the size of the demo's models
 
+_RESPONSE_LENGTH = 4096  # tokens of an answer to a benchmark, as in the paper's training: the same for runs and Base
+
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 
 _START = "test.model"  # by the folder's name: SFT_TEST, or anything else
@@ -197,7 +199,7 @@ class Workplace:
           tester: whose Test LLM chooses among the samples; see `exported_from`.
         """
         words = ["-m", "codea1.benchmark", "code", f"--run={run}" if run else f"--model={self.study.model}"]
-        words += [f"--benchmark={benchmark}", "--file=FILE"]
+        words += [f"--benchmark={benchmark}", "--file=FILE", f"--max_response_length={_RESPONSE_LENGTH}"]
         output = "" if run else f"{self.workdir}/{BASE}"
         if tester:
             words.append(f"--best_of={self.study.model if tester == BASE else self._exported(tester)}")

@@ -156,6 +156,8 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
     assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
+    (suites,) = cell(tables["test_generation_1.5b"], "code_a1", "ult_mul").commands
+    assert suites == f"python -m codea1.benchmark tests --run={run.path} --benchmark=ult --file=FILE {length}"
     assert "paper: Table 1, avg@32, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]

@@ -1,6 +1,6 @@
 """Mutated ground truths of HumanEval+ and MBPP+ judged by ours and by the `evalplus` package, and how fast each is.
 
-  python -m bench.evalplus_agreement --file=FILE.parquet --evalplus=PYTHON --programs=2000
+  python -m bench.evalplus_agreement --file=MbppPlus.jsonl --benchmark=mbppplus --evalplus=PYTHON --programs=2000
   python -m bench.evalplus_agreement --file=HumanEvalPlus.jsonl --benchmark=humanevalplus --completions=FILE.jsonl ...
 
 PYTHON is an interpreter that has evalplus 0.3.1. Both judge the same programs on the same inputs; both compute what is
@@ -11,7 +11,6 @@ given for is left out.
 """
 
 import argparse
-import ast
 import json
 import pickle
 import random
@@ -21,52 +20,27 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from codea1.data.rows import file_rows
 from codea1.lab.benchmarks.evalplus import DATASETS, EvalPlus, Problem, load_problems
-from codea1.lab.mutants import flip_one_operator
+from codea1.lab.mutants import drawn_mutants
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 QUICK_SECONDS = 3.0
-TRIES = 40  # at another mutant of a question, before it is thought to have no more
 
 Job = tuple[int, str]  # number of a problem, and a program
 
 
-def mutant(program: str, key: str) -> str | None:
-    """The program with an operator flipped, a number moved by one or a condition negated, as `key` chooses."""
-    kind = random.Random(key).choice(("operator", "operator", "number", "condition"))
-    if kind == "operator":
-        return flip_one_operator(program, key)
-    tree = ast.parse(program)
-    choice = random.Random(f"{key} where")
-    numbers = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int]
-    conditions = [node for node in ast.walk(tree) if isinstance(node, ast.If | ast.While | ast.IfExp)]
-    if kind == "number" and numbers:
-        choice.choice(numbers).value += choice.choice((-1, 1))
-    elif kind == "condition" and conditions:
-        node = choice.choice(conditions)
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-    else:
-        return None
-    return ast.unparse(tree)
-
-
 def mutants(problems: Sequence[Problem], count: int, seed: int) -> list[Job]:
     """Different mutants, as equally many of each problem as it has, in random order."""
-    seen: set[Job] = set()
-    jobs: list[Job] = []
-    for attempt in range(TRIES):
-        for number, problem in enumerate(problems):
-            source = problem.question.ground_truth
-            program = mutant(source, f"{seed}/{problem.question.id}/{attempt}")
-            if program is not None and (number, program) not in seen and len(jobs) < count:
-                seen.add((number, program))
-                jobs.append((number, program))
+    drawn = [drawn_mutants(each.question.ground_truth, count, f"{seed}/{each.question.id}") for each in problems]
+    dealt = zip_longest(*([(number, program) for program in own] for number, own in enumerate(drawn)))
+    jobs = list(islice(filter(None, chain.from_iterable(dealt)), count))
     random.Random(seed).shuffle(jobs)
     return jobs
 
@@ -98,14 +72,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--file", required=True)
     arguments.add_argument("--evalplus", required=True, metavar="PYTHON")
-    arguments.add_argument("--benchmark", choices=DATASETS, nargs="+", default=[*DATASETS], help="the file holds these")
+    arguments.add_argument("--benchmark", choices=DATASETS, required=True, help="whose file it is")
     arguments.add_argument("--completions")
     arguments.add_argument("--programs", type=int, default=2000)
     arguments.add_argument("--rounds", type=int, default=10)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--problems", type=int, default=0, help="only so many, spread over the file; 0: all")
     options = arguments.parse_args()
-    named = [(name, problem) for name in options.benchmark for problem in load_problems(name, options.file)]
+    named = [(options.benchmark, problem) for problem in load_problems(options.benchmark, options.file)]
     named = named[:: max(len(named) // options.problems, 1)] if options.problems else named
     given = [row for _, row in file_rows(options.completions)] if options.completions else []
     if given:

@@ -1,9 +1,5 @@
 """Paid and hidden sides of a player: the interval holds its level, hacking is told of, honest runs are not."""
 
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +10,6 @@ from scipy.stats import linregress
 from codea1.evaluation.statistics import MIN_STEPS, TENTHS, change
 from codea1.lab.report import figures
 from codea1.lab.report.audit import audits, table_of, warnings
-from codea1.runs.folder import RunFolder
-from codea1.runs.metrics import MetricsWriter
-from tests.conftest import ROOT
 
 CODE = ("code/pass_rate_new", "code/hidden_pass_rate")
 TEST = ("test/reward", "test/hidden_kill_rate")
@@ -157,64 +150,3 @@ def test_each_metric_of_an_audit_is_in_the_picture():
     assert [panel.needs for panel in panels] == [CODE[1], "code/paid_but_wrong", TEST[1]]
     drawn = {series.metric for panel in panels for series in panel.series}
     assert drawn == {*CODE, *TEST, "code/pass_rate_golden", "code/paid_but_wrong"}
-
-
-# The tool.
-
-
-def make_metrics(path: Path, made: list[dict[str, Any]]) -> Path:
-    with MetricsWriter(RunFolder.open(str(path), {"seed": 0})) as writer:
-        for row in made:
-            writer.write(row["step"], {name: value for name, value in row.items() if name != "step"})
-    return path
-
-
-def tool(path: Path) -> subprocess.CompletedProcess:
-    script = (
-        "import runpy, sys; sys.modules['jax'] = sys.modules['matplotlib'] = None; sys.argv = ['audit', *sys.argv[1:]]"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        f"{script}\nrunpy.run_module('codea1.lab.commands.audit', run_name='__main__')",
-        str(path),
-    ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-def test_the_tool_shows_the_gap_by_tenth_and_warns(tmp_path: Path):
-    paid, hidden = np.repeat(np.linspace(0.80, 0.89, 10), 6), np.full(60, 0.18)
-    done = tool(make_metrics(tmp_path / "run", rows(code__pass_rate_new=paid, code__hidden_pass_rate=hidden)))
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = [re.split(" {2,}", line.strip()) for line in done.stdout.splitlines()]
-    assert ["1 to 6", "0.800", "0.180", "0.620"] in lines
-    assert ["55 to 60", "0.890", "0.180", "0.710"] in lines
-    assert ["Code LLM", "gap", "0.620 → 0.710", "+0.090 [+0.090, +0.090]"] in lines
-    assert done.stdout.count("warning: Code LLM") == 1
-    assert "Test LLM" not in done.stdout
-
-
-def test_the_tool_says_that_all_is_well(tmp_path: Path):
-    done = tool(make_metrics(tmp_path / "run", rows(test__reward=[0.1] * 40, test__hidden_kill_rate=[0.2] * 40)))
-    assert done.stdout.splitlines()[-1].startswith("No warning: for no player")
-    assert "warning: " not in done.stdout.replace("No warning: ", "")
-
-
-@pytest.mark.parametrize(
-    ("made", "said"),
-    [
-        (
-            rows(code__pass_rate_new=[0.5] * 60),
-            "has no hidden reward: no step was made with --config.game.hidden_reward",
-        ),
-        (
-            rows(test__reward=[0.1] * 29, test__hidden_kill_rate=[0.2] * 29),
-            "too few steps with a hidden reward: fewer than 30",
-        ),
-    ],
-)
-def test_the_tool_refuses_a_run_without_a_hidden_reward_in_one_sentence(made: list, said: str, tmp_path: Path):
-    done = tool(make_metrics(tmp_path / "run", made))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1

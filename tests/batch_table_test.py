@@ -6,8 +6,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from codea1.config import default_config
-from codea1.game.question import Question
-from codea1.lab.dry_run import batch_table, num_gradings
+from codea1.lab.dry_run import batch_table
 from codea1.learn.batch import row_shapes
 
 ROW_SHAPES = {"code": row_shapes((2048,), 8192, max_rows=16), "test": row_shapes((), 12288, max_rows=48)}
@@ -36,11 +35,6 @@ def test_the_papers_step_and_run():
         "over 111 steps: samples 227,328 1,818,624",
     ):
         assert line in lines, line
-    assert num_gradings(config, [question()]) == (4096, 4096)
-
-
-def question(num_mutants: int = 0) -> Question:
-    return Question("q", None, "", "", "", "f", mutants=tuple(map(str, range(num_mutants))))
 
 
 def test_one_policy_has_the_samples_of_both_roles():
@@ -63,30 +57,3 @@ def test_a_frozen_policy_learns_from_nothing():
         "over 111 steps (55.50 epochs): optimizer steps 222 0",
     ):
         assert line in lines, line
-
-
-def test_golden_tests_are_one_grading_of_each_solution():
-    config = default_config()
-    config.method = "golden"
-    assert num_gradings(config, [question()]) == (2048, 0)
-    config.game.hidden_reward = True
-    assert num_gradings(config, [question()]) == (4096, 0)
-
-
-def test_a_script_that_asks_which_tests_fail_is_one_grading_more_of_each_solution():
-    config = default_config()
-    config.method, config.data.static_tests = "scripted", "tests.jsonl"
-    assert num_gradings(config, [question()]) == (2 * 2048, 4096)
-    config.game.script = "exposure"
-    assert num_gradings(config, [question()]) == (3 * 2048, 4096)
-
-
-def test_programs_besides_the_solutions_are_counted():
-    config = default_config()
-    config.game.hidden_reward = True
-    few, most = question(num_mutants=2), question(num_mutants=5)
-    assert num_gradings(config, [few, most]) == (3 * 2048 + 256 * 2, 4096)  # two of five are hidden
-    config.game.mutant_weight = 0.5
-    assert num_gradings(config, [few, most]) == (3 * 2048 + 256 * 5, 4096)
-    config.game.hidden_reward, config.game.mutant_weight, config.game.reward = False, 0.0, "cure"
-    assert num_gradings(config, [few, most]) == (3 * 2048, 4096)

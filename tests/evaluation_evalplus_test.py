@@ -1,6 +1,5 @@
 """EvalPlus's judgement: against its package where that can be imported, and against cases worked out by hand."""
 
-import dataclasses
 import math
 import os
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 
 from codea1.game.question import Question
 from codea1.lab.benchmarks import evalplus
+from codea1.lab.benchmarks.benchmarks import semantics_of
 from codea1.lab.benchmarks.evalplus import EvalPlus, Problem, deserialised, load_problems
 from codea1.lab.benchmarks.evalplus_oracle import ANYTHING, NOT_NONE, Expected, Oracle, Recorder, is_close, is_floats
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, Description
@@ -29,8 +28,6 @@ from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import TWO_ANSWERS, humaneval_row, mbpp_row, write_rows
 
-SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))
-PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
 # Site-packages of another environment that has evalplus; last on the path, for its numpy is not ours.
 sys.path += filter(None, [os.environ.get("CODEA1_EVALPLUS")])
 
@@ -390,26 +387,6 @@ def test_an_empty_object_in_the_place_of_a_list_means_no_inputs(tmp_path):
     assert (problem.base, problem.plus) == ([[[1, 2]]], [])
 
 
-def test_inputs_of_a_check_script_may_name_floats(pool, monkeypatch):
-    """So those of the official Mbpp/404 do. What cannot be read costs its own question alone."""
-    script = "from math import inf\ndef check(f):\n    inputs = [[-3, -inf], [1, inf]]\n    assertion(f(1), 1, 1e-06)"
-    good = Question("Mbpp/404", None, "", "", "def f(a, b): return min(a, b)", "f", check_script=script)
-    good = dataclasses.replace(good, data_source="mbppplus")
-    bad = dataclasses.replace(good, id="Mbpp/405", check_script=script.replace("-inf", "other"))
-    monkeypatch.setattr(evalplus, "load_questions", lambda path: [good, bad])
-    problems = load_problems("mbppplus", "x.parquet")
-    assert problems[0].base == [[-3, -math.inf], [1, math.inf]]
-    benchmark = EvalPlus("mbppplus", problems, pool)
-    runs = [benchmark.judge(each.question, good.ground_truth).result(60) for each in problems]
-    assert [(run.verdict, run.detail) for run in runs] == [
-        (Verdict.PASS, ""),
-        (Verdict.ERROR, "no inputs can be read out of its check script"),
-    ]
-    monkeypatch.setattr(evalplus, "load_questions", lambda path: [bad])
-    with pytest.raises(BadInput, match=r"x.parquet, question Mbpp/405: no inputs can be read"):
-        load_problems("mbppplus", "x.parquet")
-
-
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
@@ -438,14 +415,8 @@ def test_a_missing_file_tells_where_to_get_it(tmp_path):
         load_problems("humanevalplus", str(tmp_path / "none.jsonl"))
 
 
-@pytest.mark.skipif(not PARQUET.exists(), reason="the validation parquet is not here")
-def test_ground_truths_of_check_scripts_pass_by_evalplus_semantics(pool):
-    problems = load_problems("mbppplus", str(PARQUET))
-    chosen = [problem for problem in problems if problem.atol or problem.question.id in ("MBPP/56", "MBPP/737")]
-    chosen += problems[::60]
-    assert len(chosen) > 8
-    benchmark = EvalPlus("mbppplus", chosen, pool)
-    runs = [benchmark.judge(each.question, each.question.ground_truth) for each in chosen]
-    assert [run.result(120).verdict for run in runs] == [Verdict.PASS] * len(chosen)
-    wrong = dataclasses.replace(chosen[0].question, ground_truth="")
-    assert benchmark.judge(wrong, f"def {wrong.entry_point}(*a): return object()").result(60).verdict is Verdict.FAIL
+def test_a_parquet_file_is_judged_by_its_check_scripts():
+    assert [semantics_of(file, None) for file in ("he.jsonl.gz", "he.parquet")] == ["evalplus", "scripts"]
+    assert [semantics_of(file, "scripts") for file in ("he.jsonl", "he.parquet")] == ["scripts", "scripts"]
+    with pytest.raises(BadInput, match=r"as JSON lines; he\.parquet has check scripts"):
+        semantics_of("he.parquet", "evalplus")

@@ -12,7 +12,6 @@ from etils import epath
 from rich.console import Console
 
 from codea1 import watch
-from codea1.lab.commands import audit
 from codea1.lab.paper.report import report_runs
 from codea1.lab.report.run_report import report_run
 from codea1.lab.runs.book_export import show_books, write_export
@@ -54,7 +53,6 @@ def read(workdir: Path) -> str:
         lambda: watch.watch(RunFolder.existing(str(workdir)), 0.0, Console(file=shown)),
         lambda: explain(str(workdir)),
         lambda: explain(str(workdir), html_file=str(workdir / "story.html")),
-        lambda: audit.main(str(workdir)),
     ]
     for reader in readers:
         try:

@@ -144,7 +144,8 @@ def test_every_code_llm_and_every_file_plays_every_test_llm(run, tmp_path):
     text = (tmp_path / "out" / "league.md").read_text()
     assert "| golden@6 |" in text
     # Right programs survive and pass; wrong ones pass no check, and what their question has none of is undefined.
-    rows = [{"question_id": found["question_ids"][0], "program": program} for program in ("def f(a): pass", "1 +")]
+    texts = "Here:\n```python\ndef f(a): pass\n```", "1 +"
+    rows = [{"task_id": found["question_ids"][0], "solution": text} for text in texts]
     (tmp_path / "bank.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     code, printed = league(run.path, f"--programs={tmp_path / 'bank.jsonl'}", f"--output={tmp_path / 'out'}")
     assert code == 0, printed
@@ -163,7 +164,7 @@ def test_steps_that_no_run_takes_are_refused(tmp_path):
 def test_what_cannot_play_is_one_sentence(run, tmp_path):
     golden = changed(run, "golden", method="golden")
     other = changed(run, "other", game=run.config["game"] | {"num_tests": 3})
-    (tmp_path / "bank.jsonl").write_text('{"question_id": 3, "program": ""}\n')
+    (tmp_path / "bank.jsonl").write_text('{"task_id": 3, "solution": ""}\n')
     output = f"--output={tmp_path / 'out'}"
     for arguments, said in (
         ([run.path], "--output is missing: it names the folder for the results."),
@@ -175,7 +176,7 @@ def test_what_cannot_play_is_one_sentence(run, tmp_path):
         ([f"{run.path}@4", output], f"{run.path}/checkpoints has no step 4; it has 3, 6."),
         (
             [run.path, f"--programs={tmp_path / 'bank.jsonl'}", output],
-            f"{tmp_path}/bank.jsonl, line 1: question_id and program are not both text.",
+            f"{tmp_path}/bank.jsonl, line 1: task_id and solution are not both text.",
         ),
     ):
         assert league(*arguments) == (2, f"error: {said}\n")

@@ -146,13 +146,18 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     missing = cell(table, "code_a1", "mbppplus")
     assert missing.ours is None
     assert missing.published == 63.33
-    assert missing.commands == (f"python -m codea1.benchmark code --run={run.path} --benchmark=mbppplus --file=FILE",)
+    length = "--max_response_length=4096"  # of both, whatever the run was trained with
+    assert missing.commands == (
+        f"python -m codea1.benchmark code --run={run.path} --benchmark=mbppplus --file=FILE {length}",
+    )
     (base,) = cell(table, "base", "mbppplus").commands
-    assert "codea1.benchmark code --model=models/coder --benchmark=mbppplus --file=FILE --output=" in base
+    assert f"codea1.benchmark code --model=models/coder --benchmark=mbppplus --file=FILE {length} --output=" in base
     golden = cell(table, "golden", "average").commands
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
     assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
+    (suites,) = cell(tables["test_generation_1.5b"], "code_a1", "ult_mul").commands
+    assert suites == f"python -m codea1.benchmark tests --run={run.path} --benchmark=ult --file=FILE {length}"
     assert "paper: Table 1, avg@32, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
+from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
 from codea1.lab.export import export
 from codea1.players.policy import Policy
@@ -92,7 +92,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
         run=str(run.path),
         step="best",
         sampling=AnswerSampling(samples=2),
-        lengths=LENGTHS,
+        lengths=(LENGTHS[0], 0, 0),
         best_of=True,
         num_tests=2,
     )
@@ -100,6 +100,11 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     written = json.loads((run.path / "evaluations" / "humanevalplus_step_000003.json").read_text())
     assert (written["step"], written["questions"]) == (3, 2)
     assert (run.path / "evaluations" / "humanevalplus_best_of_2_step_000003.json").exists()
+    kept = json.loads((run.path / "evaluations" / "humanevalplus_best_of_2_step_000003" / "config.json").read_text())
+    for role, prefix in (("code", ""), ("test", "test_")):  # what was given, and what the run has
+        lengths = [kept[f"{prefix}max_{what}_length"] for what in ("prompt", "response")]
+        assert lengths == [LENGTHS[0], run.config[role]["max_response_length"]]
+    assert lengths_of("code", None, (0, 7, 0)) == (4096, 7, 64)
     with pytest.raises(BadInput, match="has no step 4"):
         evaluate_code(dataclasses.replace(asked, step="4"), Hosts())
 

@@ -24,10 +24,9 @@ Key = tuple[str, int]  # arm, seed
 
 def study_of(arms: Sequence[Arm], **given: object) -> Study:
     seeds = given.pop("seeds", (0, 1, 2))
-    same_code = given.pop("same_code", ())
     stage = Stage("main", "test", tuple(arm.name for arm in arms), seeds, **given)
     by_name = {arm.name: arm for arm in arms}
-    return Study("Law", "configs/tiny.py", 60, by_name, (stage,), None, same_code=same_code)
+    return Study("Law", "configs/tiny.py", 60, by_name, (stage,), None)
 
 
 def ran(passed: float, code: str = "", seconds: float = 10.0, **curves: float) -> Result:
@@ -154,9 +153,7 @@ def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     said = "rows of different code are not compared, and their digests are `beef` (high); unknown (low, near)."
     assert f"No figure of main: {said}" in report
     assert f"In this part {said}" in report
-    same = report_of(replace(study, same_code=(("beef", ""),)), claimed("beef"), tmp_path / "same")
-    assert same == report_of(study, claimed(), tmp_path / "one")
-    assert "different code" not in same
+    assert "different code" not in report_of(study, claimed(), tmp_path / "one")
     of_two = claimed() | {("near", 2): ran(0.4, "beef")}
     report = report_of(study, of_two, tmp_path / "seeds")
     assert "\n| Near | " not in report[report.index("## main") :]  # one arm's seeds are no mean

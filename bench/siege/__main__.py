@@ -50,7 +50,7 @@ def run(adapter: str) -> Siege:
     siege = besiege(GRADERS[adapter][0], command, attempts(), seconds=120.0, jobs=2)
     reports = PEERS / "siege"
     reports.mkdir(exist_ok=True)
-    for suffix, text in {"md": siege.markdown(), "json": siege.json(), "html": siege.page()}.items():
+    for suffix, text in {"md": siege.markdown(), "json": siege.json()}.items():
         (reports / f"{adapter}.{suffix}").write_text(text)
     return siege
 

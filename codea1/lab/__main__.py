@@ -7,7 +7,6 @@ codea1 lab league runs/a1_1 runs/golden_1 --output=runs/league
 from codea1.runtime.command import dispatch
 
 COMMANDS = {
-    "audit": "is a reward hacked?",
     "book": "the Mistake Book",
     "convert": "other datasets in the official form",
     "dump_tests": "suites of a Test LLM as fixed tests",

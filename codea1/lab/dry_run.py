@@ -13,9 +13,7 @@ from ml_collections import ConfigDict
 from rich.console import Console, Group
 
 from codea1.config import trained_sequences
-from codea1.game.methods import METHODS, game_rules
-from codea1.game.question import Question
-from codea1.game.rewards import Others
+from codea1.game.methods import METHODS
 from codea1.lab.report.tables import TextTable
 from codea1.learn.batch import RowShape
 from codea1.players.memory import GIB, device_memory
@@ -116,11 +114,6 @@ class DryRun:
         config, parts = self._config, self._parts
         row_shapes = {name: player.functions.row_shapes for name, player in self._policies.items()}
         self._console.print(batch_table(config, len(parts.train), row_shapes))
-        programs, ground_truths = num_gradings(config, self._parts.train)
-        self._console.print(
-            f"sandbox gradings in one step, at most: {programs:,} of programs and {ground_truths:,} of ground truths, "
-            f"over {self._hosts.count} hosts"
-        )
         self._console.print(self._parts.counted)
 
     def _compile(self) -> None:
@@ -191,24 +184,3 @@ def _num_samples(config: ConfigDict, name: str) -> int:
     solutions = config.questions_per_step * config.game.num_solutions
     samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
     return sum(samples_of[role] for role in METHODS[config.method].roles_of(name))
-
-
-def num_gradings(config: ConfigDict, questions: Sequence[Question]) -> tuple[int, int]:
-    """Returns how often programs and ground truths run in one step, over all hosts, if no result is remembered.
-
-    A solution runs on the book's tests and on those of its suites, or on fixed tests alone, and on its question's check
-    script where that is the hidden reward; before, on all fixed tests, where a script asks which of them it fails. The
-    ground truth runs twice on the tests of each solution, to see that it
-    agrees with itself. Mutants run once for all suites of a question, as its solutions do under a reward that reads
-    them; `questions` are those that there are, of which the one with the most counts.
-    """
-    rules = game_rules(config)
-    asked, solutions = config.questions_per_step, config.questions_per_step * config.game.num_solutions
-    checks = solutions if rules.hidden_reward else 0
-    if rules.golden:
-        return solutions + checks, 0
-    paid, hidden = rules.reward.others is Others.MUTANTS, rules.hidden_reward
-    mutants = (paid * len(each.paid_mutants) + hidden * len(each.hidden_mutants) for each in questions)
-    again = solutions if rules.reward.others is Others.SOLUTIONS else 0
-    again += solutions if rules.script and rules.script.reads_verdicts else 0
-    return 2 * solutions + checks + again + asked * max(mutants, default=0), 2 * solutions

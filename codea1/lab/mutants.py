@@ -15,7 +15,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 BINARY = {
     "+": "Add",
@@ -320,45 +319,3 @@ def _whole_decorator(program: _Program, decorator: ast.expr) -> tuple[int, int]:
             break
         end = token.end
     return at.start, end
-
-
-FLIPS: dict[type[ast.AST], tuple[type[Any], ...]] = {
-    ast.Lt: (ast.LtE, ast.Gt),
-    ast.LtE: (ast.Lt, ast.GtE),
-    ast.Gt: (ast.GtE, ast.Lt),
-    ast.GtE: (ast.Gt, ast.LtE),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Add,),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult,),
-    ast.Mod: (ast.FloorDiv,),
-    ast.Pow: (ast.Mult,),
-}
-
-
-def flip_one_operator(program: str, key: str) -> str | None:
-    """Returns `program` with one operator of FLIPS replaced, chosen by `key`; None where it holds no such operator.
-
-    The choice is a function of (program, key) alone. Formatting and comments are lost: the result is unparsed.
-
-    Raises SyntaxError, or what else `ast.parse` does: `program` does not parse.
-    """
-    tree = ast.parse(program)
-    places: list[tuple[ast.Compare | ast.BinOp | ast.AugAssign, int]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            places += [(node, index) for index, operator in enumerate(node.ops) if type(operator) in FLIPS]
-        elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in FLIPS:
-            places.append((node, 0))
-    if not places:
-        return None
-    choice = random.Random(key)
-    node, index = choice.choice(places)
-    if isinstance(node, ast.Compare):
-        node.ops[index] = choice.choice(FLIPS[type(node.ops[index])])()
-    else:
-        node.op = choice.choice(FLIPS[type(node.op)])()
-    return ast.unparse(tree)

@@ -44,6 +44,17 @@ CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its
 SEMANTICS = ("evalplus", "scripts")  # of HumanEval+ and MBPP+
 
 
+def semantics_of(file: str, given: str | None) -> str:
+    """Returns how HumanEval+ or MBPP+ judges by a file: as `given`, or by default as the file has it.
+
+    Raises BadInput: a Parquet file has check scripts, and not the inputs that EvalPlus judges by.
+    """
+    is_parquet = file.endswith(".parquet")
+    if is_parquet and given == "evalplus":
+        raise BadInput(f"--semantics=evalplus judges by EvalPlus's own file, as JSON lines; {file} has check scripts.")
+    return given or SEMANTICS[is_parquet]
+
+
 @dataclass(frozen=True)
 class AnswerSampling:
     """How answers are sampled."""

@@ -60,7 +60,7 @@ def choose(
 
     def settings() -> dict[str, Any]:
         assert programs is not None
-        of_test_llm = evaluation.settings_of_policy(spec.test_model, "test_")
+        of_test_llm = evaluation.settings_of_policy("test", spec.test_model, "test_")
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:

@@ -4,16 +4,13 @@ What a program must return is what the ground truth returns here, in the sandbox
 the base inputs and, in a fresh process, on the plus inputs.
 """
 
-import ast
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.data.loader import load_questions
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
     CODE_BENCHMARKS,
@@ -47,7 +44,6 @@ class Problem:
     base: Sequence[Sequence]
     plus: Sequence[Sequence]
     atol: float
-    unreadable: str = ""  # why no program can be judged
 
 
 class EvalPlus(CodeBenchmark):
@@ -64,8 +60,6 @@ class EvalPlus(CodeBenchmark):
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         def steps() -> Awaiting[ScriptRun]:
-            if unreadable := self._problems[question.id].unreadable:
-                return ScriptRun(Verdict.ERROR, unreadable, 0.0)
             ran = yield from self._on_list(question, program, "base")
             if ran.verdict is Verdict.PASS and self._problems[question.id].plus:
                 ran = yield from self._on_list(question, program, "plus")
@@ -135,7 +129,7 @@ class CheckScripts(CodeBenchmark):
             raise BadInput(f"the file holds no question of {name}.")
         for question in questions:
             if not question.check_script:
-                raise BadInput(f"question {question.id} has no check script; --semantics=evalplus needs none.")
+                raise BadInput(f"question {question.id} has no check script; EvalPlus's own file needs none.")
         self.name, self.questions, self._pool = name, questions, pool
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
@@ -144,17 +138,11 @@ class CheckScripts(CodeBenchmark):
 
 
 def load_problems(name: str, path: str) -> list[Problem]:
-    """Returns the problems of EvalPlus's own file or, of a .parquet file with check scripts, those of its inputs.
+    """Returns the problems of EvalPlus's own file.
 
     Raises BadInput: names the file and row of what is missing or malformed.
     """
-    if path.endswith(".parquet"):
-        questions = [each for each in load_questions(path) if each.data_source == name]
-        problems = [_of_script(question) for question in questions]
-        if problems and all(problem.unreadable for problem in problems):
-            raise BadInput(f"{path}, question {problems[0].question.id}: {problems[0].unreadable}.")
-    else:
-        problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, CODE_BENCHMARKS[name])]
+    problems = [_of_row(name, row, where) for where, row in benchmark_rows(path, CODE_BENCHMARKS[name])]
     require_unique([problem.question.id for problem in problems], path)
     return problems
 
@@ -184,32 +172,6 @@ def _of_row(name: str, row: Any, where: str) -> Problem:
     except (TypeError, ValueError, AttributeError, IndexError) as error:
         raise BadInput(f"{where}: its inputs are not those of {question.id}: {error}.") from None
     return Problem(question, lists["base_input"], lists["plus_input"], float(row["atol"]))
-
-
-_ASSERTION = re.compile(r"^ +assertion\(.*, ([0-9.e-]+)\)$", re.MULTILINE)
-_ROOT = re.compile(r"^ +assert _poly\(.* <= ([0-9.e-]+)$", re.MULTILINE)
-_INPUTS = re.compile(r"^ +inputs = (.*)$", re.MULTILINE)
-
-
-class _NamedFloats(ast.NodeTransformer):
-    """Puts the floats where a script has their names, which it imports from math: the inputs of Mbpp/404 have inf."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(float(node.id)) if node.id in ("inf", "nan") else node
-
-
-def _of_script(question: Question) -> Problem:
-    """Returns the inputs and the tolerance that are written in a check script; it does not tell base from plus."""
-    script = question.check_script or ""
-    inputs, atol = _INPUTS.search(script), _ASSERTION.search(script) or _ROOT.search(script)
-    try:
-        rows = ast.literal_eval(_NamedFloats().visit(ast.parse(inputs[1], mode="eval"))) if inputs else None
-    except (ValueError, TypeError, SyntaxError):
-        rows = None
-    if rows is None:
-        return Problem(question, [], [], 0.0, "no inputs can be read out of its check script")
-    # Three scripts have an assertion without a tolerance, and check that something is returned.
-    return Problem(question, rows, [], float(atol[1]) if atol else 0.0)
 
 
 def _tuples(values: Any) -> list:

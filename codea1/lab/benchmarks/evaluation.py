@@ -20,7 +20,7 @@ from codea1.evaluation.result_files import PerQuestion, summary, write_evaluatio
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
-from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
+from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
 from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import Start
 from codea1.players.policy import Policy
@@ -158,9 +158,9 @@ class Evaluation:
         policy.call_between_chunks(lambda: self._told(f"{policy.functions.engine.num_drawn:,} tokens"))
         return policy
 
-    def settings_of_policy(self, url: str, prefix: str = "") -> dict[str, Any]:
+    def settings_of_policy(self, role: str, url: str, prefix: str = "") -> dict[str, Any]:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
-        prompt, response, _ = self.spec.lengths
+        prompt, response, _ = lengths_of(role, None if url else self.run, self.spec.lengths)
         if url:
             folders = {location(each, "the model folder") for each in (url, Start(url).base.url)}
             files = [(each, [name for name in names(each) if name.endswith(_MODEL_FILES)]) for each in folders]
@@ -173,8 +173,8 @@ class Evaluation:
             f"{prefix}weights": weights,
             **({f"{prefix}thinking": self.spec.thinking} if self.spec.thinking else {}),
             "step": self.step,
-            "max_prompt_length": prompt,
-            "max_response_length": response,
+            f"{prefix}max_prompt_length": prompt,
+            f"{prefix}max_response_length": response,
         }
 
     @contextlib.contextmanager

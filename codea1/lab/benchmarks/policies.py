@@ -26,6 +26,20 @@ PROMPT_LENGTHS = (256, 512, 1024, 2048)
 PART_OF_PAGES = 8
 
 
+def lengths_of(role: str, run: RunFolder | None, given: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Returns lengths of prompts and of responses in tokens, and slots: as given, and for 0 a run's own or a folder's.
+
+    Raises BadInput: the run's config cannot be read.
+    """
+    usual = MODEL_LENGTHS
+    if run:
+        config = config_of(run)
+        own = config[METHODS[config.method].roles[role]]
+        usual = own.max_prompt_length, own.max_response_length, config.rollout.slots
+    prompt, response, slots = (each or other for each, other in zip(given, usual, strict=True))
+    return prompt, response, slots
+
+
 def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinking: str = "") -> Policy:
     """Returns the model in a folder, local or gs://, or adapters on theirs; `lengths` as `policy_of_run` takes them.
 
@@ -36,7 +50,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     config = default_config()
     config.frozen = role
     config[role].model, config[role].thinking = url, thinking
-    prompt, response, slots = (given or usual for given, usual in zip(lengths, MODEL_LENGTHS, strict=True))
+    prompt, response, slots = lengths_of(role, None, lengths)
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)
     start, platform = Start(url), jax.devices()[0].platform
@@ -70,12 +84,10 @@ def policy_of_run(
         roles = METHODS[config.method].roles
         if role not in roles:
             raise BadInput(f"{run.path} has no {role} policy: its method is {config.method}.")
+        prompt, response, slots = lengths_of(role, run, lengths)
         role = roles[role]  # in self-play one policy plays both
         checkpoints = Checkpoints.reader(run.checkpoints)
-        prompt, response, slots = lengths
-        config[role].max_prompt_length = prompt or config[role].max_prompt_length
-        config[role].max_response_length = response or config[role].max_response_length
-        config.rollout.slots = slots or config.rollout.slots
+        config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
         config[role].thinking = thinking or config[role].thinking
         config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
         start = Start(config[role].model)

@@ -28,7 +28,7 @@ from codea1.lab.benchmarks.bigcodebench import BigCodeBench
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key, settings_digest
 from codea1.lab.benchmarks.livecodebench import LiveCodeBench
-from codea1.lab.mutants import flip_one_operator
+from codea1.lab.mutants import drawn_mutants
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
@@ -43,7 +43,7 @@ KS = (1, 8, 10, 16, 32)  # of pass@k
 NOTHING = "nothing was generated"
 NOT_ASKED = "no completion was given"
 FILES = ("attempts", "results")
-GROUND_TRUTH, FLIPPED = "ground_truth", "flipped_ground_truth"  # values of --completions that are no files
+GROUND_TRUTH, MUTATED = "ground_truth", "mutated_ground_truth"  # values of --completions that are no files
 
 
 def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
@@ -68,7 +68,7 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
                 own = dict(zip(("from", "until"), spec.window, strict=True))
             if given is not None:
                 return own | {"completions": spec.completions, "attempts": settings_digest(given)}
-            return own | evaluation.settings_of_policy(spec.model) | dataclasses.asdict(spec.sampling)
+            return own | evaluation.settings_of_policy("code", spec.model) | dataclasses.asdict(spec.sampling)
 
         folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
         if pool:
@@ -109,20 +109,20 @@ def _has_ground_truths(benchmark: CodeBenchmark) -> bool:
 
 
 def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = False) -> list[Attempt]:
-    """Returns the programs of a file, or the ground truths, one each, as they are or with an operator flipped.
+    """Returns the programs of a file, or the ground truths, one each, as they are or as a mutant.
 
     Rows of a file have `task_id` and, as text, `solution` or else `completion`: a solution is a whole program, alone or
     in a code block; a completion goes on where the question's code ends.
 
     Raises BadInput: the file, line or task that is malformed, unknown to the benchmark, or without a completion.
     """
-    if completions in (GROUND_TRUTH, FLIPPED) and not _has_ground_truths(benchmark):
+    if completions in (GROUND_TRUTH, MUTATED) and not _has_ground_truths(benchmark):
         raise BadInput(f"--completions={completions}: {benchmark.name} has no ground truths.")
     if completions == GROUND_TRUTH:
         return [Attempt(question.id, 0, question.ground_truth) for question in benchmark.questions]
-    if completions == FLIPPED:
-        flipped = ((each.id, flip_one_operator(each.ground_truth, each.id)) for each in benchmark.questions)
-        return [Attempt(id, 0, program) for id, program in flipped if program]
+    if completions == MUTATED:
+        drawn = ((each.id, drawn_mutants(each.ground_truth, 1, each.id)) for each in benchmark.questions)
+        return [Attempt(id, 0, program) for id, programs in drawn for program in programs]
     questions = {question.id.lower(): question for question in benchmark.questions}
     count: Counter[str] = Counter()
     attempts = []

@@ -63,7 +63,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             sampling = spec.sampling  # its `samples` is of programs
             asked = {"in_rounds": True} if spec.in_rounds else {"in_rounds": False, "num_tests": spec.num_tests}
             return {
-                **evaluation.settings_of_policy(spec.model),
+                **evaluation.settings_of_policy("test", spec.model),
                 **asked,
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,

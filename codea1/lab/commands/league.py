@@ -7,7 +7,7 @@
 RUN@STEP is one checkpoint of a run, and RUN its last, or those of --steps; 0 is how the run started. A run keeps its
 last two checkpoints and the best; --config.checkpoint.keep_last=100 keeps them all. Every Code LLM writes one program
 for each question, and every Test LLM a suite for each program, at temperature 1 and with its own run's prompts. A line
-of a file of programs has question_id and program; there may be several of a question, or none.
+of a file of programs has task_id and solution, as for codea1.benchmark; a question may have several, or none.
 
 Prints a matrix: down the Code LLMs, across the Test LLMs, in each cell the share of programs that a right test fails;
 then the ratings that explain it best, and how much they do not explain. With several steps of one run, along a row
@@ -30,6 +30,7 @@ from ml_collections import ConfigDict
 from rich.console import Console
 
 from codea1.config import config_of
+from codea1.game.answers import extract_program
 from codea1.game.methods import METHODS
 from codea1.lab.commands import require_absent
 from codea1.runs.folder import RunFolder
@@ -100,15 +101,14 @@ def _require_one_game(folders: Sequence[RunFolder]) -> None:
 
 
 def _programs_of(file: str) -> dict[str, list[str]]:
-    """Returns the programs of a file by question. Raises BadInput for what is no such file."""
+    """Returns the texts with programs of a file by question. Raises BadInput for what is no such file."""
     from codea1.data.rows import file_rows
 
     programs: dict[str, list[str]] = {}
     for where, row in file_rows(file):
-        question_id, program = row.get("question_id"), row.get("program")
-        if not isinstance(question_id, str) or not isinstance(program, str):
-            raise BadInput(f"{where}: question_id and program are not both text.")
-        programs.setdefault(question_id, []).append(program)
+        if not isinstance(row.get("task_id"), str) or not isinstance(row.get("solution"), str):
+            raise BadInput(f"{where}: task_id and solution are not both text.")
+        programs.setdefault(row["task_id"], []).append(row["solution"])
     return programs
 
 
@@ -123,7 +123,7 @@ def _play(
     Args:
       folders: of the runs, by path.
       steps: names of each run's checkpoints.
-      files: programs by question, of each file.
+      files: texts with programs by question, of each file.
 
     Raises BadInput: a run or a file cannot be used, or the sandbox judges nothing.
     """
@@ -144,7 +144,10 @@ def _play(
         for path, own in files.items():
             if own.keys().isdisjoint(ids):
                 raise BadInput(f"{path} has no program for the {len(ids)} questions of the {SPLIT.value} split.")
-            programs[names[path]] = [own.get(question_id, ()) for question_id in ids]
+            programs[names[path]] = [
+                [extract_program(text, each.entry_point).source for text in own.get(each.id, ())]
+                for each in asked.questions
+            ]
     failing: list[np.ndarray] = []
     scores: dict[str, list[PerQuestion]] = {}  # of a Test LLM, against each of `programs`
     for path, folder in folders.items():

@@ -9,8 +9,8 @@ question. Or it is a command that reads JSON lines with id, question and program
 true} for each. docs/siege.md says what a question has. No forgery does harm, but a grader may: it runs programs as it
 always does, in a process of its own that may die or hang.
 
-With --output the report, and each forged program, is in FOLDER/siege.md, siege.json and siege.html. The exit code is 1
-where more forgeries than --most are paid, or a control is judged wrongly.
+With --output the report, and each forged program, is in FOLDER/siege.md and siege.json. The exit code is 1 where more
+forgeries than --most are paid, or a control is judged wrongly.
 """
 
 import os
@@ -43,7 +43,7 @@ def main(grader: str) -> None:
         raise BadInput(f"{grader} paid all of {siege.asked(WRONG)} plain wrong programs, so no score can be given.")
     if OUTPUT.value:
         folder = location(OUTPUT.value, "--output")
-        for suffix, text in {"md": siege.markdown(), "json": siege.json(), "html": siege.page()}.items():
+        for suffix, text in {"md": siege.markdown(), "json": siege.json()}.items():
             write_atomically(folder / f"siege.{suffix}", text)
     console = Console(highlight=False)
     console.print(siege.table().terminal(f"Siege of {grader}"), Text(siege.summary()))

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
+from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS
 from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, Trial, published_size, read_study
 from codea1.lab.study.results import CHOICE, Result, Results, evaluations_of
 from codea1.lab.study.schedule import Job
@@ -22,6 +23,8 @@ from codea1.storage.objects import read
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
 CODE_A1 = "code_a1"
 TINY = "tiny"  # the size of the demo's models
+
+_RESPONSE_LENGTH = 4096  # tokens of an answer to a benchmark, as in the paper's training: the same for runs and Base
 
 FIELDS = ("method", "frozen", "game.mistake_book", "game.alpha", "game.reward", SUITES)  # tell experiments apart
 
@@ -191,13 +194,14 @@ class Workplace:
         return shlex.join(("python", "-m", *words, f"--workdir={self.workdir}"))
 
     def evaluate(self, benchmark: str, run: str = "", tester: str = "") -> str:
-        """Returns the command that measures the Code LLM of a run on a benchmark; of the base models without one.
+        """Returns the command that measures a player of a run, or without one of the base models, on a benchmark.
 
         Args:
           tester: whose Test LLM chooses among the samples; see `exported_from`.
         """
-        words = ["-m", "codea1.benchmark", "code", f"--run={run}" if run else f"--model={self.study.model}"]
-        words += [f"--benchmark={benchmark}", "--file=FILE"]
+        asked = "tests" if benchmark in SUITE_BENCHMARKS else "code"
+        words = ["-m", "codea1.benchmark", asked, f"--run={run}" if run else f"--model={self.study.model}"]
+        words += [f"--benchmark={benchmark}", "--file=FILE", f"--max_response_length={_RESPONSE_LENGTH}"]
         output = "" if run else f"{self.workdir}/{BASE}"
         if tester:
             words.append(f"--best_of={self.study.model if tester == BASE else self._exported(tester)}")

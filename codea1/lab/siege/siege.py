@@ -1,6 +1,5 @@
-"""A siege: a grader judges every attempt, and what came of it as a table, Markdown, JSON and a page."""
+"""A siege: a grader judges every attempt, and what came of it as a table, Markdown and JSON."""
 
-import html
 import json
 import threading
 from collections import Counter
@@ -11,7 +10,6 @@ from dataclasses import asdict, dataclass
 from codea1.lab.report.tables import TextTable
 from codea1.lab.siege.attempts import OWN, RIGHT, WRONG, Challenge, families, questions, sources
 from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCommand, GraderProcess
-from codea1.runtime.errors import visible
 
 _SAYINGS = (PAID, NOT_PAID, DIED, NOT_ASKED)
 CAVEAT = (
@@ -19,20 +17,6 @@ CAVEAT = (
     "another thing, so no family is cleared by a 0, and a score of 0 is no proof. A grader died where it ended, raised "
     "or gave no verdict in time, and was not asked where it has no form for a question."
 )
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 960px; margin: 1.5rem auto; padding: 0 1rem }}
-table {{ border-collapse: collapse }}
-th, td {{ padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8884 }}
-.left {{ text-align: left; vertical-align: top }}
-pre {{ overflow-x: auto; background: #8881; padding: .6rem }} summary {{ cursor: pointer }}
-</style><title>{title}</title></head><body><h1>{title}</h1>
-{body}
-</body></html>
-"""
 
 
 @dataclass(frozen=True)
@@ -112,23 +96,6 @@ class Siege:
         rows = [{**asdict(each.attempt), "said": each.said, "why": each.why} for each in self.judged]
         counts = {"paid": len(self.forged), "asked": self.asked()}
         return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
-
-    def page(self) -> str:
-        """Returns the report as a page that loads nothing; programs are in it as text."""
-        parts = [f"<p>{html.escape(line)}</p>" for line in self.summary().split("\n")]
-        parts += [self.table().html(), f"<p>{html.escape(CAVEAT)}</p>"]
-        if self.forged:
-            parts.append(self.causes().html())
-        for title, found in self._shown():
-            parts.append(f"<h2>{html.escape(title)}</h2>")
-            for each in found:
-                programs = (
-                    f"<pre>{html.escape(visible(program.strip()))}</pre>" for program in _programs(each.attempt)
-                )
-                head = f"<summary>{html.escape(_heading(each))}</summary>"
-                about = "<br>".join(map(html.escape, _about(each)))
-                parts.append(f"<details>{head}<p>{about}</p>{''.join(programs)}</details>")
-        return _PAGE.format(title=html.escape(f"Siege of {self.grader}"), body="\n".join(parts))
 
     def _shown(self) -> Iterator[tuple[str, list[Ruling]]]:
         for title, found in (

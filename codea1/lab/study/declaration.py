@@ -25,9 +25,8 @@ fields = {"sft.expert_suites" = 0.1}
 An arm may also be `taught`, or train on the `suites_of` a Test LLM or the `tests` of a rule ("statement 7"). A study
 may fill the paper's `tables` (paper.toml), and give `fields` to all arms.
 
-Rows of different code are not compared, unless `same_code = [["DIGEST", "DIGEST"]]` says that runs of those were equal
-digit for digit. A row's code is the source at each start of what made its run: one that went on under other source is
-compared with none.
+Rows of different code are not compared. A row's code is the source at each start of what made its run: one that went
+on under other source is compared with none.
 
 Worlds may be missing where the config names the questions; a table `validation` then has the fields by which a run on
 the validation split asks those in the place of the test questions.
@@ -124,7 +123,6 @@ class Study:
     tables: Sequence[Mapping[str, Any]] = ()  # that run folders, which are kept, fill: `codea1.lab.paper.layouts`
     start_folder: str = "start"  # how names of the warm starts' folders begin
     model: str = ""  # folder of the Test LLM before training, where no warm start makes it
-    same_code: Sequence[Sequence[str]] = ()  # digests (`Result.code`) of which runs were equal digit for digit
 
     def runs(self, stage: Stage, arms: Sequence[str], seeds: Sequence[int]) -> list[Trial]:
         """Returns the runs of some arms and seeds of a stage, those of one seed together."""

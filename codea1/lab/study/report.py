@@ -80,7 +80,7 @@ def _compute_parts(study: Study, stages: Sequence[Stage], results: Results, fold
         done = {arm: runs for arm, runs in _done(stage, world, results).items() if runs}
         name = "_".join(filter(None, ("compute", stage.name, world)))
         title = f"{stage.name}, world {world}" if world else stage.name
-        if codes := _codes(study, done):
+        if codes := _codes(done):
             yield f"No figure of {title}: {codes}"
         elif len(done) > 1:
             write_atomically(folder / f"{name}.png", figures.compute(study, done, title))
@@ -95,8 +95,8 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
     for stage, world in _places(study.stages):
         for text, *pair in stage.claims:
             done = {arm: runs for arm, runs in _done(stage, world, results).items() if arm in pair}
-            found = _compared(study, done, (pair[0], pair[1]))
-            apart = _compared_apart(study, stage, world, done, (pair[0], pair[1]))
+            found = _compared(done, (pair[0], pair[1]))
+            apart = _compared_apart(stage, world, done, (pair[0], pair[1]))
             seeds = min(map(len, done.values()))
             # As a p-value, a verdict appears once all declared runs are done.
             said = verdict(found) if found and seeds == len(stage.seeds) else "-"
@@ -107,7 +107,7 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
             of_all = f"{seeds} of {len(stage.seeds)}"
             points = [with_bounds(each and each[:3], "+") for each in (found, apart)]
             rows.append([text, world, of_all, *points, *spent, said])
-            codes += [f"Of the claims {sentence}"] if (sentence := _codes(study, done)) else []
+            codes += [f"Of the claims {sentence}"] if (sentence := _codes(done)) else []
     if rows:
         yield "## Claims"
         yield (
@@ -140,11 +140,11 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
         dosed = {arm: found[arm] for arm in dose_of if arm in found}
         if len(dosed) < 2:
             continue
-        if codes := _codes(study, found):
+        if codes := _codes(found):
             sentences.append(f"Against the curve{f' of {world}' if world else ''} {codes}")
         of_doses = [run for own in dosed.values() for run in own]
-        like = {arm: own for arm, own in found.items() if of_one_code([*of_doses, *own], study.same_code)}
-        if of_one_code(of_doses, study.same_code):
+        like = {arm: own for arm, own in found.items() if of_one_code([*of_doses, *own])}
+        if of_one_code(of_doses):
             worlds[world] = dosed, {arm: own for arm, own in like.items() if arm not in dosed}
     if worlds or sentences:
         yield "## The law: pass@1 by the contrast of groups"
@@ -189,13 +189,13 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
     return TextTable(heads, rows).markdown()
 
 
-def _codes(study: Study, done: Arms) -> str:
+def _codes(done: Arms) -> str:
     """Returns the sentence that rows of different code are not compared, with their digests; empty where they are."""
     arms: dict[str, dict[str, None]] = {}
     for arm, runs in done.items():
         for run in runs:
             arms.setdefault(run.code, {})[arm] = None
-    if of_one_code([run for runs in done.values() for run in runs], study.same_code):
+    if of_one_code([run for runs in done.values() for run in runs]):
         return ""
     listed = "; ".join(f"{f'`{code}`' if code else 'unknown'} ({', '.join(own)})" for code, own in arms.items())
     return f"rows of different code are not compared, and their digests are {listed}."
@@ -204,9 +204,9 @@ def _codes(study: Study, done: Arms) -> str:
 def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> Iterator[str]:
     done = _done(stage, world, results)
     left = sum(len(stage.seeds) - len(runs) for runs in done.values())
-    if codes := _codes(study, done):
+    if codes := _codes(done):
         yield f"In this part {codes}"
-        done = {arm: runs if of_one_code(runs, study.same_code) else [] for arm, runs in done.items()}
+        done = {arm: runs if of_one_code(runs) else [] for arm, runs in done.items()}
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
     rows = [_arm_row(study.arms[arm].title, runs) for arm, runs in done.items() if runs]
     first = next((runs for runs in done.values() if runs and MUL in runs[0].metrics("before")), None)
@@ -220,7 +220,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         if found := _found(study, done, pairs):
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             complete = not left and len(found) == len(pairs)
-            apart = {pair: _compared_apart(study, stage, world, done, pair) for pair in found}
+            apart = {pair: _compared_apart(stage, world, done, pair) for pair in found}
             corrected = not (stage.conjunction and name == "primary")
             yield _comparison_table(study, found, apart, complete, corrected)
             yield from filter(None, (_undeclared(study, done, pair) for pair in found))
@@ -259,12 +259,12 @@ def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
     return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
 
 
-def _common(study: Study, done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
+def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
     """Returns the runs of both arms, of the seeds that both have; none where the arms are of different code.
 
     Raises BadInput: they were not measured on the same questions.
     """
-    if not of_one_code([run for arm in pair for run in done[arm]], study.same_code):
+    if not of_one_code([run for arm in pair for run in done[arm]]):
         return [], []
     seeds = {each.run.seed for each in done[pair[0]]} & {each.run.seed for each in done[pair[1]]}
     first, second = ([each for each in done[arm] if each.run.seed in seeds] for arm in pair)
@@ -273,22 +273,22 @@ def _common(study: Study, done: Arms, pair: Pair) -> tuple[list[Result], list[Re
     return first, second
 
 
-def _compared(study: Study, done: Arms, pair: Pair, only: Collection[str] = ()) -> Difference | None:
+def _compared(done: Arms, pair: Pair, only: Collection[str] = ()) -> Difference | None:
     """Returns how far the first arm is above the second, on `only` some compositions or all.
 
     None where no seed has both, they are of different code, or they were measured on none of those compositions.
     """
-    first, second = _common(study, done, pair)
+    first, second = _common(done, pair)
     if not first:
         return None
     one, other = (scores(runs, PASS, only=only) for runs in (second, first))
     return difference([one], [other]) if one.size else None
 
 
-def _compared_apart(study: Study, stage: Stage, world: str, done: Arms, pair: Pair) -> Difference | None:
+def _compared_apart(stage: Stage, world: str, done: Arms, pair: Pair) -> Difference | None:
     """Returns `_compared` on compositions of the test split that equal none of training; None also without a world."""
     unlike = unlike_training(WORLDS[world]) if world and stage.split == "test" else frozenset()
-    return _compared(study, done, pair, unlike) if unlike else None
+    return _compared(done, pair, unlike) if unlike else None
 
 
 def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
@@ -296,7 +296,7 @@ def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
 
     Empty where there are none, or rows do not keep them.
     """
-    one, other = (runs[0] for runs in _common(study, done, pair))
+    one, other = (runs[0] for runs in _common(done, pair))
     found = differences(one.config, other.config) if one.fields and other.fields else []
     try:
         declared = differences(*(study.config_of(each.run).to_dict() for each in (one, other))) if found else []
@@ -308,7 +308,7 @@ def _undeclared(study: Study, done: Arms, pair: Pair) -> str:
 
 
 def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Difference]:
-    compared = {pair: _compared(study, done, pair) for pair in pairs}
+    compared = {pair: _compared(done, pair) for pair in pairs}
     return {pair: each for pair, each in compared.items() if each is not None}
 
 
@@ -354,7 +354,7 @@ def _comparison_table(
 
 
 def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] | None:
-    first, second = _common(study, done, pair)
+    first, second = _common(done, pair)
     if len(first) < 2:
         return None
     by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]

@@ -232,13 +232,9 @@ def require_seeds_of_one_arm(results: Iterable[Result]) -> None:
             )
 
 
-def of_one_code(results: Iterable[Result], same: Sequence[Sequence[str]]) -> bool:
-    """Returns whether rows may be compared: they are of one code, or of digests that one group of `same` names.
-
-    A row of several digests alone is not of one code.
-    """
-    codes = {code for each in results for code in each.code.split("+")}
-    return len(codes) < 2 or any(codes <= set(group) for group in same)
+def of_one_code(results: Iterable[Result]) -> bool:
+    """Returns whether rows may be compared: all are of one code. A row of several digests alone is not."""
+    return len({code for each in results for code in each.code.split("+")}) < 2
 
 
 def code_digest(root: Path = Path(codea1.__file__).parent) -> str:
@@ -381,7 +377,7 @@ class Results:
         for stage in study.stages:
             ranked: list[Result] = []
             for runs in study.rungs(stage, self.score):
-                if not of_one_code(ranked, study.same_code):
+                if not of_one_code(ranked):
                     codes = ", ".join(sorted({each.code or "unknown" for each in ranked}))
                     raise BadInput(f"stage {stage.name}: rows of different code are not ranked: {codes}.")
                 left = {run.name: run for run in runs if run not in self}

@@ -9,7 +9,7 @@ from datetime import date
 
 from absl import flags
 
-from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, LIVECODEBENCH, SEMANTICS, SUITE_BENCHMARKS
+from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, LIVECODEBENCH, SEMANTICS, SUITE_BENCHMARKS, semantics_of
 from codea1.lab.commands import require_absent
 from codea1.runtime.errors import BadInput
 
@@ -17,9 +17,9 @@ FILE = flags.DEFINE_string("file", "", "the benchmark's data, local or gs://; of
 OUTPUT = flags.DEFINE_string("output", "", "folder for the results, local or gs://; a run has its own")
 
 
-def define_semantics() -> flags.FlagHolder[str]:
+def define_semantics() -> flags.FlagHolder[str | None]:
     """Defines --semantics."""
-    return flags.DEFINE_enum("semantics", "evalplus", SEMANTICS, "how HumanEval+ and MBPP+ judge")
+    return flags.DEFINE_enum("semantics", None, SEMANTICS, "how HumanEval+ and MBPP+ judge; scripts of .parquet files")
 
 
 def require_whole(benchmark: str | None, run: str = "") -> str:
@@ -34,10 +34,11 @@ def require_whole(benchmark: str | None, run: str = "") -> str:
     return benchmark
 
 
-def require_semantics(benchmark: str, semantics: flags.FlagHolder) -> None:
-    """Raises BadInput for --semantics of a benchmark that judges in one way."""
+def required_semantics(benchmark: str, semantics: flags.FlagHolder[str | None]) -> str:
+    """Returns how a benchmark judges. Raises BadInput: it judges in one way, or not so by this file."""
     if benchmark not in ("humanevalplus", "mbppplus"):
         require_absent("with humanevalplus and mbppplus", semantics)
+    return semantics_of(FILE.value, semantics.value)
 
 
 def define_window() -> tuple[flags.FlagHolder[str], flags.FlagHolder[str]]:

@@ -14,12 +14,7 @@ from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, AnswerSampling, EvaluationSpec
 from codea1.lab.commands import require_absent
-from codea1.lab.commands.benchmark import (
-    define_semantics,
-    define_window,
-    require_semantics,
-    window_of,
-)
+from codea1.lab.commands.benchmark import define_semantics, define_window, required_semantics, window_of
 from codea1.lab.commands.benchmark.asked import HOSTS, asked
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -37,7 +32,7 @@ NUM_TESTS = flags.DEFINE_integer("num_tests", EvaluationSpec.num_tests, "asserts
 
 def main() -> None:
     spec = asked(BENCHMARK.value, TEMPERATURE.value, SAMPLES.value)
-    require_semantics(spec.benchmark, SEMANTICS)
+    semantics = required_semantics(spec.benchmark, SEMANTICS)
     window = window_of(spec.benchmark, *WINDOW)
     if not BEST_OF.value:
         require_absent("with --best_of", NUM_TESTS)
@@ -47,7 +42,7 @@ def main() -> None:
 
     spec = dataclasses.replace(
         spec,
-        semantics=SEMANTICS.value,
+        semantics=semantics,
         window=window,
         best_of=bool(BEST_OF.value),
         test_model="" if BEST_OF.value == OWN else BEST_OF.value,

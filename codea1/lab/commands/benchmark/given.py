@@ -14,8 +14,8 @@ from codea1.lab.commands.benchmark import (
     OUTPUT,
     define_semantics,
     define_window,
-    require_semantics,
     require_whole,
+    required_semantics,
     window_of,
 )
 from codea1.runtime import command
@@ -24,8 +24,8 @@ from codea1.runtime.hosts import Hosts
 
 BENCHMARK = flags.DEFINE_enum("benchmark", None, [*CODE_BENCHMARKS, *SUITE_BENCHMARKS], "what judges")
 COMPLETIONS = flags.DEFINE_string(
-    "completions", "", "programs: a .jsonl file with task_id and solution or completion; ground_truth; or the same "
-    "with an operator flipped, flipped_ground_truth. Of test generation, suites: task_id and tests"
+    "completions", "", "programs: a .jsonl file with task_id and solution or completion; ground_truth; or a "
+    "mutant of each, mutated_ground_truth. Of test generation, suites: task_id and tests"
 )  # fmt: skip
 PART = flags.DEFINE_bool("part", False, "completions may leave out tasks, which the result names")
 SEMANTICS = define_semantics()
@@ -42,7 +42,7 @@ def main() -> None:
     if not COMPLETIONS.value:
         raise BadInput("--completions is missing: it names what is judged.")
     benchmark = require_whole(BENCHMARK.value)
-    require_semantics(benchmark, SEMANTICS)
+    semantics = required_semantics(benchmark, SEMANTICS)
     if benchmark in SUITE_BENCHMARKS:
         require_absent("with a benchmark of the Code LLM", SUITES, BEST_OF, NUM_TESTS)
     if not (SUITES.value or BEST_OF.value):
@@ -53,7 +53,7 @@ def main() -> None:
         window=window_of(benchmark, *WINDOW),
         completions=COMPLETIONS.value,
         part=PART.value,
-        semantics=SEMANTICS.value,
+        semantics=semantics,
         suites=SUITES.value,
         best_of=bool(BEST_OF.value),
         test_model=BEST_OF.value,

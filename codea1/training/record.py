@@ -80,8 +80,8 @@ class Record(contextlib.ExitStack):
         self._samples = Samples(folder, keep_samples)
         start, there = max(done, 0), self._samples.steps()
         last = max([*there, *(row["step"] for row in rows)], default=0)
-        was_saved = last > start + unsaved or (after is not None and after["step"] > done) or _lost_later(folder, done)
-        is_given_up = last > start and was_saved
+        was_finished = after is not None and after["step"] > done
+        is_given_up = last > start and (last > start + unsaved or was_finished or _lost_later(folder, done))
         for step in (step for step in there if is_given_up and step > done):
             folder.set_aside(self._samples.path(step))
         if is_given_up and exists(folder.metrics):

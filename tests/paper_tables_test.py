@@ -409,19 +409,21 @@ def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Pat
         return cell(filled(*folders)["collaboration_3b"], row, "average").commands
 
     make_run(tmp_path / "golden_0", config(0, "golden", shape))
-    for row in ("base+code_a1", "code_a1+code_a1"):
-        listed = commands(row)
-        export = f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
-        before = listed[: listed.index(export)]
-        assert sum("method=code_a1" in each and "seed=0" in each for each in before) == 1
-        assert len(before) == (5 if row == "code_a1+code_a1" else 1)
-        assert all(f"--best_of={exported}" in each for each in listed[len(before) + 1 :])
-    own = make_run(tmp_path / "mine", config(0, shape=shape))
-    for row in ("base+code_a1", "code_a1+code_a1"):
-        export, *evaluate = commands(row)
-        assert export == f"python -m codea1.export --run={own.path} --player=test --output={exported}"
-        assert len(evaluate) == 3
+    train, export, *evaluate = commands("base+code_a1")
+    assert "seed=0,method=code_a1" in train
+    assert export == f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
+    assert all(f"--best_of={exported}" in each for each in evaluate)
+    runs = [make_run(tmp_path / f"mine_{seed}", config(seed, shape=shape)) for seed in (0, 1)]
+    export, *evaluate = commands("base+code_a1")
+    assert export == f"python -m codea1.export --run={runs[0].path} --player=test --output={exported}"
+    assert len(evaluate) == 3
     assert not any("codea1.export" in command for row in ("base+base", "code_a1+base") for command in commands(row))
+    # A run brings its own Test LLM, and no seed is judged by that of another.
+    own = commands("code_a1+code_a1")
+    assert [sum(f"--run={run.path} " in each and "--best_of=own" in each for each in own) for run in runs] == [3, 3]
+    assert len(own) == 6
+    chosen(runs[1], HIGH, str(runs[1].path), exported, 111)
+    assert commands("code_a1+code_a1") == own
 
 
 def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_path: Path):

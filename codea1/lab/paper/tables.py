@@ -11,6 +11,7 @@ from codea1.evaluation.statistics import Interval
 from codea1.lab.paper.experiments import (
     ARMS,
     FIELDS,
+    OWN,
     SFT_TEST,
     TINY,
     Workplace,
@@ -206,14 +207,15 @@ class _Filling:
         if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
             ended = {f"{line.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
             yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
-        yield from self._exported(line.tester)
+        tester = OWN if line.tester == line.experiment else line.tester
+        yield from self._exported(tester)
         planned = [f"{place.workdir}/{job.name}" for job in place.trained(line.experiment)]
         folders = [run.name for run in runs.values()] or planned
-        yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
+        yield from (place.evaluate(split, folder, tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
-        """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
-        if tester in ("", BASE):
+        """Yields what makes the model folder of a Test LLM that chooses, unless it is Base or the run's own."""
+        if tester in ("", BASE, OWN):
             return
         first = self._place.trained(tester)[0]
         run = self._runs(tester).get(0)

@@ -281,6 +281,39 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
         filled(run.path)
 
 
+def measured(folder: RunFolder, values: list[float], **settings: object) -> None:
+    """Writes what `codea1.benchmark code` does: the result, and in a folder how it was measured."""
+    name = "humanevalplus_step_000111"
+    write_evaluation(folder, name, evaluation(111, {"avg_at_32": values}, "humanevalplus"))
+    RunFolder.open(str(folder.evaluations / name), {"temperature": 0.7, "weights": str(folder.path), **settings})
+
+
+def test_rows_that_were_measured_differently_say_so(tmp_path: Path):
+    shape = "qwen2.5-coder-3b"
+    run, other = (make_run(tmp_path / name, config(0, name, shape)) for name in ("code_a1", "golden"))
+    measured(run, HIGH, max_response_length=256, seed=0)
+    measured(other, [float("nan"), *LOW[1:]], max_response_length=4096, seed=1)
+    table = filled(run.path, other.path)["code_generation_3b"]
+    assert table.notes[1:] == (
+        "humanevalplus, max_response_length: Golden Tests 4096, Code-A1 256.",
+        "Golden Tests, humanevalplus: 3 of 4 tasks.",
+    )
+    again = RunFolder.open(str(tmp_path / "again"), {"evaluated": {"run": str(run.path)}})
+    measured(again, LOW, max_response_length=256, temperature=0.0)
+    said = "Code-A1, humanevalplus, seed 0, was measured with more than one temperature: use one evaluation."
+    with pytest.raises(BadInput, match=said):
+        filled(run.path, again.path)
+
+
+def test_an_evaluation_of_another_run_is_refused(tmp_path: Path):
+    run, old = (make_run(tmp_path / name, config(0, shape="qwen2.5-coder-3b")) for name in ("new", "old"))
+    evaluated = RunFolder.open(str(tmp_path / "out"), {"evaluated": {"run": str(old.path)}})
+    measured(evaluated, HIGH)
+    with pytest.raises(BadInput, match=r"out is an evaluation of \S*/old, and not of \S*/new\."):
+        filled(run.path, evaluated.path)
+    assert cell(filled(old.path, evaluated.path)["code_generation_3b"], "code_a1", "humanevalplus").ours.mean == 0.75
+
+
 def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     with MetricsWriter(RunFolder.existing(str(runs / "code_a1_0"))) as writer:
         for step in range(1, 9):

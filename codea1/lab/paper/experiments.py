@@ -166,13 +166,20 @@ def _chooser(folder: RunFolder, run: Trial, evaluation: Mapping[str, Any]) -> st
 
 
 def collected(runs: Sequence[Result]) -> Results:
-    """Returns those that are in a table. Raises BadInput: two are the same experiment with the same seed."""
+    """Returns those that are in a table.
+
+    Raises BadInput: two are the same experiment with the same seed, or an evaluation is of another such run.
+    """
     known: dict[Trial, Result] = {}
     for each in (each for each in runs if each.trains and each.run.arm):
         if each.run in known:
             both, title = f"{known[each.run].name} and {each.name}", ARMS[each.run.arm].title
             raise BadInput(f"{both} are both {title} with seed {each.run.seed}: give one of them.")
         known[each.run] = each
+    for each in (each for each in runs if each.folder and not each.trains and each.run in known):
+        evaluated = each.folder.config["evaluated"].get("run")
+        if evaluated and RunFolder.existing(evaluated).path != known[each.run].folder.path:
+            raise BadInput(f"{each.name} is an evaluation of {evaluated}, and not of {known[each.run].name}.")
     return Results(given=[each for each in runs if each.run.arm])
 
 

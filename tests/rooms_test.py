@@ -47,7 +47,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1375,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1839, "benchmarks": 2771, "commands": 1209, "data": 1912, "league": 294, "paper": 1118, "report": 893},
+    **{"aot": 1839, "benchmarks": 2776, "commands": 1209, "data": 1912, "league": 294, "paper": 1118, "report": 893},
     **{"runs": 1282, "sandbox": 805, "siege": 549, "sft": 547, "study": 1917, "worlds": 882},
     "": 1470,  # the files that lie in no room of the lab
 }

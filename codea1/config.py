@@ -92,6 +92,10 @@ HAS_TEST_LLM = Where("there is a Test LLM", lambda config, _: "test" in METHODS[
 HAS_SCRIPT = Where(
     "the method is scripted", lambda config, _: METHODS[config.method].code_reward is CodeRewardSource.SCRIPT
 )
+HAS_SUITES = Where(
+    "the Code LLM is paid by suites",
+    lambda config, _: METHODS[config.method].code_reward in (CodeRewardSource.GENERATED_TESTS, CodeRewardSource.SCRIPT),
+)
 HAS_BOOK = Where("game.mistake_book is True", lambda _, game: game.mistake_book)
 HAS_PAST = Where("opponents.side is set", lambda _, opponents: bool(opponents.side))
 IN_GROUPS = Where("advantage is grpo or gdpo", lambda _, player: player.advantage in ("grpo", "gdpo"))
@@ -166,7 +170,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.importance_cap = not_negative(0.0, FROM_TRAINER)
     c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights; the paper has none
     c.critic.learning_rate = positive(1e-5, IS_GAE)  # peak; warm-up and decay are the policy's
-    c.critic.warmup_steps = not_negative(0, IS_GAE)  # training steps in which the critic learns and the policy does not
+    # Training steps in which the critic learns and the policy does not, whose own warm-up passes meanwhile.
+    c.critic.warmup_steps = not_negative(0, IS_GAE)
     c.critic.gae_lambda = share(1.0, IS_GAE)
     # Over the mini-batch; see codea1.learn.losses.token_weights.
     c.aggregation = one_of("token-mean", ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo"))
@@ -286,7 +291,7 @@ def _config() -> ConfigDict:
 
     c.noise = ConfigDict()  # labels of the training questions that are wrong on purpose; check scripts stay true
     # Of a question's calls answered with the answer of a golden test, where one states another.
-    c.noise.wrong_answers = share(0.0)
+    c.noise.wrong_answers = share(0.0, HAS_SUITES)
     # The Test LLM's are dealt at random over a step's suites.
     c.noise.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))
 
@@ -517,6 +522,7 @@ def _check_values(config: ConfigDict) -> None:
         saved, most = config.checkpoint.every, 1 / len(SIDES[config.opponents.side])
         check("opponents.side", len(learners) == 2, "be empty: past players need two players that learn")
         check("opponents.every", config.opponents.every % saved == 0, f"be a multiple of checkpoint.every, {saved}")
+        check("opponents.every", config.opponents.every < config.steps, f"be less than the {config.steps} steps")
         check("opponents.share", config.opponents.share <= most, f"not exceed {most} on each side")
     needs_tests = method.code_reward in (CodeRewardSource.STATIC_TESTS, CodeRewardSource.SCRIPT)
     rule = "name a file with methods static_tests and scripted, and be empty with others"

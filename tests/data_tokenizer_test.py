@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
+from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
 
 TEXTS = list(corpus_texts(seed=0, num_chats=1500))
@@ -134,26 +135,41 @@ def test_wrapper_reads_the_stop_tokens_of_any_chat_tokenizer(tmp_path):
     assert tokenizer.stop_ids == (TOKENIZER.end_id, TOKENIZER.pad_id)
 
 
+@pytest.mark.parametrize(("ends", "more"), [(7, (7,)), ([TOKENIZER.end_id, 7], (7,)), (None, ())])
+def test_an_answer_also_ends_where_the_model_says(ends, more, tmp_path):
+    (tmp_path / "model").mkdir()
+    TOKENIZER.save(tmp_path)
+    settings = tmp_path / "model" / "generation_config.json"
+    settings.write_text(json.dumps({"eos_token_id": ends}))
+    assert load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model")).stop_ids == (*TOKENIZER.stop_ids, *more)
+    settings.write_text(json.dumps({"eos_token_id": ["</s>"]}))
+    with pytest.raises(BadInput, match=r"generation_config\.json: eos_token_id is \['</s>'\]"):
+        load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
+
+
 HEAD = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
 SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
-TEMPLATES = {"switched": f"{HEAD}{SWITCHED}{{% endif %}}", "begun": f"{HEAD}{{{{ '<think>\n' }}}}{{% endif %}}"}
+BEGINS = {"switched": SWITCHED, "begun": "{{ '<think>\n' }}", "plain": ""}
+TEMPLATES = {name: f"{HEAD}{begin}{{% endif %}}" for name, begin in BEGINS.items()}
 
 
 @pytest.mark.parametrize(
-    ("template", "thinking", "opening", "decoded"),
+    ("template", "thinking", "opening", "decoded", "thinks"),
     [
-        ("switched", "", "assistant\n", "x"),
-        ("switched", "on", "assistant\n", "x"),
-        ("switched", "off", "assistant\n<think>\n\n</think>\n\n", "x"),
-        ("begun", "", "assistant\n<think>\n", "<think>x"),  # what the prompt begins is part of the answer's text
+        ("switched", "", "assistant\n", "x", True),  # unless it is told not to
+        ("switched", "on", "assistant\n", "x", True),
+        ("switched", "off", "assistant\n<think>\n\n</think>\n\n", "x", False),
+        ("begun", "", "assistant\n<think>\n", "<think>x", True),  # what the prompt begins is part of the answer's text
+        ("plain", "", "assistant\n", "x", False),
     ],
 )
-def test_a_template_is_told_whether_to_think(template, thinking, opening, decoded, tmp_path):
+def test_a_template_is_told_whether_to_think(template, thinking, opening, decoded, thinks, tmp_path):
     make_tokenizer(TEXTS[:100], 448).save(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(TEMPLATES[template])
     tokenizer = load_tokenizer(tmp_path, thinking)
     assert tokenizer.transcript(tokenizer.encode_chat([{"role": "user", "content": "?"}])) == f"<|im_start|>{opening}"
     assert tokenizer.decode(tokenizer.encode("x")) == decoded
+    assert tokenizer.thinks == thinks
 
 
 def of_a_family(family: str, folder: Path) -> ChatTokenizer:

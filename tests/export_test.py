@@ -49,6 +49,9 @@ def test_an_export_holds_what_loaders_read_and_nothing_else(run, micro_config, t
     model = {"config.json", "generation_config.json", "model.safetensors"}
     assert {path.name for path in output.iterdir()} == tokenizer | model
     assert all((output / name).read_bytes() == (source / name).read_bytes() for name in tokenizer)
+    sampling = json.loads((output / "generation_config.json").read_text())
+    # By default transformers would sample among 50 tokens.
+    assert [sampling[name] for name in ("do_sample", "temperature", "top_k", "top_p")] == [True, 1.0, 0, 1.0]
 
 
 def test_a_tokenizer_of_the_older_format_leaves_whole(run, micro_config, tmp_path):

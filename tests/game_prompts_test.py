@@ -93,6 +93,8 @@ def test_a_test_llm_is_told_how_methods_with_nodes_and_whole_programs_are_called
     )
     asked = [Question("q", None, "p", "Do it.", *rest) for rest in tested]
     shown = [prompts.test_messages(prompts.DEFAULT, each, "x = 1", 4)[-1]["content"] for each in asked]
+    blind = [prompts.test_messages(prompts.DEFAULT, each, None, 4)[-1]["content"] for each in asked]
+    assert all(f"p\n\n{each.calling}\n" in text for each, text in zip(asked, blind, strict=True))
     assert "Do it.\n\nIn tests, a linked list is a list" in shown[0]
     assert "assert Solution().f(arguments) == answer" in shown[0]
     assert "Do it.\n\n`stdout(text)` is all that the program prints when `text` is its standard input.\n" in shown[1]

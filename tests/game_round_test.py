@@ -216,6 +216,8 @@ def test_only_the_ground_truths_own_answers_enter_the_book(policy):
         0, sample(""), parsed, marked, [PASS if item.is_right else FAIL for item in marked if item.runs]
     )
     assert (failed.exposes, blunt.exposes) == (True, False)
+    # Where a wrong answer's test runs, with the ground truth's answer, it teaches the Code LLM like any other.
+    assert solution(0, [blunt], []).exposed == isinstance(rules, OfficialReward)
     book = MistakeBook()
     Round(1, [QuestionRecord(QUESTION, [solution(0, [failed], [])])]).update_book(book)
     right, replaced = make(1, 2), make(2, 3)
@@ -308,7 +310,7 @@ def test_statistics_by_hand():
     assert sum(value for name, value in metrics.items() if name.startswith("verdict/")) == pytest.approx(1)
 
 
-def test_new_tests_that_are_right_expose_a_solution_and_replayed_ones_do_not():
+def test_new_tests_expose_a_solution_and_replayed_ones_do_not():
     solutions = played().questions[0].solutions
     assert [each.exposed for each in solutions] == [True, False, True, True, False]
     assert not solution(0, [], [FAIL]).exposed

@@ -110,9 +110,11 @@ def test_large_checkpoints_are_cut_into_numbered_files(tied, tmp_path):
 
 
 def test_the_older_config_json_is_understood(folder):
-    edit_config(folder, rope_parameters="absent", dtype="absent", rope_theta=5e5, torch_dtype="float32", head_dim=None)
+    older = {"rope_parameters": "absent", "dtype": "absent", "rope_theta": 5e5, "torch_dtype": "float32"}
+    edit_config(folder, **older, head_dim=None, max_position_embeddings=40960)
     config, _ = load(folder)
-    assert config == dataclasses.replace(CONFIG, rope_theta=5e5, dtype="float32")
+    assert config == dataclasses.replace(CONFIG, rope_theta=5e5, dtype="float32", max_positions=40960)
+    assert model_writer.config_content(config, "float32")["max_position_embeddings"] == 40960
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,9 @@ def test_the_older_config_json_is_understood(folder):
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "'yarn'"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'yarn'"),  # beside parameters of type default
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "'yarn'"),
+        ({"max_position_embeddings": "many"}, "max_position_embeddings must be an integer"),
         ({"rope_parameters": "absent", "rope_theta": "absent"}, "key rope_theta is missing"),
         ({"num_key_value_heads": "absent"}, "key num_key_value_heads is missing"),
         ({"hidden_size": "32"}, "hidden_size must be an integer, got '32'"),

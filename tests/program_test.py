@@ -345,6 +345,8 @@ def test_a_method_is_chosen_where_all_that_it_changes_is_set():
         ("game.trained_solutions", 2, {"method": "golden"}),
         ("game.book_cap", 9, {"game.mistake_book": False}),
         ("opponents.share", 0.25, {}),
+        ("noise.wrong_answers", 0.25, {"method": "golden"}),
+        ("noise.wrong_answers", 0.25, {"method": "static_tests", "data.static_tests": "t.jsonl"}),
         ("code.critic.gae_lambda", 0.5, {}),
         ("code.advantage_ddof", 0, {"code.advantage": "rloo"}),
         ("code.normalize_by_std", False, {"code.advantage": "gdpo"}),
@@ -371,6 +373,7 @@ def test_a_setting_that_decides_nothing_is_refused(key, value, others):
         ("side", {"method": "self_play"}),
         ("every", {"opponents.every": 75}),
         ("every", {"checkpoint.every": 40}),
+        ("every", {"opponents.every": 200}),
         ("share", {"opponents.share": 0.75}),
     ],
 )

@@ -129,13 +129,17 @@ def test_a_step_whose_book_was_not_written_whole_is_not_complete(tmp_path: Path)
     reader.close()
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path):
+def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     checkpoints = Checkpoints(tmp_path, keep_last=2, keep_best=2)
     save_all(checkpoints, [0.1, 0.9, None, 0.5, math.nan, 0.9, 0.2, None])
     assert checkpoints.steps() == [2, 6, 7, 8]
     assert checkpoints.best_step() == 2  # of equals the earlier
     checkpoints.close()
 
+    reader = Checkpoints.reader(tmp_path)
+    monkeypatch.setattr(reader._manager, "restore", None)  # it waits for all hosts, and one may ask alone
+    assert reader.named("best") == 2
+    reader.close()
     reopened = Checkpoints(tmp_path, keep_last=1, keep_best=1)  # scores are read back
     reopened.save(9, SMALL, {}, 0.3)
     reopened.wait()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.evaluation.result_files import read_evaluation
+from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.report.run_report import write_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
@@ -70,14 +70,14 @@ def resume(workdir: Path, allow_previous_step: bool = False) -> int:
     """Takes the run up as training does, to the first row of the next step, and returns the step it goes on from."""
     folder = RunFolder.open(str(workdir), CONFIG)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=1)
-    step, given_up = checkpoints.latest(allow_previous_step)
+    step, _ = checkpoints.latest(allow_previous_step)
     if step is None:
         return -1
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), ARRAYS)
     restored, state = checkpoints.restore(step, target)
     np.testing.assert_array_equal(restored["code"]["w"], arrays(step)["code"]["w"])
     assert state["book"] == {"q": [step]}
-    with Record(folder, step, step, 4, 1, recorded(state), is_given_up=bool(given_up)) as record:
+    with Record(folder, step, step, 4, 1, recorded(state)) as record:
         for note in checkpoints.continue_from(step, folder.set_aside):
             record.progress.print(note)
         record.write_metrics(step + 1, {})
@@ -282,7 +282,38 @@ def test_a_step_that_lost_its_marker_is_moved_aside(whole: Path, tmp_path: Path,
     before = contents(workdir / LAST)
     assert resume(workdir) == 2
     assert "step 4 has lost its commit_success.txt, and is now" in " ".join(capsys.readouterr().out.split())
-    assert {path.name for path in contents(workdir / "set_aside/1" / LAST)} == {path.name for path in before}
+    (aside,) = workdir.glob(f"set_aside/*/{LAST}")
+    assert {path.name for path in contents(aside)} == {path.name for path in before}
+
+
+def is_finished(workdir: Path) -> None:
+    evaluation = {"step": 4, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}}
+    write_evaluation(RunFolder.existing(str(workdir)), "after", evaluation)
+    shutil.rmtree(workdir / "checkpoints")
+
+
+GONE = [  # how later checkpoints went, the step that is left, how many steps may be unsaved, whether it is seen
+    (is_finished, -1, 4, True),
+    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 3, True),
+    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 4, False),
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 4, True),
+    (lambda workdir: (workdir / LAST / "commit_success.txt").unlink(), 2, 4, True),
+    (lambda workdir: shutil.rmtree(workdir / LAST), 2, 4, False),
+]
+
+
+@pytest.mark.parametrize(("go", "left", "unsaved", "is_seen"), GONE)
+def test_what_was_made_after_lost_checkpoints_is_moved_aside(
+    whole: Path, tmp_path: Path, go: Damage, left: int, unsaved: int, is_seen: bool
+):
+    workdir, _ = damaged(whole, tmp_path, "", go)
+    before = contents(workdir)
+    with Record(RunFolder.existing(str(workdir)), left, left, 5, 1, cursor={}, unsaved=unsaved):
+        pass
+    lost = {path for path, content in before.items() if content not in contents(workdir).values()}
+    assert bool(lost) != is_seen
+    if not is_seen:
+        assert {path.name for path in lost} >= {"metrics.jsonl", "step_000004.jsonl.zst"}
 
 
 def test_a_deletion_that_was_cut_off_is_finished(whole: Path, tmp_path: Path):

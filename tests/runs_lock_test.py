@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from etils import epath
@@ -15,7 +16,7 @@ from etils import epath
 from codea1.runs import lock
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import leased, locked, opened
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.objects import ABSENT, ReplacedError, read_generation, remove_generation, write_generation
 from tests.conftest import ROOT
 from tests.faulty_gcs import READ, WRITE, PlannedFault, faulty, reset
@@ -90,6 +91,36 @@ def test_a_holder_that_was_replaced_ends_at_once(path: epath.Path, holder: subpr
     assert holder.wait(10) == lock.STORAGE_EXIT_CODE
     assert "process 7 of host other has taken it over" in holder.stderr.read()
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ReplacedError(), "process 7 of host other has taken it over"),
+        (KeyError("generation"), "its lease cannot be renewed (KeyError('generation'))"),
+    ],
+)
+def test_whatever_else_stops_the_renewal_ends_the_process(
+    error: Exception, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    answers = iter([(2, b'{"host": "other", "pid": 7}')])
+    waits = iter([False, True])
+
+    def write(*_: object) -> int:
+        raise error
+
+    def read_once(*_: object) -> tuple[int, bytes]:
+        for answer in answers:
+            return answer
+        raise StorageFailed
+
+    monkeypatch.setattr(lock, "write_generation", write)
+    monkeypatch.setattr(lock, "read_generation", read_once)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        lock._Lease(epath.Path("/run/.lock")).renew_until(SimpleNamespace(wait=lambda _: next(waits)))
+    assert ended.value.code == lock.STORAGE_EXIT_CODE
+    assert capsys.readouterr().err == f"error: folder /run: {why}; this process ends.\n"
 
 
 def test_of_many_that_want_a_dead_holders_lease_one_gets_it(path: epath.Path):

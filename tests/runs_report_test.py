@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from rich.console import Console
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.lab.paper.report import report_runs, runs_table
 from codea1.lab.report import figures
 from codea1.lab.report.run_report import compare, report_run, write_report
-from codea1.lab.report.tables import with_bounds
+from codea1.lab.report.tables import evaluation_table, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput
@@ -67,6 +68,7 @@ def test_a_whole_report(folder: RunFolder, capsys: pytest.CaptureFixture, monkey
         ["Test Mul", "0.0 [0.0, 100.0]", "25.0 [0.0, 100.0]", "**+25.0 [+25.0, +25.0]**"],
     ]
     assert "4 questions of the test split, before at step 0 and after at step 30" in markdown
+    assert "intervals over questions, taken as independent" in markdown
     assert "report.png" in markdown
     assert "Not recorded" not in markdown
     printed = capsys.readouterr().out
@@ -175,6 +177,10 @@ def test_questions_without_a_value_are_left_out_of_the_difference(folder: RunFol
     write_evaluation(folder, "after", evaluation(9, test_strict_kill=[0.5, 1.0, nan, 0.5]))
     (row,) = compare(folder)
     assert row.difference.mean == 0.25
+    assert row.cells()[0] == "Test strict kill (2 left out)"
+    shown = io.StringIO()
+    Console(file=shown).print(evaluation_table(read_evaluation(folder, "after"), ""))
+    assert "Test strict kill (1 left out)" in shown.getvalue()
     assert read_evaluation(folder, "before")["metrics"]["test_strict_kill"]["per_question"][1] is None
 
 

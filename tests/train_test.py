@@ -1,10 +1,12 @@
 """Whole runs of a random model: what training promises whatever is learned."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -35,7 +37,7 @@ from codea1.storage.checksums import write_manifest
 from codea1.training import setup
 from codea1.training.setup import assemble
 from codea1.training.step import Step
-from codea1.training.trainer import Trainer
+from codea1.training.trainer import Best, Trainer
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
 
@@ -295,6 +297,28 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
     assert_same_run(whole.folder, copy_of_cut, whole.trainer, resumed)
 
 
+@pytest.mark.parametrize(
+    ("passed", "valid", "lost"), [([0.5, nan], [1.0, nan], 1), ([0.5, 1.0], [nan, nan], 1), ([0.5, 1.0], [1.0, nan], 0)]
+)
+def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, capsys):
+    """The second question has no mutant."""
+    measured = {"code_pass_at_1": passed, "test_validity": valid, "test_mul": [[value, value] for value in valid]}
+    run = SimpleNamespace(
+        _record=SimpleNamespace(progress=SimpleNamespace(note=str, print=print)),
+        _config=SimpleNamespace(validation=SimpleNamespace(samples=1)),
+        _parts=SimpleNamespace(
+            questions=lambda _: [SimpleNamespace(mutants=("def f(): ...",)), SimpleNamespace(mutants=())]
+        ),
+        _measure=lambda *_: measured,
+        _best=Best(2, 0.25),
+    )
+    row = Trainer._validate(run, 4)
+    assert run._best == (Best(2, 0.25) if lost else Best(4, 1.75))
+    assert row.get("validation/score") == (None if lost else 1.75)
+    told = "step 4 has no validation score: the sandbox failed on 1 of 2 questions\n"
+    assert capsys.readouterr().out == told * lost
+
+
 def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted_answers, whole, copy_of_cut, capsys):
     folder = RunFolder.existing(str(copy_of_cut)).checkpoints / "3" / "book"
     pages = read_shards(folder)
@@ -302,9 +326,16 @@ def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted
         path.unlink()
     # As if other programs had answered them; those of today give the same answers.
     write_shards(folder, {id: Page("of another program", page.entries) for id, page in pages.items()})
+    state = folder.parent / "state" / "metadata"
+    saved = json.loads(state.read_text())
+    saved["questions"]["test"] = "of another file"
+    state.write_text(json.dumps(saved))
     write_manifest(folder.parent)
     resumed = train(config, copy_of_cut)
     printed = capsys.readouterr().out
+    changed = [line for line in printed.splitlines() if "other questions than when step 3 was saved" in line]
+    assert len(changed) == 1
+    assert "config.data.test: " in changed[0]
     for id, page in pages.items():
         tests = len(page.entries)
         assert f"the ground truth of {id} has changed; {tests} of its {tests} tests still hold" in printed

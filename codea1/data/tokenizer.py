@@ -42,8 +42,8 @@ class ChatTokenizer:
     Control tokens come from the chat template alone. A message's text that spells one is read as those characters.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = ""):
-        """Takes `thinking` as `load_tokenizer` does."""
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = "", ends: Sequence[int] = ()):
+        """Takes `thinking` as `load_tokenizer` does, and the ids of further tokens that end an answer."""
         self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
         added = tokenizer.added_tokens_decoder.values()
         # Some tokenizers look for added tokens in a text only after it has been normalised, from wide letters say.
@@ -59,10 +59,14 @@ class ChatTokenizer:
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
         self._head = tuple(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
-        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id)))
-        asked = self.encode_chat([{"role": "user", "content": "?"}])
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id, *ends)))
+        question: list[Message] = [{"role": "user", "content": "?"}]
+        asked = self.encode_chat(question)
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
         self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
+        # Whether answers begin with thoughts: some templates have them unless they are told not to.
+        silent = self._encode_messages(question, add_generation_prompt=True, enable_thinking=False)
+        self.thinks: bool = self.begins_thoughts or thinking == "on" or asked != silent
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -135,11 +139,14 @@ class ChatTokenizer:
                 written.write(path.name, [path.read_bytes()])
 
 
-def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTokenizer:
+def load_tokenizer(
+    folder: str | os.PathLike[str], thinking: str = "", model: ModelFolder | None = None
+) -> ChatTokenizer:
     """Returns the tokenizer in a model's folder, local or behind a URL.
 
     Args:
       thinking: "on" or "off": what its chat template gets as enable_thinking; "": nothing.
+      model: the folder whose generation_config.json says what else ends an answer, where it is another.
 
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
@@ -166,10 +173,21 @@ def load_tokenizer(folder: str | os.PathLike[str], thinking: str = "") -> ChatTo
         raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
-    loaded = ChatTokenizer(tokenizer, thinking)
+    loaded = ChatTokenizer(tokenizer, thinking, _ends(model or folder))
     if loaded.transcript(loaded.encode(f"x{END}")) != f"x{END}":
         raise BadInput(f"the tokenizer in {folder} cannot spell {END} in ordinary tokens.")
     return loaded
+
+
+def _ends(model: ModelFolder) -> list[int]:
+    if "generation_config.json" not in model.names():
+        return []
+    settings = model.read_json("generation_config.json")
+    found = settings.get("eos_token_id") if isinstance(settings, dict) else settings
+    ends = found if isinstance(found, list) else [] if found is None else [found]
+    if not all(type(end) is int for end in ends):
+        raise BadInput(f"{model.file('generation_config.json')}: eos_token_id is {found!r}, no token ids.")
+    return ends
 
 
 def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:

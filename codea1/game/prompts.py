@@ -66,12 +66,12 @@ def test_messages(templates: PromptTemplates, question: Question, program: str |
 
     Without a program it asks for asserts that break any wrong one.
     """
-    values = {"num_tests": str(num_tests)}
+    shown = {"problem": question.problem, "description": question.description}
     if question.calling:
-        values["description"] = f"{question.description}\n\n{question.calling}"
+        shown = {name: f"{text}\n\n{question.calling}" for name, text in shown.items()}
     if program is None:
-        return _fill(templates.black_box, question, **values)
-    return _fill(templates.test, question, **values, program=program)
+        return _fill(templates.black_box, question, num_tests=str(num_tests), **shown)
+    return _fill(templates.test, question, num_tests=str(num_tests), program=program, **shown)
 
 
 def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> list[Message]:

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -191,9 +192,12 @@ class SolutionRecord:
 
     @property
     def exposed(self) -> bool:
-        """Whether it cannot be loaded, or fails a right test of its suites or a golden test; replayed ones are old."""
-        failed = any(run.verdict in FAILED for run in self.golden)
-        return self.program_valid is False or failed or any(suite.exposes for suite in self.suites)
+        """Whether it cannot be loaded, or fails a test that runs on it and is new or golden; replayed ones are old.
+
+        A test whose suite states a wrong answer counts where it runs: with the ground truth's, it teaches as others do.
+        """
+        verdicts = chain((run.verdict for run in self.golden), *(suite.verdicts for suite in self.suites))
+        return self.program_valid is False or any(verdict in FAILED for verdict in verdicts)
 
     @property
     def passes_golden(self) -> bool | None:

@@ -198,12 +198,14 @@ def make_header(tensors: Mapping[str, tuple[Shape, np.dtype]]) -> bytes:
 
 
 def _generation_content(ids: SpecialIds) -> dict[str, Any]:
-    """Returns what generation_config.json holds: sampling as the policy was trained, until one of its stop ids."""
+    """Returns what generation_config.json holds: sampling at a temperature of 1, until one of the policy's stop ids."""
     return {
         "do_sample": True,
         "eos_token_id": list(ids.stop_ids),
         "pad_token_id": ids.pad_id,
         "temperature": 1.0,
+        "top_k": 0,  # off; without it transformers takes 50
+        "top_p": 1.0,
         "transformers_version": "5.23.0",
     }
 
@@ -231,7 +233,7 @@ def config_content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = Non
         "eos_token_id": ids.stop_ids[0] if ids else None,
         "initializer_range": 0.02,
         "layer_types": ["full_attention"] * config.num_layers,
-        "max_position_embeddings": 32768,
+        "max_position_embeddings": config.max_positions,
         "max_window_layers": config.num_layers,
         "model_type": family,
         "pad_token_id": ids.pad_id if ids else None,

@@ -38,6 +38,7 @@ class Qwen2Config:
     head_dim: int  # h
     rope_theta: float = 1e6  # base of the rotary wavelengths
     rms_norm_eps: float = 1e-6
+    max_positions: int = 32768  # tokens of a row that it was made for
     qkv_bias: bool = True  # Qwen2: queries, keys and values have biases
     qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
     tie_word_embeddings: bool = True  # the output head is the embedding table

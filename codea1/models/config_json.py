@@ -20,6 +20,7 @@ FAMILIES: dict[str, dict[str, Any]] = {  # model_type: what its layers have
 }
 # What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
 ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False}
+_POSITIONS = "max_position_embeddings"
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -52,6 +53,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
         head_dim=number(path, raw, "head_dim", int),
         rope_theta=_rope_theta(path, raw),
         rms_norm_eps=number(path, raw, "rms_norm_eps", float),
+        max_positions=number(path, {_POSITIONS: 32768} | raw, _POSITIONS, int),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         dtype=dtype,
         param_dtype=dtype,
@@ -69,8 +71,9 @@ def number(path: str, holder: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _rope_theta(path: str, raw: dict[str, Any]) -> float:
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type != "default":
-        raise BadInput(f"{path}: rotary embeddings of type {rope_type!r} are not supported, only 'default'.")
-    return number(path, rope if "rope_theta" in rope else raw, "rope_theta", float)
+    ropes = [raw.get(key) or {} for key in ("rope_parameters", "rope_scaling")]  # of both, libraries differ in which
+    for rope in ropes:
+        rope_type = rope.get("rope_type", rope.get("type", "default"))
+        if rope_type != "default" or any(isinstance(value, dict) for value in rope.values()):
+            raise BadInput(f"{path}: rotary embeddings {rope} are not supported, only those of type 'default'.")
+    return number(path, next((rope for rope in ropes if "rope_theta" in rope), raw), "rope_theta", float)

@@ -48,9 +48,12 @@ class Start:
         return dataclasses.replace(base, lora_rank=self.adapters.rank, lora_alpha=self.adapters.alpha)
 
     def described(self, tokenizer: ChatTokenizer) -> Model:
-        """Returns what is known of the model, without reading weights."""
-        ids = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-        return Model(self.model(), ids, f"config.json of {self.base}", self.base.place)
+        """Returns what is known of the model, without reading weights. Raises BadInput: it lacks tokens."""
+        ids, model = SpecialIds(tokenizer.stop_ids, tokenizer.pad_id), self.model()
+        if (last := max(tokenizer.vocabulary.values())) >= model.vocab_size:
+            tokens = f"{self.tokenizer_folder} has tokens up to {last}"
+            raise BadInput(f"{tokens}, and the vocab_size of {self.base} is {model.vocab_size}.")
+        return Model(model, ids, f"config.json of {self.base}", self.base.place)
 
     def require_base(self) -> None:
         """Raises BadInput where the adapters name another checksum than their base has, which is read whole."""
@@ -68,7 +71,7 @@ class Start:
 
     def tokenizer(self, thinking: str = "") -> ChatTokenizer:
         """Loads the tokenizer; see `load_tokenizer`."""
-        return load_tokenizer(self.tokenizer_folder.url, thinking)
+        return load_tokenizer(self.tokenizer_folder.url, thinking, self.base)
 
 
 @functools.cache

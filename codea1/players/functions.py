@@ -30,6 +30,8 @@ from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
 
+_PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the environment asks for
+
 
 class PlayerFunctions:
     """What one policy calls on a mesh: `generation` and `learning`. Nothing is compiled before the first use."""
@@ -45,7 +47,8 @@ class PlayerFunctions:
           ids: of its tokenizer.
 
         Raises:
-          BadInput: the mesh cannot cut the model, or adapters of another rank or alpha shall learn.
+          BadInput: the mesh cannot cut the model, it was not made for rows so long, or adapters of another rank or
+            alpha shall learn.
         """
         self.name = name
         self._config = own = config[name]
@@ -53,6 +56,14 @@ class PlayerFunctions:
         self.learns = config.frozen != name
         self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
+        if own.max_prompt_length + own.max_response_length > stored.max_positions:
+            raise BadInput(
+                f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "
+                f"exceed the {stored.max_positions} positions that the model was made for."
+            )
+        # TPUs and GPUs round the factors of a product of float32 unless they are told not to.
+        is_exact = self.model.dtype == jnp.float32
+        jax.config.update("jax_default_matmul_precision", "highest" if is_exact else _PRECISION)
         self._graphdef, self._declared = qwen2.abstract(self.model)
         self.mesh = mesh
         self.row_shapes: tuple[RowShape, ...] = row_shapes(

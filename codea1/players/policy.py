@@ -34,11 +34,6 @@ class Policy:
         """The weights that it answers with."""
         return self._params
 
-    @property
-    def thinks(self) -> bool:
-        """Whether an answer begins with thoughts."""
-        return self._config.thinking == "on" or self.tokenizer.begins_thoughts
-
     def prompt_ids(self, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
         """Returns the token ids of a chat, with the opening of the answer and what it begins with."""
         return (*self.tokenizer.encode_chat(messages), *(self.tokenizer.encode(prefill) if prefill else ()))

@@ -51,7 +51,8 @@ def locked(folder: RunFolder) -> Iterator[None]:
 
     Makes a folder that is missing. Removes the files that a killed one was writing.
 
-    On a filesystem that has no locks nothing is guarded, which stderr says.
+    On a filesystem that refuses locks nothing is guarded, which stderr says; one that grants them to each machine apart
+    does not show that it does.
 
     Raises BadInput: another process works there, or the lock's file cannot be made.
     """
@@ -114,28 +115,29 @@ class _Lease:
             self._wait_for_expiry(*there)
         try:
             self._write()
-        except ReplacedError:
-            raise self._refusal(read_generation(self._path)) from None
+        except ReplacedError as holder:
+            raise self._refusal(str(holder)) from None
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
-            # Where the bucket does not answer, no other process can take it; the run's own writes will say why.
-            with contextlib.suppress(StorageFailed):
-                try:
-                    self._write()
-                except ReplacedError:
-                    holder = _holder(read_generation(self._path))
-                    message = f"error: folder {self._path.parent}: {holder} has taken it over; this process ends."
-                    print(message, file=sys.stderr, flush=True)
-                    os._exit(STORAGE_EXIT_CODE)
+            try:
+                self._write()
+            except StorageFailed:
+                pass  # no other process can take it from a bucket that does not answer; the run's own writes say why
+            except Exception as error:  # without this thread the run would go on without a lease
+                is_lost = isinstance(error, ReplacedError)
+                why = f"{error} has taken it over" if is_lost else f"its lease cannot be renewed ({error!r})"
+                say(f"error: folder {self._path.parent}: {why}; this process ends.", sys.stderr)
+                os._exit(STORAGE_EXIT_CODE)
 
     def _write(self) -> None:
+        """Writes the lease. Raises ReplacedError, which says who has it, and StorageFailed."""
         try:
             self.generation = write_generation(self._path, self._content, self.generation)
         except ReplacedError:
             there = read_generation(self._path)
             if there is None or there[1] != self._content:
-                raise
+                raise ReplacedError(_holder(there)) from None
             self.generation = there[0]  # the answer to a write of ours was lost on its way
 
     def _wait_for_expiry(self, generation: int, content: bytes) -> None:
@@ -149,11 +151,11 @@ class _Lease:
             if there is None:
                 return
             if there[0] != generation:
-                raise self._refusal(there)
+                raise self._refusal(_holder(there))
         self.generation = generation  # to be replaced
 
-    def _refusal(self, there: tuple[int, bytes] | None) -> BadInput:
-        return BadInput(f"folder {self._path.parent}: {_holder(there)} works there.")
+    def _refusal(self, holder: str) -> BadInput:
+        return BadInput(f"folder {self._path.parent}: {holder} works there.")
 
 
 def _holder(there: tuple[int, bytes] | None) -> str:

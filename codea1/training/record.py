@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -10,16 +11,17 @@ from rich.console import Console, RenderableType
 
 from codea1.evaluation import health
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
+from codea1.runs.checkpoints import MARKER
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.recorded import compare
 from codea1.runs.samples import Samples
 from codea1.runs.tracker import MOST_ROWS, Tracker
 from codea1.runtime.errors import BadInput
-from codea1.storage.checksums import Checksum, checksum, checksums
+from codea1.storage.checksums import MANIFEST, Checksum, checksum, checksums
 from codea1.storage.faults import retries_so_far
 from codea1.storage.json_lines import plain
-from codea1.storage.objects import exists, move, read
+from codea1.storage.objects import exists, move, names, read
 from codea1.training.progress import Progress
 
 ShowReport = Callable[[RunFolder, Callable[[RenderableType], None]], None]  # writes into the folder, and prints
@@ -40,7 +42,7 @@ class Record(contextlib.ExitStack):
         project: str = "",
         offline: bool = False,
         keep_samples: int = 0,
-        is_given_up: bool = False,
+        unsaved: float = math.inf,
     ) -> None:
         """Opens the record of a run, and removes what it holds of later steps.
 
@@ -55,7 +57,8 @@ class Record(contextlib.ExitStack):
           project: in W&B; "": it is not used.
           offline: see `Tracker`.
           keep_samples: see `Samples`.
-          is_given_up: whether later steps may not come out as they were: what is there of them is moved aside.
+          unsaved: the most steps that a run makes after a checkpoint before the next is whole. What is there of more,
+            or of later steps that were saved, is moved aside: they may not come out as they were.
 
         Raises:
           BadInput: a file that `cursor` lists is damaged, or the metrics are.
@@ -66,7 +69,7 @@ class Record(contextlib.ExitStack):
         self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
         if not is_main:
             return
-        read_metrics(folder.metrics)  # what has no rows is told as that
+        rows = read_metrics(folder.metrics)  # what has no rows is told as that
         damaged, missing = compare(folder, cursor)
         if damaged:
             raise BadInput(
@@ -75,11 +78,14 @@ class Record(contextlib.ExitStack):
             )
         after = read_evaluation(folder, "after") if done < steps else None  # of what was the last step
         self._samples = Samples(folder, keep_samples)
-        if is_given_up:
-            for later in (step for step in self._samples.steps() if step > done):
-                folder.set_aside(self._samples.path(later))
-            if exists(folder.metrics):
-                folder.set_aside(folder.metrics, copies=True)
+        start, there = max(done, 0), self._samples.steps()
+        last = max([*there, *(row["step"] for row in rows)], default=0)
+        was_finished = after is not None and after["step"] > done
+        is_given_up = last > start and (last > start + unsaved or was_finished or _lost_later(folder, done))
+        for step in (step for step in there if is_given_up and step > done):
+            folder.set_aside(self._samples.path(step))
+        if is_given_up and exists(folder.metrics):
+            folder.set_aside(folder.metrics, copies=True)
         moved = _kept(folder, after, done) if after else ""
         folder.lengthen()
         self._retries, self._told = 0, set[str]()
@@ -105,6 +111,8 @@ class Record(contextlib.ExitStack):
         self._steps, self._every = steps, every
         if moved:
             self.progress.print(moved)
+        if is_given_up:
+            self.progress.print(f"samples and metrics of steps to {last}, saved once, are now in {folder.aside}")
         if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
         if others := [name for name in missing if name != folder.metrics.name]:
@@ -177,6 +185,13 @@ class Record(contextlib.ExitStack):
             show_report(self._folder, self.progress.print)
             if self._tracker and exists(self._folder.figure):
                 self._tracker.figure(read(self._folder.figure))
+
+
+def _lost_later(folder: RunFolder, done: int) -> bool:
+    """Returns whether a checkpoint after step `done` was whole once, wherever it is now."""
+    aside = (folder.aside / number / folder.checkpoints.name for number in names(folder.aside))
+    steps = (place / name for place in (folder.checkpoints, *aside) for name in names(place) if name.isdecimal())
+    return any(int(step.name) > done and (exists(step / MARKER) or exists(step / MANIFEST)) for step in steps)
 
 
 def _kept(folder: RunFolder, after: Mapping[str, Any], done: int) -> str:

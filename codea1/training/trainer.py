@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import math
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.game.opponents import Opponents
+from codea1.game.question import Question
 from codea1.learn.update import SKIPPED_STEPS, float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
@@ -25,6 +27,7 @@ from codea1.runs.recorded import recorded
 from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runtime.futures import digest
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
@@ -106,7 +109,6 @@ class Trainer:
         self._cpu_seconds = 0.0  # of this process, when the step began
         self._stop = stop or StopRequest()
         self._notes: list[str] = []  # on how the run was resumed, for people
-        self._gives_up = False  # whether it goes on from an older step than it has
         self._profile = ProfilerWindow(folder, config.profile.first_step, config.steps, hosts.index)
         self._checkpoints = Checkpoints(
             folder.checkpoints,
@@ -134,7 +136,7 @@ class Trainer:
                     project=self._config.log.wandb.project,
                     offline=self._config.log.wandb.offline,
                     keep_samples=self._config.log.keep_samples,
-                    is_given_up=self._gives_up,
+                    unsaved=2 * self._config.checkpoint.every,  # one is written while the steps to the next are made
                 )
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
@@ -302,8 +304,13 @@ class Trainer:
         self._record.progress.note("validating")
         measured = self._measure("validation", self._config.validation.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
+        questions = self._parts.questions("validation")
+        if lost := _lost(questions, measured):
+            on = f"{lost} of {len(questions)} questions"
+            self._record.progress.print(f"step {step} has no validation score: the sandbox failed on {on}")
+            return means
         means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
-        if means["validation/score"] > self._best.score:
+        if step and means["validation/score"] > self._best.score:  # before the first there is nothing to save
             self._best = Best(step, means["validation/score"])
         return means
 
@@ -359,6 +366,7 @@ class Trainer:
             "astray": self._position.astray,
             "sound": self._position.sound,
             "bases": self._bases,
+            "questions": self._questions,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
@@ -392,10 +400,11 @@ class Trainer:
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
         self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
+        sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
+        self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
-        self._gives_up = bool(damages)
         if step is None:
             return
         for name in self._bases:
@@ -417,9 +426,13 @@ class Trainer:
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
         self._best = Best(**state["best"])
         self._opponents.load(state["opponents"])
-        # Older checkpoints lack the last three.
+        # Older checkpoints lack the last three, and the questions.
         skipped, astray, sound = state.get("skipped", {}), state.get("astray", {}), state.get("sound", step)
         self._position = Position(step, state["batches"], state["row"], skipped, astray, sound)
+        for name, now in self._questions.items():
+            if state.get("questions", self._questions)[name] != now:
+                where = self._config.data[name].source
+                self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
         self._saved, self._checkpoints.sound = step, sound
         self._cursor = recorded(state)
 
@@ -449,6 +462,13 @@ class Trainer:
 def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int) -> dict[str, list[int]]:
     """Returns the steps in a row by name, with this one where it is like them, and begun anew where it is not."""
     return {**rows, **{who: [*rows.get(who, ()), step] * is_like for who, is_like in now.items()}}
+
+
+def _lost(questions: Sequence[Question], measured: PerQuestion) -> int:
+    """Returns on how many questions the sandbox failed: a mean without them does not compare with other steps'."""
+    validity = measured.get("test_validity", [0.0] * len(questions))  # NaN also where there is no mutant to show
+    each = zip(questions, measured["code_pass_at_1"], validity, strict=True)
+    return sum(math.isnan(passed) or (question.mutants != () and math.isnan(valid)) for question, passed, valid in each)
 
 
 def _title(learner: str) -> str:

@@ -236,7 +236,7 @@ def sampled(
     requests = []
     for question in questions:
         indices = [index for index in range(sampling.samples) if (question.id, index) not in done]
-        prefill = "" if policy.thinks else benchmark.prefill  # it would take the place of the thoughts
+        prefill = "" if policy.tokenizer.thinks else benchmark.prefill  # it would take the place of the thoughts
         prompt_ids = policy.prompt_ids(benchmark.messages(question, templates), prefill)
         if not policy.fits(prompt_ids):
             yield from (Attempt(question.id, index, "") for index in indices)
@@ -248,7 +248,7 @@ def sampled(
     for sample in policy.generate(requests, **sampling.options(f"code/{benchmark.name}")):
         question = by_id[sample.question_id]
         answer = without_thoughts(policy.tokenizer.decode(sample.token_ids))
-        if policy.thinks and benchmark.prefill:
+        if policy.tokenizer.thinks and benchmark.prefill:
             answer = extract_program(answer, question.entry_point).source
         answer = answer[: min((end for end in map(answer.find, benchmark.stops) if end >= 0), default=len(answer))]
         program = benchmark.program(question, answer) if answer.strip() else ""

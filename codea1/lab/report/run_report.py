@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from codea1.evaluation import health
-from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
+from codea1.evaluation.result_files import interval_of, per_question, read_evaluation, undefined
 from codea1.evaluation.statistics import Interval, paired_difference
 from codea1.lab.report import audit, figures
 from codea1.lab.report.run_page import page
@@ -33,6 +33,7 @@ class BeforeAfter:
     before: Interval | None
     after: Interval | None
     difference: Interval | None
+    left_out: int = 0  # questions without a value on a side: the sandbox failed, or there is no mutant
 
     @property
     def is_clear(self) -> bool:
@@ -41,7 +42,8 @@ class BeforeAfter:
 
     def cells(self) -> tuple[str, str, str, str]:
         """Returns the texts for `COLUMNS`; percentages, as every known metric is a share."""
-        return label(self.metric), with_bounds(self.before), with_bounds(self.after), with_bounds(self.difference, "+")
+        name = label(self.metric, self.left_out)
+        return name, with_bounds(self.before), with_bounds(self.after), with_bounds(self.difference, "+")
 
 
 def compare(folder: RunFolder) -> list[BeforeAfter]:
@@ -61,7 +63,7 @@ def compare(folder: RunFolder) -> list[BeforeAfter]:
             raise BadInput(f"{folder.evaluations}: before.json and after.json have other factors of {name}.")
         difference = paired_difference(*map(per_question, sides)) if all(sides) else None
         before, after = (interval_of(side) if side else None for side in sides)
-        comparisons.append(BeforeAfter(name, before, after, difference))
+        comparisons.append(BeforeAfter(name, before, after, difference, undefined(*filter(None, sides))))
     return comparisons
 
 
@@ -150,7 +152,7 @@ def table_title(folder: RunFolder) -> str:
     steps = " and ".join(f"{name} at step {evaluation['step']}" for name, evaluation in done.items())
     return (
         f"{first['questions']} questions of the {first['split']} split, {steps}; % with 95 % bootstrap intervals over "
-        "questions. The difference is paired by question; bold where its interval leaves out 0."
+        "questions, taken as independent. The difference is paired by question; bold where its interval leaves out 0."
     )
 
 

@@ -12,6 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from codea1.evaluation.result_files import undefined
+
 LABELS = {
     "code_pass_at_1_greedy": "Code pass@1, greedy",
     "test_validity": "Test validity",
@@ -68,10 +70,11 @@ def bold(text: str, is_bold: bool) -> str:
     return f"**{text}**" if is_bold else text
 
 
-def label(metric: str) -> str:
-    """Returns what a metric is called in a table: its own name where it is not known."""
+def label(metric: str, without: int = 0) -> str:
+    """Returns what a metric is called in a table, by default its own name, and how many questions it leaves out."""
     pass_at_k = re.fullmatch(r"code_pass_at_(\d+)", metric)
-    return f"Code pass@{pass_at_k[1]}" if pass_at_k else LABELS.get(metric, metric)
+    name = f"Code pass@{pass_at_k[1]}" if pass_at_k else LABELS.get(metric, metric)
+    return f"{name} ({without} left out)" if without else name
 
 
 def percents(shares: Iterable[float], sign: str = "") -> list[str]:
@@ -92,5 +95,5 @@ def evaluation_table(evaluation: Mapping[str, Any], title: str) -> Group:
     rows = []
     for name, metric in evaluation["metrics"].items():
         mean, _, bounds = with_bounds([metric[key] for key in ("mean", "low", "high")]).partition(" ")
-        rows.append([label(name), mean, bounds])
+        rows.append([label(name, undefined(metric)), mean, bounds])
     return TextTable(("metric", "%", "95 % interval"), rows).terminal(title)

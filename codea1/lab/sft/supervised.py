@@ -38,6 +38,7 @@ from codea1.players.functions import model_config
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.compilations import compile_all
+from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import SUPERVISED_COLUMNS, Progress
@@ -95,7 +96,12 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:
     """Returns the model of a folder, and suites for a Test LLM."""
     require_made_for(config, ModelFolder(config.sft.start))
     checkpoint = huggingface.Checkpoint(config.sft.start)
-    tokenizer = load_tokenizer(config.sft.start)
+    tokenizer = load_tokenizer(config.sft.start, config.test.thinking)
+    if tokenizer.begins_thoughts:
+        raise BadInput(
+            f"config.sft.start: the chat template of {config.sft.start} begins thoughts, and these suites have none: "
+            "set config.test.thinking to off, where it allows that, or start from another model."
+        )
     shape = model_config(config, checkpoint.config, mesh)
     questions = questions_of(config, "train")
     world = world_of(config.data.train.source)

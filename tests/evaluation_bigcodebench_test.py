@@ -1,11 +1,14 @@
 """BigCodeBench: tasks in the official form that need only the standard library."""
 
+import random
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from codea1.data.loader import parsed
 from codea1.game.prompts import DEFAULT
-from codea1.lab.benchmarks.bigcodebench import BigCodeBench, load_tasks, sanitize
+from codea1.lab.benchmarks.bigcodebench import BigCodeBench, _longest_program, load_tasks, sanitize
 from codea1.lab.benchmarks.programs import broken_questions
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.runtime.errors import BadInput
@@ -109,3 +112,26 @@ HELPED = "import math\nLIMIT = 3\ndef helper(x):\n    return x + LIMIT\n\n\ndef 
 )
 def test_sanitize(answer, program):
     assert sanitize(answer, "f") == (answer if program is None else program)
+
+
+LINES = ["", "def f(x):", "    return (x", ")", "it's", '"""', "a = [1,", "2]", "if x:", "    y", "else:", "try:", "("]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_program_is_the_run_that_parses_with_most_lines_that_are_not_blank(seed):
+    draw = random.Random(seed)
+    for _ in range(20):
+        lines = draw.choices(LINES, k=draw.randint(1, 9))
+        runs = [lines[i:j] for i in range(len(lines)) for j in range(i + 1, len(lines) + 1)]
+        most = max((sum(map(bool, run)) for run in runs if parsed("\n".join(run))), default=0)
+        text, _ = _longest_program(lines)
+        assert sum(map(bool, text.split("\n"))) == most, lines
+
+
+def test_long_answers_are_read_in_time():
+    prose = "It's a program, isn't it? (It is one"
+    code = ["def f(x):", *["    x = [x,", "", "    1]"] * 40, "    return x"]
+    began = time.process_time()
+    for answer in ([prose] * 120, [prose] * 60 + code + [prose] * 60, [*code, '"""', *code], ["f(", *code]):
+        assert sanitize("\n".join(answer), "f").startswith("def f" if code[0] in answer else "")
+    assert time.process_time() - began < 2

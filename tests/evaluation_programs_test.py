@@ -101,6 +101,19 @@ def test_a_part_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
     assert "humanevalplus, 1 of 2 questions" in capsys.readouterr().out
 
 
+def test_verdicts_of_another_version_are_told(tmp_path, capsys):
+    completions(tmp_path, (0, RIGHT), (1, WRONG))
+    for _ in range(2):
+        evaluate_code(asked(tmp_path), Hosts())
+        assert "was begun with" not in capsys.readouterr().err
+    path = tmp_path / "out" / "evaluations" / "humanevalplus_step_000000" / "config.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps(kept | {"made_with": kept["made_with"] | {"python": "3.4"}}))
+    evaluate_code(asked(tmp_path), Hosts())
+    said = "humanevalplus_step_000000 was begun with python 3.4, here 3."
+    assert said in capsys.readouterr().err
+
+
 def test_an_evaluation_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     completions(tmp_path, (0, RIGHT), (1, WRONG))
     evaluate_code(asked(tmp_path), Hosts())

@@ -281,6 +281,39 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
         filled(run.path)
 
 
+def measured(folder: RunFolder, values: list[float], **settings: object) -> None:
+    """Writes what `codea1.benchmark code` does: the result, and in a folder how it was measured."""
+    name = "humanevalplus_step_000111"
+    write_evaluation(folder, name, evaluation(111, {"avg_at_32": values}, "humanevalplus"))
+    RunFolder.open(str(folder.evaluations / name), {"temperature": 0.7, "weights": str(folder.path), **settings})
+
+
+def test_rows_that_were_measured_differently_say_so(tmp_path: Path):
+    shape = "qwen2.5-coder-3b"
+    run, other = (make_run(tmp_path / name, config(0, name, shape)) for name in ("code_a1", "golden"))
+    measured(run, HIGH, max_response_length=256, seed=0)
+    measured(other, [float("nan"), *LOW[1:]], max_response_length=4096, seed=1)
+    table = filled(run.path, other.path)["code_generation_3b"]
+    assert table.notes[1:] == (
+        "humanevalplus, max_response_length: Golden Tests 4096, Code-A1 256.",
+        "Golden Tests, humanevalplus: 3 of 4 tasks.",
+    )
+    again = RunFolder.open(str(tmp_path / "again"), {"evaluated": {"run": str(run.path)}})
+    measured(again, LOW, max_response_length=256, temperature=0.0)
+    said = "Code-A1, humanevalplus, seed 0, was measured with more than one temperature: use one evaluation."
+    with pytest.raises(BadInput, match=said):
+        filled(run.path, again.path)
+
+
+def test_an_evaluation_of_another_run_is_refused(tmp_path: Path):
+    run, old = (make_run(tmp_path / name, config(0, shape="qwen2.5-coder-3b")) for name in ("new", "old"))
+    evaluated = RunFolder.open(str(tmp_path / "out"), {"evaluated": {"run": str(old.path)}})
+    measured(evaluated, HIGH)
+    with pytest.raises(BadInput, match=r"out is an evaluation of \S*/old, and not of \S*/new\."):
+        filled(run.path, evaluated.path)
+    assert cell(filled(old.path, evaluated.path)["code_generation_3b"], "code_a1", "humanevalplus").ours.mean == 0.75
+
+
 def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     with MetricsWriter(RunFolder.existing(str(runs / "code_a1_0"))) as writer:
         for step in range(1, 9):
@@ -409,19 +442,21 @@ def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Pat
         return cell(filled(*folders)["collaboration_3b"], row, "average").commands
 
     make_run(tmp_path / "golden_0", config(0, "golden", shape))
-    for row in ("base+code_a1", "code_a1+code_a1"):
-        listed = commands(row)
-        export = f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
-        before = listed[: listed.index(export)]
-        assert sum("method=code_a1" in each and "seed=0" in each for each in before) == 1
-        assert len(before) == (5 if row == "code_a1+code_a1" else 1)
-        assert all(f"--best_of={exported}" in each for each in listed[len(before) + 1 :])
-    own = make_run(tmp_path / "mine", config(0, shape=shape))
-    for row in ("base+code_a1", "code_a1+code_a1"):
-        export, *evaluate = commands(row)
-        assert export == f"python -m codea1.export --run={own.path} --player=test --output={exported}"
-        assert len(evaluate) == 3
+    train, export, *evaluate = commands("base+code_a1")
+    assert "seed=0,method=code_a1" in train
+    assert export == f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
+    assert all(f"--best_of={exported}" in each for each in evaluate)
+    runs = [make_run(tmp_path / f"mine_{seed}", config(seed, shape=shape)) for seed in (0, 1)]
+    export, *evaluate = commands("base+code_a1")
+    assert export == f"python -m codea1.export --run={runs[0].path} --player=test --output={exported}"
+    assert len(evaluate) == 3
     assert not any("codea1.export" in command for row in ("base+base", "code_a1+base") for command in commands(row))
+    # A run brings its own Test LLM, and no seed is judged by that of another.
+    own = commands("code_a1+code_a1")
+    assert [sum(f"--run={run.path} " in each and "--best_of=own" in each for each in own) for run in runs] == [3, 3]
+    assert len(own) == 6
+    chosen(runs[1], HIGH, str(runs[1].path), exported, 111)
+    assert commands("code_a1+code_a1") == own
 
 
 def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_path: Path):

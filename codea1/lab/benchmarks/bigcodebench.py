@@ -6,11 +6,11 @@ measured. Tasks use some 70 libraries, which the user installs beside codea1.
 
 import ast
 import itertools
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from codea1.data.loader import parsed
 from codea1.game.prompts import Message, PromptTemplates
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
@@ -110,24 +110,29 @@ def _ground_truth(row: Mapping[str, Any]) -> str:
     return f"{row['complete_prompt']}\n{row['canonical_solution']}"
 
 
-_MAX_PARSES = 2_000  # of runs of lines, the longest first: an answer of 60 lines with no line that parses
-
-
 def sanitize(answer: str, entry_point: str) -> str:
     """Returns the program in `answer`; the longest run of lines that parses where nothing of it is needed."""
-    text, tree = _longest_program(answer.strip().split("\n"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about programs that are not ours
+        text, tree = _longest_program(answer.strip().split("\n"))
     return "\n".join(_needed(text, tree, entry_point)).strip() or text
 
 
 def _longest_program(lines: list[str]) -> tuple[str, ast.Module]:
-    """Returns the longest run of lines that parses; an empty program where none of the _MAX_PARSES longest does."""
-    runs = ((start, length) for length in range(len(lines), 0, -1) for start in range(len(lines) - length + 1))
-    for start, length in itertools.islice(runs, _MAX_PARSES):
-        text = "\n".join(lines[start : start + length])
-        tree = parsed(text)
-        if tree is not None:
-            return text, tree
-    return "", ast.Module([], [])
+    """Returns the first run of lines that parses with most lines that are not blank; an empty one where none does."""
+    before = list(itertools.accumulate((bool(line.strip()) for line in lines), initial=0))  # lines that are not blank
+    best, text, most = ast.Module([], []), "", 0
+    for start in range(len(lines)):
+        end = len(lines)
+        while before[end] - before[start] > most:
+            run = "\n".join(lines[start:end])
+            try:
+                best, text, most = ast.parse(run), run, before[end] - before[start]
+            except SyntaxError as error:  # every shorter run that has this line fails, too
+                end = min(end, start + (error.lineno or end)) - 1
+            except (ValueError, RecursionError, MemoryError):
+                end -= 1
+    return text, best
 
 
 def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ then all of it is scored and published.
 
 import contextlib
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import opened
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, say
 from codea1.runtime.hosts import Hosts
+from codea1.runtime.versions import versions
 from codea1.sandbox.host.grading import require_judged
 from codea1.storage import json_lines
 from codea1.storage.checksums import MANIFEST, checksum, checksums
@@ -80,11 +82,16 @@ class EvaluationFolder:
     def open(cls, path: str, settings: Mapping[str, Any], files: Sequence[str]) -> Iterator["EvaluationFolder"]:
         """Opens the folder with files named without .jsonl, and keeps other processes out until it is closed.
 
+        Says on stderr by what other versions it was begun.
+
         Raises BadInput: it cannot be written, holds an evaluation with other settings, or is in use.
         """
         home, folder = location(path, "the folder of the evaluation"), cls(settings)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(opened(str(home), settings))
+            begun = stack.enter_context(opened(str(home), settings)).made_with
+            now = versions().items()
+            if changed := [f"{name} {begun[name]}, here {own}" for name, own in now if begun.get(name, own) != own]:
+                say(f"{home} was begun with {'; '.join(changed)}; what it holds is not judged again", sys.stderr)
             for name in files:
                 lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))
                 text = "".join(line for line, _ in lines)

@@ -22,6 +22,7 @@ from codea1.storage.objects import read
 
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured
 CODE_A1 = "code_a1"
+OWN = "own"  # the tester of a run that brings its own Test LLM
 TINY = "tiny"  # the size of the demo's models
 
 _RESPONSE_LENGTH = 4096  # tokens of an answer to a benchmark, as in the paper's training: the same for runs and Base
@@ -159,17 +160,26 @@ def _chooser(folder: RunFolder, run: Trial, evaluation: Mapping[str, Any]) -> st
         return run.arm
     if size := size_of_published(tester):
         return BASE if size == run.world else "?"
-    return exported_from(tester) or "?"
+    arm = exported_from(tester)
+    is_of_another_seed = arm == run.arm and f"{arm}_{run.seed}" not in PurePath(tester).parts
+    return "?" if is_of_another_seed else arm or "?"
 
 
 def collected(runs: Sequence[Result]) -> Results:
-    """Returns those that are in a table. Raises BadInput: two are the same experiment with the same seed."""
+    """Returns those that are in a table.
+
+    Raises BadInput: two are the same experiment with the same seed, or an evaluation is of another such run.
+    """
     known: dict[Trial, Result] = {}
     for each in (each for each in runs if each.trains and each.run.arm):
         if each.run in known:
             both, title = f"{known[each.run].name} and {each.name}", ARMS[each.run.arm].title
             raise BadInput(f"{both} are both {title} with seed {each.run.seed}: give one of them.")
         known[each.run] = each
+    for each in (each for each in runs if each.folder and not each.trains and each.run in known):
+        evaluated = each.folder.config["evaluated"].get("run")
+        if evaluated and RunFolder.existing(evaluated).path != known[each.run].folder.path:
+            raise BadInput(f"{each.name} is an evaluation of {evaluated}, and not of {known[each.run].name}.")
     return Results(given=[each for each in runs if each.run.arm])
 
 
@@ -197,13 +207,15 @@ class Workplace:
         """Returns the command that measures a player of a run, or without one of the base models, on a benchmark.
 
         Args:
-          tester: whose Test LLM chooses among the samples; see `exported_from`.
+          tester: whose Test LLM chooses among the samples: OWN, BASE or an experiment, see `exported_from`.
         """
         asked = "tests" if benchmark in SUITE_BENCHMARKS else "code"
         words = ["-m", "codea1.benchmark", asked, f"--run={run}" if run else f"--model={self.study.model}"]
         words += [f"--benchmark={benchmark}", "--file=FILE", f"--max_response_length={_RESPONSE_LENGTH}"]
         output = "" if run else f"{self.workdir}/{BASE}"
-        if tester:
+        if tester == OWN:
+            words.append("--best_of=own")
+        elif tester:
             words.append(f"--best_of={self.study.model if tester == BASE else self._exported(tester)}")
             output = f"{run or f'{self.workdir}/{BASE}'}_with_tests_of_{tester}"
         return shlex.join(["python", *words, *([f"--output={output}"] if output else [])])

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+
+import numpy as np
 
 from codea1.config import OF_TEST_LLM
 from codea1.evaluation.statistics import Interval
 from codea1.lab.paper.experiments import (
     ARMS,
     FIELDS,
+    OWN,
     SFT_TEST,
     TINY,
     Workplace,
@@ -93,7 +96,7 @@ def tables(results: Results, places: Mapping[str, Workplace]) -> list[Table]:
 
     Raises:
       BadInput: an evaluation is damaged, seeds or rows were not asked the same questions, or a row was measured with
-        two numbers of samples.
+        two numbers of samples or in two ways.
       StorageFailed: a file cannot be read.
     """
     layouts = [(size, each) for size in sizes(results) for each in LAYOUTS.values() if each.columns_of(size)]
@@ -132,7 +135,7 @@ class _Filling:
                 compared = [self._compare(self._lines[key], line, column) for key in line.against]
                 cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
             rows.append(TableRow(line.key, line.title, tuple(cells)))
-        notes = (*self._samples(), *self._starts(), *self._notes())
+        notes = (*self._samples(), *dict.fromkeys(self._measured()), *self._starts(), *self._notes())
         return Table(self._layout, self._size, self._columns, _adjusted(rows), notes)
 
     def _runs(self, experiment: str) -> dict[int, Result]:
@@ -146,7 +149,7 @@ class _Filling:
         Args:
           before: those that the row's own runs began with.
 
-        Raises BadInput: a measure was taken with two numbers of samples.
+        Raises BadInput: a measure was taken with two numbers of samples, or in two ways.
         """
         found = self._all_scores(line, column, before)
         return {seed: taken for seed, taken in found.items() if not self._seeds or seed in self._seeds}
@@ -164,7 +167,10 @@ class _Filling:
             for measure in column.measures:
                 of_runs = [each.measured(measure, moment, line.tester) for each in own if each.run.seed == seed]
                 every = list(chain.from_iterable(of_runs))
-                samples_of(every, f"{line.title}, {measure.split}, seed {seed},")
+                what = f"{line.title}, {measure.split}, seed {seed},"
+                samples_of(every, what)
+                if names := differing(every):
+                    raise BadInput(f"{what} was measured with more than one {', '.join(names)}: use one evaluation.")
                 taken += every[:1]
             if len(taken) == len(column.measures):
                 found[seed] = taken
@@ -206,14 +212,15 @@ class _Filling:
         if not runs or not splits:  # a run that was cut off goes on by its own command; none adds to one that ended
             ended = {f"{line.experiment}_{seed}" for seed, run in runs.items() if run.has_ended}
             yield from (job.command for job in place.trained(line.experiment) if job.name not in ended)
-        yield from self._exported(line.tester)
+        tester = OWN if line.tester == line.experiment else line.tester
+        yield from self._exported(tester)
         planned = [f"{place.workdir}/{job.name}" for job in place.trained(line.experiment)]
         folders = [run.name for run in runs.values()] or planned
-        yield from (place.evaluate(split, folder, line.tester) for split in splits for folder in folders)
+        yield from (place.evaluate(split, folder, tester) for split in splits for folder in folders)
 
     def _exported(self, tester: str) -> Iterator[str]:
-        """Yields what makes the model folder of a Test LLM that chooses among samples; Base is one already."""
-        if tester in ("", BASE):
+        """Yields what makes the model folder of a Test LLM that chooses, unless it is Base or the run's own."""
+        if tester in ("", BASE, OWN):
             return
         first = self._place.trained(tester)[0]
         run = self._runs(tester).get(0)
@@ -231,6 +238,24 @@ class _Filling:
                 counts[line.title] = count
         if counts:
             yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
+
+    def _measured(self) -> Iterator[str]:
+        """Yields in what rows were measured differently on a benchmark, and of how many tasks a row has a number."""
+        measures = [(column, place) for column in self._columns for place in range(len(column.measures))]
+        for (column, place), is_chosen in product(measures, (False, True)):
+            split = column.measures[place].split
+            if split in ("", OWN_SPLIT):
+                continue
+            lines = [line for line in self._lines.values() if bool(line.tester) == is_chosen]
+            taken = {line.title: [each[place] for each in self._scores(line, column).values()] for line in lines}
+            rows = {title: measured for title, measured in taken.items() if measured}
+            for name in differing(chain.from_iterable(rows.values())):
+                told = (f"{title} {each.settings.get(name, '-')}" for title, own in rows.items() for each in own)
+                yield f"{split}, {name}: {', '.join(dict.fromkeys(told))}."
+            for title, own in rows.items():
+                has_number = np.min([~np.isnan(each.scores).all(axis=1) for each in own], axis=0)
+                if not has_number.all():
+                    yield f"{title}, {split}: {has_number.sum()} of {len(has_number)} tasks."
 
     def _starts(self) -> Iterator[str]:
         """Yields where rows started that did not start where Base is: their Test LLM is asked in another prompt."""
@@ -288,6 +313,12 @@ def samples_of(measured: Iterable[Measured], what: str) -> str:
     if len(counts) > 1:
         raise BadInput(f"{what} was measured with {' and with '.join(counts)} samples of a question: use one number.")
     return "".join(counts)
+
+
+def differing(measured: Iterable[Measured]) -> list[str]:
+    """Returns the settings of `codea1.benchmark` in which evaluations differ; one that kept none is passed over."""
+    kept = [each.settings for each in measured if each.settings]
+    return [name for name in dict.fromkeys(chain(*kept)) if len({repr(each.get(name)) for each in kept}) > 1]
 
 
 def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:

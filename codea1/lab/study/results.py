@@ -30,7 +30,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
 from codea1.runtime.fields import leaves
-from codea1.storage.objects import names, write_atomically
+from codea1.storage.objects import exists, names, write_atomically
 
 METRICS = (
     "code_pass_at_1",
@@ -73,6 +73,8 @@ _DECIDES = (
 _CODE = "code"  # folder in the workdir: for each job the digests of what made its output
 OWN_SPLIT = "test"  # of the questions that `codea1.train` itself asks before the first step and after the last
 CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM chose among
+# Of the settings of `codea1.benchmark`, those in which numbers that stand beside each other may differ, or `samples`.
+_OF_ONE = ("model", "weights", "test_model", "test_weights", "step", "seed", "samples")
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
 
 # A split, "before" or "after" training, and whose Test LLM chose among the samples.
@@ -92,6 +94,7 @@ class Measured(NamedTuple):
     scores: np.ndarray  # [questions, factors], shares
     question_ids: tuple[str, ...] = ()  # in the order of the scores; none for a curve
     samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
+    settings: Mapping[str, Any] = {}  # of `codea1.benchmark`, but for those that `_OF_ONE` names
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,8 @@ class Result:
                 values = per_question(evaluation["metrics"][name])
                 counted = own if chooser else name if "*" in metric else ""
                 ids = tuple(evaluation["question_ids"])
-                yield Measured(values[:, None] if values.ndim == 1 else values, ids, counted.rpartition("_")[2])
+                shares = values[:, None] if values.ndim == 1 else values
+                yield Measured(shares, ids, counted.rpartition("_")[2], evaluation.get("settings", {}))
 
     @property
     def early(self) -> list[int]:
@@ -191,6 +195,8 @@ class Result:
 def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str]) -> dict[Key, Mapping[str, Any]]:
     """Returns what was measured in a folder, of several steps after training the last; `chooser` says who chose.
 
+    The `settings` of one of `codea1.benchmark` are with it.
+
     Raises:
       BadInput: an evaluation is damaged.
       StorageFailed: one cannot be read.
@@ -199,6 +205,10 @@ def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str
     for name in names(folder.evaluations):
         evaluation = read_evaluation(folder, name.removesuffix(".json")) if name.endswith(".json") else None
         if evaluation:
+            kept = folder.evaluations / name.removesuffix(".json")
+            if exists(kept / "config.json"):
+                settings = RunFolder.existing(str(kept)).config
+                evaluation["settings"] = {key: value for key, value in settings.items() if key not in _OF_ONE}
             key = evaluation["split"], "after" if evaluation["step"] else "before", chooser(evaluation)
             if key not in found or found[key]["step"] <= evaluation["step"]:
                 found[key] = evaluation

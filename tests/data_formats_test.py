@@ -12,20 +12,14 @@ from etils import epath
 from codea1.data.loader import load_questions
 from codea1.game.asserts import golden_tests
 from codea1.game.question import Question
-from codea1.lab.data.conversion import Solved, converted, make_training_set
+from codea1.lab.data.columns import UNPAIRED
+from codea1.lab.data.conversion import converted, make_training_set
 from codea1.lab.data.conversion_parts import Parts
+from codea1.lab.data.drafts import NO_FUNCTION, NO_TESTS, TOO_LARGE, UNPARSED, UNPARSED_TESTS
 from codea1.lab.data.formats import FORMATS, MANY_ANSWERS, quixbugs_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
-from codea1.lab.data.sets import (
-    NO_FUNCTION,
-    NO_NAME,
-    NO_SOLUTION,
-    NO_TESTS,
-    TOO_LARGE,
-    UNPAIRED,
-    UNPARSED,
-    UNPARSED_TESTS,
-)
+from codea1.lab.data.sets import NO_NAME, NO_SOLUTION
+from codea1.lab.data.solutions import Solved
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 

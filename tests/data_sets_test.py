@@ -20,35 +20,31 @@ from codea1.game.asserts import golden_tests, parse_assert
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.question import Question
+from codea1.lab.data.columns import OTHER_LANGUAGE, UNPAIRED
 from codea1.lab.data.conversion import (
     NO_ROW,
     PARTS,
     Converted,
     Format,
-    Solved,
     converted,
     make_training_set,
     part_of,
-    script_of_tests,
     shares_of,
 )
 from codea1.lab.data.conversion_parts import Parts
-from codea1.lab.data.formats import FORMATS
-from codea1.lab.data.near_duplicates import NearDuplicates
-from codea1.lab.data.sets import (
+from codea1.lab.data.drafts import (
     BAD_CHECK,
     NO_ARGUMENTS,
-    NO_CHECKER,
     NO_FUNCTION,
-    NO_SOLUTION,
     NO_STATED,
     NO_TESTS,
     NOT_TOLD,
-    OTHER_LANGUAGE,
-    UNPAIRED,
     UNPARSED_TESTS,
-    format_of_json,
 )
+from codea1.lab.data.formats import FORMATS
+from codea1.lab.data.near_duplicates import NearDuplicates
+from codea1.lab.data.sets import NO_CHECKER, NO_SOLUTION, format_of_json
+from codea1.lab.data.solutions import Solved, script_of_tests
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool

@@ -94,7 +94,7 @@ def test_a_kind_of_question_is_learned_and_resumed(form, micro_config, tmp_path,
 
     monkeypatch.setattr(ChatTokenizer, "decode", answer)
     questions = training_set(form, ROWS[form], tmp_path)
-    samples = played(config_of(micro_config, questions, questions, "tiny", 272), tmp_path)
+    samples = played(config_of(micro_config, questions, questions, "tiny", 384), tmp_path)
     rewards = {player: {row["reward"] for row in samples if row["player"] == player} for player in ("code", "test")}
     assert len(rewards["code"]) > 1, rewards
     assert max(rewards["test"]) > 0.4, rewards

@@ -47,7 +47,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
     "": 1381,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
-    **{"aot": 1839, "benchmarks": 2776, "commands": 1209, "data": 1912, "league": 294, "paper": 1118, "report": 898},
+    **{"aot": 1839, "benchmarks": 2776, "commands": 1209, "data": 1892, "league": 294, "paper": 1118, "report": 898},
     **{"runs": 1282, "sandbox": 805, "siege": 549, "sft": 553, "study": 1917, "worlds": 882},
     "": 1472,  # the files that lie in no room of the lab
 }

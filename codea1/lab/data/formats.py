@@ -5,29 +5,22 @@ import json
 import math
 import os
 import re
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from textwrap import indent
 from types import SimpleNamespace
 
 from codea1.data.loader import entry_point, parsed
-from codea1.data.rows import rows_or_errors
+from codea1.data.rows import Row, rows_or_errors
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
-from codea1.lab.data.conversion import Format, Row, Rows, declared
-from codea1.lab.data.sets import (
-    NO_FUNCTION,
-    NO_TESTS,
-    NOT_TEXTS,
-    SETS,
-    UNPARSED,
-    UNPARSED_TESTS,
-    are_texts,
-    declaration,
-    script_of,
-    stated,
-)
+from codea1.lab.data.columns import NOT_TEXTS, are_texts
+from codea1.lab.data.conversion import Format, Rows
+from codea1.lab.data.drafts import NO_FUNCTION, NO_TESTS, UNPARSED, UNPARSED_TESTS, declaration, declared, defined_in
+from codea1.lab.data.sets import SETS
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.sandbox.child.entries import level_order, tree
 from codea1.storage.objects import is_remote
@@ -69,6 +62,17 @@ def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
             raise BadInput(f"{where}: {name} is {type(row[name]).__name__}.")
 
 
+def _script_of(asserts: Sequence[str], set_up: str = "") -> str:
+    """Returns the check script of asserts that call `candidate`, or what is under test by its name."""
+    return f"{set_up}\n\ndef check(candidate):\n{indent(chr(10).join(asserts), '    ')}\n"
+
+
+def _stated(body: Sequence[ast.stmt], name: str) -> tuple[str, ...]:
+    """Returns the sources of the asserts among statements that state what a call gives, each call once."""
+    tests = (test for test in read_fixed_tests(body, name) if not isinstance(test, Rejected))
+    return tuple({test.identity: test.text for test in tests}.values())
+
+
 def read_mbpp(row: Row, where: str) -> Question | str:
     """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task, a solution, and asserts."""
     if "prompt" in row and are_texts(row.get("test_imports")):
@@ -78,20 +82,19 @@ def read_mbpp(row: Row, where: str) -> Question | str:
     if bad := next((key for key, tests in lists.items() if not are_texts(tests)), None):
         return NOT_TEXTS.format(bad)
     program, asserts = row["code"].replace("\r\n", "\n"), [*chain(*lists.values())]
-    module = parsed(program)
-    if module is None:
+    if parsed(program) is None:
         return UNPARSED
     if not asserts:
         return NO_TESTS
-    if all(parsed(source) is None for source in asserts):
+    modules = [module for source in asserts if (module := parsed(source))]
+    if not modules:
         return UNPARSED_TESTS
-    nodes = [node for source in asserts for node in (parsed(source) or ast.Module([], [])).body]
-    defined = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
+    nodes, defined = [node for module in modules for node in module.body], defined_in(program)
     called = [node.func for each in nodes for node in ast.walk(each) if isinstance(node, ast.Call)]
     name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), None)
     if name is None:
         return NO_FUNCTION
-    script, tests = script_of(asserts, row["test_setup_code"]), stated(nodes, name)
+    script, tests = _script_of(asserts, row["test_setup_code"]), _stated(nodes, name)
     problem = declared(row["text"], declaration(program, name))
     id = f"mbpp/{row['task_id']}"
     return Question(id, None, problem, row["text"], program, name, script, tests, data_source="mbpp")
@@ -111,7 +114,7 @@ def read_humanevalpack(row: Row, where: str) -> Question | str:
         name = entry_point(program, name, script, name)
     except ValueError:
         return NO_FUNCTION
-    tests = stated(_check_body(script, ast.Name(name)), name)
+    tests = _stated(_check_body(script, ast.Name(name)), name)
     mutants = (mutant,) if parsed(mutant) else ()
     return Question(
         row["task_id"], None, problem, row["docstring"], program, name, script, tests, mutants, "humanevalpack"
@@ -169,30 +172,21 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     _require(row, where, **dict.fromkeys(["task_id", "prompt", "completion", "entry_point", "test", "query"], str))
     if _FREE.search(" ".join(row["query"].split())):
         return MANY_ANSWERS
-    program, name = row["completion"], row["entry_point"]
+    program, name, asked = row["completion"], row["entry_point"], row["query"]
     if parsed(program) is None:
         return UNPARSED
     if parsed(row["test"]) is None:
         return UNPARSED_TESTS
-    method = class_and_method(name)
-    if method is None:
+    if class_and_method(name) is None:
         return NO_FUNCTION
     body = _check_body(row["test"], ast.parse(name, mode="eval").body)
     if not body:
         return NO_TESTS
     called = _check_body(row["test"], ast.Name("candidate"))
-    script = script_of([ast.unparse(ast.fix_missing_locations(each)) for each in called])
+    script = _script_of([ast.unparse(ast.fix_missing_locations(each)) for each in called])
+    id, tests = f"leetcode/{row['task_id']}", _stated([*map(ast.fix_missing_locations, body)], name)
     return Question(
-        f"leetcode/{row['task_id']}",
-        None,
-        row["query"],
-        row["query"],
-        program,
-        name,
-        script,
-        stated(list(map(ast.fix_missing_locations, body)), name),
-        data_source="leetcode",
-        preamble=row["prompt"],
+        id, None, asked, asked, program, name, script, tests, data_source="leetcode", preamble=row["prompt"]
     )
 
 
@@ -319,16 +313,13 @@ def read_quixbugs(row: Row, where: str) -> Question | str:
     if not all(isinstance(test, list) and len(test) == 2 for test in row["tests"]):
         return NO_PAIR
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
-    calls = ((f"{name}({', '.join(map(source_of, _arguments(given)))})", value) for given, value in row["tests"])
+    given = [(each if isinstance(each, list) else [each], value) for each, value in row["tests"]]
+    calls = ((f"{name}({', '.join(map(source_of, arguments))})", value) for arguments, value in given)
     tests = tuple(f"assert {call} == {source_of(value)}" for call, value in calls)
     problem = declared(task, declaration(row["right"], name))
     return Question(
         f"quixbugs/{name}", None, problem, task, row["right"], name, None, tests, (code,), data_source="quixbugs"
     )
-
-
-def _arguments(given: object) -> list:
-    return given if isinstance(given, list) else [given]
 
 
 FORMATS = {

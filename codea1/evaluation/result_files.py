@@ -92,9 +92,3 @@ def interval_of(metric: Mapping[str, Any]) -> Interval:
 def per_question(metric: Mapping[str, Any]) -> np.ndarray:
     """Returns a metric's values [questions] or [questions, factors]; NaN for null."""
     return np.array(metric["per_question"], np.float64)
-
-
-def undefined(*sides: Mapping[str, Any]) -> int:
-    """Returns how many questions have no value, or lack a factor of it, on any side of a metric."""
-    lacking = [np.isnan(values).any(axis=tuple(range(1, values.ndim))) for values in map(per_question, sides)]
-    return int(np.any(lacking, axis=0).sum())

@@ -124,8 +124,3 @@ def table_of(of_players: Sequence[Audit]) -> TextTable:
 def warnings(of_players: Sequence[Audit]) -> list[str]:
     """Returns the warnings of those players that give one."""
     return [audit.warning for audit in of_players if audit.warning]
-
-
-def has_hidden_reward(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a step of `rows` measured a player by what it is not paid for."""
-    return any(row.get(player.hidden[0]) is not None for row in rows for player in _PLAYERS)

@@ -10,11 +10,11 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from codea1.evaluation import health
-from codea1.evaluation.result_files import interval_of, per_question, read_evaluation, undefined
+from codea1.evaluation.result_files import interval_of, per_question, read_evaluation
 from codea1.evaluation.statistics import Interval, paired_difference
 from codea1.lab.report import audit, figures
 from codea1.lab.report.run_page import page
-from codea1.lab.report.tables import TextTable, bold, label, with_bounds
+from codea1.lab.report.tables import TextTable, bold, label, undefined, with_bounds
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples

@@ -12,8 +12,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from codea1.evaluation.result_files import undefined
-
 LABELS = {
     "code_pass_at_1_greedy": "Code pass@1, greedy",
     "test_validity": "Test validity",
@@ -75,6 +73,13 @@ def label(metric: str, without: int = 0) -> str:
     pass_at_k = re.fullmatch(r"code_pass_at_(\d+)", metric)
     name = f"Code pass@{pass_at_k[1]}" if pass_at_k else LABELS.get(metric, metric)
     return f"{name} ({without} left out)" if without else name
+
+
+def undefined(*sides: Mapping[str, Any]) -> int:
+    """Returns how many questions have no value, or lack a factor of it, on any side of a metric of an evaluation."""
+    questions = zip(*(side["per_question"] for side in sides), strict=True)
+    flat = ([part for value in each for part in (value if isinstance(value, list) else [value])] for each in questions)
+    return sum(any(part is None or math.isnan(part) for part in parts) for parts in flat)
 
 
 def percents(shares: Iterable[float], sign: str = "") -> list[str]:

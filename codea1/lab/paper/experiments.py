@@ -176,9 +176,9 @@ def collected(runs: Sequence[Result]) -> Results:
             both, title = f"{known[each.run].name} and {each.name}", ARMS[each.run.arm].title
             raise BadInput(f"{both} are both {title} with seed {each.run.seed}: give one of them.")
         known[each.run] = each
-    for each in (each for each in runs if each.folder and not each.trains and each.run in known):
-        evaluated = each.folder.config["evaluated"].get("run")
-        if evaluated and RunFolder.existing(evaluated).path != known[each.run].folder.path:
+    for each in (each for each in runs if not each.trains and each.run in known):
+        evaluated, trained = each.folder and each.folder.config["evaluated"].get("run"), known[each.run].folder
+        if evaluated and trained and RunFolder.existing(evaluated).path != trained.path:
             raise BadInput(f"{each.name} is an evaluation of {evaluated}, and not of {known[each.run].name}.")
     return Results(given=[each for each in runs if each.run.arm])
 

@@ -450,6 +450,8 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
+    if config.opponents.side and config.opponents.every >= config.steps:
+        raise BadInput(f"config.opponents.every is {config.opponents.every}; it must be less than config.steps.")
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
@@ -522,7 +524,6 @@ def _check_values(config: ConfigDict) -> None:
         saved, most = config.checkpoint.every, 1 / len(SIDES[config.opponents.side])
         check("opponents.side", len(learners) == 2, "be empty: past players need two players that learn")
         check("opponents.every", config.opponents.every % saved == 0, f"be a multiple of checkpoint.every, {saved}")
-        check("opponents.every", config.opponents.every < config.steps, f"be less than the {config.steps} steps")
         check("opponents.share", config.opponents.share <= most, f"not exceed {most} on each side")
     needs_tests = method.code_reward in (CodeRewardSource.STATIC_TESTS, CodeRewardSource.SCRIPT)
     rule = "name a file with methods static_tests and scripted, and be empty with others"

@@ -43,6 +43,8 @@ def main() -> None:
         data = config.data.train.to_dict() if config.sft.start else {"source": config.data.train.source}
         settings = {"seed": config.seed, "num_tests": config.game.num_tests, "sft": config.sft.to_dict()}
         settings |= {"data": data, "prompts": config.game.prompts}
+        if config.sft.start and config.test.thinking:
+            settings["thinking"] = config.test.thinking
         own = {setting: file for setting, file in own_files(config.game).items() if setting == "prompts"}
         hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, own))
         sources = {config.data[name].source for name in ("train", "validation", "test")}

@@ -12,6 +12,8 @@ from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
 from codea1.lab.benchmarks.programs import evaluate_code
 from codea1.lab.export import export
+from codea1.models.files import ModelFolder
+from codea1.players.base import Start
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
@@ -66,6 +68,29 @@ def test_a_prefill_follows_the_head_of_the_answer(model_folder):
     assert text.endswith("<|im_start|>assistant\nBelow")
     assert policy.fits([0] * 80)
     assert not policy.fits([0] * 81)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"max_position_embeddings": 91}, "prompts of 80 and responses of 12 tokens exceed the 91 positions"),
+        ({"vocab_size": 100}, "has tokens up to .*, and the vocab_size of .* is 100"),
+    ],
+)
+def test_a_folder_is_not_asked_for_what_its_model_was_not_made_for(change, complaint, model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | change))
+    with pytest.raises(BadInput, match=complaint):
+        policy_of_folder("code", str(folder), LENGTHS)
+
+
+def test_answers_end_where_the_base_says_whose_tokenizer_ever_it_is(model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"eos_token_id": 7}')
+    start = Start(str(folder))
+    start.tokenizer_folder = ModelFolder(model_folder)
+    assert 7 in start.tokenizer().stop_ids
 
 
 def test_the_weights_of_a_folder_are_there_once(model_folder):

@@ -43,8 +43,8 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
     **{"data": 908, "evaluation": 655, "game": 3619, "learn": 1559, "models": 2522, "players": 1017, "rollout": 1502},
-    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1795, "values": 1139},
-    "": 1381,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
+    **{"runs": 1602, "runtime": 1424, "sandbox": 4006, "storage": 721, "training": 1799, "values": 1139},
+    "": 1384,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1839, "benchmarks": 2776, "commands": 1209, "data": 1892, "league": 294, "paper": 1118, "report": 898},

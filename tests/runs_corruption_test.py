@@ -297,6 +297,7 @@ GONE = [  # how later checkpoints went, the step that is left, how many steps ma
     (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 3, True),
     (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 4, False),
     (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 4, True),
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / "checkpoints" / "9"), 2, 4, False),
     (lambda workdir: (workdir / LAST / "commit_success.txt").unlink(), 2, 4, True),
     (lambda workdir: shutil.rmtree(workdir / LAST), 2, 4, False),
 ]

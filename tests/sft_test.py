@@ -1,6 +1,7 @@
 """The warm start as a command: what it writes, and what it refuses before writing."""
 
 import os
+import shutil
 
 import numpy as np
 from etils import epath
@@ -52,6 +53,14 @@ def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):
     files = ("tokenizer.json", "tokenizer_config.json")
     for name in files:
         assert (tmp_path / "sft" / "model" / name).read_bytes() == (model_folder / name).read_bytes()
+
+
+def test_a_template_that_begins_thoughts_is_not_taught_suites(model_folder, data_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    (folder / "chat_template.jinja").write_text("{{ '<|im_start|>assistant\n<think>\n' }}")
+    data = (f"--config.data.folder={data_folder}", "--config.data.train.limit=5")
+    code, _, errors = sft(f"--workdir={tmp_path / 'sft'}", *SMALL, *data, f"--config.sft.start={folder}")
+    assert (code, f"the chat template of {folder} begins thoughts" in errors) == (2, True)
 
 
 def test_a_config_for_sft_is_not_trained(tmp_path):

@@ -81,7 +81,7 @@ class Record(contextlib.ExitStack):
         start, there = max(done, 0), self._samples.steps()
         last = max([*there, *(row["step"] for row in rows)], default=0)
         was_finished = after is not None and after["step"] > done
-        is_given_up = last > start and (last > start + unsaved or was_finished or _lost_later(folder, done))
+        is_given_up = last > start and (last > start + unsaved or was_finished or _were_saved(folder, done, last))
         for step in (step for step in there if is_given_up and step > done):
             folder.set_aside(self._samples.path(step))
         if is_given_up and exists(folder.metrics):
@@ -187,11 +187,11 @@ class Record(contextlib.ExitStack):
                 self._tracker.figure(read(self._folder.figure))
 
 
-def _lost_later(folder: RunFolder, done: int) -> bool:
-    """Returns whether a checkpoint after step `done` was whole once, wherever it is now."""
+def _were_saved(folder: RunFolder, done: int, last: int) -> bool:
+    """Returns whether one of the steps after `done` up to `last` was saved once, wherever its checkpoint is now."""
     aside = (folder.aside / number / folder.checkpoints.name for number in names(folder.aside))
     steps = (place / name for place in (folder.checkpoints, *aside) for name in names(place) if name.isdecimal())
-    return any(int(step.name) > done and (exists(step / MARKER) or exists(step / MANIFEST)) for step in steps)
+    return any(done < int(step.name) <= last and (exists(step / MARKER) or exists(step / MANIFEST)) for step in steps)
 
 
 def _kept(folder: RunFolder, after: Mapping[str, Any], done: int) -> str:

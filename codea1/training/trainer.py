@@ -237,7 +237,8 @@ class Trainer:
             self._checkpoints.wait()
         self._stop.can_exit_now = True
         self._evaluate_once("after", step=self._config.steps)
-        self._record.progress.print(f"best step on the validation questions: {self._best.step}")
+        best = self._best.step if self._best.step > 0 else "none has a score"
+        self._record.progress.print(f"best step on the validation questions: {best}")
 
     def report(self, show_report: ShowReport) -> None:
         """Writes and shows the report, by `show_report`, and says what there is to open; comes after `conclude`."""
@@ -424,7 +425,8 @@ class Trainer:
             pages, notes = revalidate(pages, self._parts.train, self._grader)
         self._book.load(pages)
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
-        self._best = Best(**state["best"])
+        if state["best"]["step"] > 0:  # in earlier versions it may be the start
+            self._best = Best(**state["best"])
         self._opponents.load(state["opponents"])
         # Older checkpoints lack the last three, and the questions.
         skipped, astray, sound = state.get("skipped", {}), state.get("astray", {}), state.get("sound", step)
@@ -466,9 +468,11 @@ def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int)
 
 def _lost(questions: Sequence[Question], measured: PerQuestion) -> int:
     """Returns on how many questions the sandbox failed: a mean without them does not compare with other steps'."""
-    validity = measured.get("test_validity", [0.0] * len(questions))  # NaN also where there is no mutant to show
-    each = zip(questions, measured["code_pass_at_1"], validity, strict=True)
-    return sum(math.isnan(passed) or (question.mutants != () and math.isnan(valid)) for question, passed, valid in each)
+    # NaN also where there is no mutant to show, or a checker fails on what a test expects.
+    validity = measured.get("test_validity", [0.0] * len(questions))
+    tested = [bool(question.mutants) and not question.checker for question in questions]
+    each = zip(measured["code_pass_at_1"], validity, tested, strict=True)
+    return sum(math.isnan(passed) or (is_tested and math.isnan(valid)) for passed, valid, is_tested in each)
 
 
 def _title(learner: str) -> str:

@@ -90,7 +90,7 @@ def test_no_checkpoint_is_made_of_parameters_that_went_bad(config, scripted_answ
 
 
 def test_a_run_that_ends_between_two_checkpoints_does_not_save_what_went_bad(config, scripted_answers, spoil, tmp_path):
-    config.checkpoint.every = 100
+    config.checkpoint.every = config.validation.every = 100  # the best step would be saved
     spoil(1, np.nan)
     with pytest.raises(
         BadInput, match=r"the Code LLM .* steps 2, 3, 4, because .* from the start; no sound step was saved"

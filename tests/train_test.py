@@ -301,13 +301,15 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
     ("passed", "valid", "lost"), [([0.5, nan], [1.0, nan], 1), ([0.5, 1.0], [nan, nan], 1), ([0.5, 1.0], [1.0, nan], 0)]
 )
 def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, capsys):
-    """The second question has no mutant."""
+    """The second question has no mutant, and the third a checker, which may fail on what a test expects."""
+    passed, valid = [*passed, 0.75], [*valid, nan]
     measured = {"code_pass_at_1": passed, "test_validity": valid, "test_mul": [[value, value] for value in valid]}
+    kinds = ((("def f(): ...",), ""), ((), ""), (("def f(): ...",), "def accepts(*_): ..."))
     run = SimpleNamespace(
         _record=SimpleNamespace(progress=SimpleNamespace(note=str, print=print)),
         _config=SimpleNamespace(validation=SimpleNamespace(samples=1)),
         _parts=SimpleNamespace(
-            questions=lambda _: [SimpleNamespace(mutants=("def f(): ...",)), SimpleNamespace(mutants=())]
+            questions=lambda _: [SimpleNamespace(mutants=mutants, checker=checker) for mutants, checker in kinds]
         ),
         _measure=lambda *_: measured,
         _best=Best(2, 0.25),
@@ -315,7 +317,7 @@ def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, c
     row = Trainer._validate(run, 4)
     assert run._best == (Best(2, 0.25) if lost else Best(4, 1.75))
     assert row.get("validation/score") == (None if lost else 1.75)
-    told = "step 4 has no validation score: the sandbox failed on 1 of 2 questions\n"
+    told = "step 4 has no validation score: the sandbox failed on 1 of 3 questions\n"
     assert capsys.readouterr().out == told * lost
 
 

@@ -122,6 +122,13 @@ def test_call_limits_may_be_tighter_but_never_wider(pool):
     assert kinds(run(pool, "def f():\n  while True: pass", [call()], call_seconds=[900.0])) == ["timeout"]
 
 
+def test_a_call_is_timed_even_where_its_child_was_dead_before_it_was_looked_at(pool, monkeypatch):
+    monkeypatch.setattr("codea1.sandbox.host.zygote.Child.cpu_seconds", lambda self: 0.0)
+    program = "import time\ndef f():\n  while time.process_time() < 0.3: pass"
+    (outcome,) = run(pool, program, [call()]).outcomes
+    assert 0.3 < outcome.cpu_seconds < 1
+
+
 def test_large_requests_and_answers_pass_through_small_socket_buffers(pool):
     big = ["x" * 1000] * 500
     padding = "#" * 1_000_000 + "\n"

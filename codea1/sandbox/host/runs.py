@@ -4,6 +4,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from enum import Enum, auto
 
 from codea1.sandbox import frames
@@ -114,6 +115,11 @@ class CallRun:
         if stop is _Stop.CLOSED and used >= self._limit():
             stop = _Stop.TIMEOUT
         match stop:
+            case _Stop.DONE:
+                # What was read behind the child's death, or a while after its clock, was read with an old clock.
+                first, mark = self.last_look
+                for i, outcome in enumerate(self.outcomes[first:], first):
+                    self.outcomes[i] = replace(outcome, cpu_seconds=ended.cpu_seconds - mark)
             case _Stop.NOT_LOADED:
                 self._fill(Outcome("error", self.load_error.encode()))
             case _Stop.VIOLATION:
@@ -134,6 +140,7 @@ class CallRun:
         """Takes what a child answers, until there is a reason to end it."""
         self.answered = False  # the program frame, by this child
         self.mark = 0.0  # the child's CPU clock when it last answered
+        self.last_look = 0, 0.0  # how many answers there were when it last answered, and the clock before that
         progress = task.now
 
         def call_left(clock: float) -> float:
@@ -149,6 +156,7 @@ class CallRun:
             while stop is None:
                 arrived = yield from conversation.receive(seconds_left)
                 used, first, allowed = conversation.clock - self.mark, len(self.outcomes), _SLACK_SECONDS
+                self.last_look = first, self.mark
                 self.mark, progress = conversation.clock, task.now
                 for frame in arrived:
                     allowed += self._limit()

@@ -69,24 +69,15 @@ class Record(contextlib.ExitStack):
         self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
         if not is_main:
             return
-        rows = read_metrics(folder.metrics)  # what has no rows is told as that
+        steps_there = [row["step"] for row in read_metrics(folder.metrics)]  # what has no rows is told as that
         damaged, missing = compare(folder, cursor)
         if damaged:
             raise BadInput(
                 f"{' '.join(damaged.values())} That is not what step {done} was saved with: put it back, or "
                 f"codea1 fsck {folder.path} --quarantine moves it aside, and the run goes on without it."
             )
-        after = read_evaluation(folder, "after") if done < steps else None  # of what was the last step
         self._samples = Samples(folder, keep_samples)
-        start, there = max(done, 0), self._samples.steps()
-        last = max([*there, *(row["step"] for row in rows)], default=0)
-        was_finished = after is not None and after["step"] > done
-        is_given_up = last > start and (last > start + unsaved or was_finished or _were_saved(folder, done, last))
-        for step in (step for step in there if is_given_up and step > done):
-            folder.set_aside(self._samples.path(step))
-        if is_given_up and exists(folder.metrics):
-            folder.set_aside(folder.metrics, copies=True)
-        moved = _kept(folder, after, done) if after else ""
+        moved = _set_aside(folder, self._samples, steps_there, done, steps, unsaved)
         folder.lengthen()
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
@@ -109,10 +100,8 @@ class Record(contextlib.ExitStack):
         if self._tracker:
             self.callback(self._tracker.close)
         self._steps, self._every = steps, every
-        if moved:
-            self.progress.print(moved)
-        if is_given_up:
-            self.progress.print(f"samples and metrics of steps to {last}, saved once, are now in {folder.aside}")
+        for what in moved:
+            self.progress.print(what)
         if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
         if others := [name for name in missing if name != folder.metrics.name]:
@@ -185,6 +174,30 @@ class Record(contextlib.ExitStack):
             show_report(self._folder, self.progress.print)
             if self._tracker and exists(self._folder.figure):
                 self._tracker.figure(read(self._folder.figure))
+
+
+def _set_aside(
+    folder: RunFolder, samples: Samples, rows: Iterable[int], done: int, steps: int, unsaved: float
+) -> list[str]:
+    """Moves aside what the folder holds of steps that a run may not make as they were, and returns what to say of it.
+
+    Args:
+      rows: the steps that have metrics; the others are as `Record` takes them.
+    """
+    after = read_evaluation(folder, "after") if done < steps else None  # of what was the last step
+    moved = []
+    start, there = max(done, 0), samples.steps()
+    last = max([*there, *rows], default=0)
+    was_finished = after is not None and after["step"] > done
+    if last > start and (last > start + unsaved or was_finished or _were_saved(folder, done, last)):
+        for step in (step for step in there if step > done):
+            folder.set_aside(samples.path(step))
+        if exists(folder.metrics):
+            folder.set_aside(folder.metrics, copies=True)
+        moved.append(f"samples and metrics of steps to {last}, saved once, are now in {folder.aside}")
+    if after:  # the last, for it says that the run was finished, should this be cut off
+        moved.append(_kept(folder, after, done))
+    return moved
 
 
 def _were_saved(folder: RunFolder, done: int, last: int) -> bool:

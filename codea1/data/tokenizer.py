@@ -182,8 +182,7 @@ def load_tokenizer(
 def _ends(model: ModelFolder) -> list[int]:
     if "generation_config.json" not in model.names():
         return []
-    settings = model.read_json("generation_config.json")
-    found = settings.get("eos_token_id") if isinstance(settings, dict) else settings
+    found = model.read_json("generation_config.json").get("eos_token_id")
     ends = found if isinstance(found, list) else [] if found is None else [found]
     if not all(type(end) is int for end in ends):
         raise BadInput(f"{model.file('generation_config.json')}: eos_token_id is {found!r}, no token ids.")

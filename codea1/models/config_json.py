@@ -32,8 +32,6 @@ def read(folder: ModelFolder) -> Qwen2Config:
     """
     path = folder.file("config.json")
     raw = folder.read_json("config.json")
-    if not isinstance(raw, dict):
-        raise BadInput(f"{path}: is not a JSON object.")
     family = FAMILIES.get(raw.get("model_type", ""))
     if family is None:
         supported = " and ".join(map(repr, FAMILIES))

@@ -63,12 +63,15 @@ class ModelFolder:
         """Returns a whole file."""
         return _read(self.file(name), lambda: self._files.cat_file(self._at(name)))
 
-    def read_json(self, name: str) -> Any:
-        """Returns what a JSON file holds. Raises BadInput where it is not JSON."""
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Returns the object that a JSON file holds. Raises BadInput where it holds none."""
         try:
-            return json.loads(self.read(name))
+            content = json.loads(self.read(name))
         except ValueError as error:
             raise BadInput(f"{self.file(name)}: is not JSON ({error}).") from error
+        if not isinstance(content, dict):
+            raise BadInput(f"{self.file(name)}: is not a JSON object.")
+        return content
 
     def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
         """Returns bytes `start` to `stop` of files, for each (name, start, stop), all asked for at once.

@@ -65,7 +65,7 @@ class Adapters:
         Raises BadInput naming the file and the key that is missing, malformed or asks for what is not supported.
         """
         self._folder = ModelFolder(folder)
-        path, raw = self._folder.file(CONFIG), self._object(CONFIG)
+        path, raw = self._folder.file(CONFIG), self._folder.read_json(CONFIG)
         if "peft_type" not in raw:
             raise BadInput(f"{path}: key peft_type is missing.")
         for key, value in raw.items():
@@ -83,7 +83,7 @@ class Adapters:
         self._modules = {str(name).rpartition(".")[2] for name in names}
         if not self._modules or not self._modules <= {*supported}:
             raise BadInput(f"{path}: target_modules is {modules!r}, it must list some of {', '.join(supported)}.")
-        checksum = self._object(BASE).get("checksum") if BASE in self._folder.names() else None
+        checksum = self._folder.read_json(BASE).get("checksum") if BASE in self._folder.names() else None
         self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
 
     def checksum(self) -> str:
@@ -134,12 +134,6 @@ class Adapters:
             if path not in placed:
                 placed[path] = jnp.zeros(shape, dtype, device=where[path])
         return unflatten_dict(placed, sep=".")
-
-    def _object(self, name: str) -> dict[str, Any]:
-        content = self._folder.read_json(name)
-        if not isinstance(content, dict):
-            raise BadInput(f"{self._folder.file(name)}: is not a JSON object.")
-        return content
 
 
 def linear_of(path: str) -> str:

@@ -40,7 +40,7 @@ study: $(VENV)/.base
 	$(RUN) -m codea1.lab study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
 
 test: $(VENV)/.$(EXTRAS) lint
-	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=15 tests
+	$(VENV)/bin/python -m pytest -q -n 3 --timeout=900 --dist loadfile --no-loadscope-reorder --durations=15 tests
 
 # What takes long, about an hour and a half: hundreds of kills; all pod configs and the
 # schedules of kernels through the TPU compiler; every hostile

@@ -287,27 +287,25 @@ def test_a_row_that_is_lost_twice_is_left_out(tmp_path, monkeypatch):
 
 
 RUN = """
-import sys
+import os, signal, sys
 from codea1.lab.data import conversion_parts
 from codea1.lab.data.conversion import make_training_set
 from codea1.lab.data.formats import FORMATS
+_, file, output, parts = sys.argv  # after so many parts it is killed
+
+def store(self):
+    stores(self)
+    if len(list(self._folder.glob("*.zst"))) == int(parts):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+stores, conversion_parts.Parts.store = conversion_parts.Parts.store, store
 conversion_parts._SECONDS_PER_PART = 0.0
-make_training_set(FORMATS["mbpp"], [sys.argv[1]], sys.argv[2])
+make_training_set(FORMATS["mbpp"], [file], output)
 """
 
 
-def run_until(parts: Path, number: int, command: list[str]) -> None:
-    """Runs a command until it has stored so many parts, and kills it then."""
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        while running.poll() is None and len(list(parts.glob("*.zst"))) < number:
-            time.sleep(0.01)
-        assert running.returncode is None, "it was done before it could be killed"
-        running.send_signal(signal.SIGKILL)
-
-
 def test_a_conversion_that_is_killed_goes_on_and_writes_the_same_bytes(tmp_path):
-    busy = "for _ in range(400_000): a += 0\n    return a + {}"
-    rows = [mbpp(number, busy) for number in range(1, 25)]
+    rows = [mbpp(number) for number in range(1, 25)]
     rows[4] = mbpp(5, "return [][a]")
     rows[20:22] = [mbpp(2, text="By the id of an early row."), mbpp(40, text=rows[2]["text"])]
     file = lines(tmp_path / "rows.jsonl", *rows[:12], "{", *rows[12:])
@@ -315,12 +313,12 @@ def test_a_conversion_that_is_killed_goes_on_and_writes_the_same_bytes(tmp_path)
     output, parts = tmp_path / "out.parquet", tmp_path / "out.parts"
     command = [sys.executable, "-c", RUN, file, str(output)]
     for stored in (3, 14):
-        run_until(parts, stored, command)
+        assert subprocess.run([*command, str(stored)], cwd=ROOT).returncode == -signal.SIGKILL
         assert not output.exists()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([*command, "0"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     behind = int(done.stderr.partition("Going on behind ")[2].split()[0])
-    assert 14 <= behind < 25
+    assert behind == 14
     for suffix in (".parquet", ".left_out.jsonl"):
         assert output.with_suffix(suffix).read_bytes() == (tmp_path / "whole.parquet").with_suffix(suffix).read_bytes()
     assert not parts.exists()

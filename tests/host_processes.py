@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import os
+import secrets
 import select
 import signal
 import socket
@@ -106,10 +107,12 @@ def start_two(program: Sequence[str], *flags: str, devices: int = 2, of_host_1: 
 
 
 def free_address() -> str:
-    """Returns an address on this machine with a port that is free now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    """Returns an address on this machine with a port that is free now, below those that the kernel gives to others."""
+    while True:
+        address = "127.0.0.1", 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(address)
+            return "{}:{}".format(*address)
 
 
 def outputs(runs: Sequence[Process], timeout: float = 400) -> list[tuple[int, str, str]]:

@@ -498,7 +498,7 @@ def test_host_tells_a_killed_run_from_a_host_that_was_rebooted(host):
     host.call("start", *WHAT)
     os.kill(int(host.read("pid")), signal.SIGKILL)
     wait_for(lambda: host.status == "exited 137")
-    host.call("start", *WHAT)
+    wait_for(lambda: host.call("start", *WHAT).returncode == 0)  # once what watched it is gone, too
     pid = int(host.read("pid"))
     os.killpg(os.getpgid(pid), signal.SIGKILL)  # with the processes that would have written the code down
     wait_for(lambda: host.status == "missing")

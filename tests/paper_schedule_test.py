@@ -198,7 +198,7 @@ def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Plan,
     stand_in.rules({"codea1.train": (0, "", 60)})
     began = time.monotonic()
     with pytest.raises(HoursOver):
-        Schedule(place.jobs, place.workdir, hours=2 / 3600).run()
+        Schedule(place.jobs, place.workdir, hours=5 / 3600).run()
     assert time.monotonic() - began < 30
     assert [words[1] for words in stand_in.ran()] == ["codea1.sft", "codea1.train"]
     stand_in.rules({})
@@ -281,7 +281,7 @@ def test_an_interruption_lets_the_job_that_runs_save_what_it_has(tmp_path: Path)
         f"told = pathlib.Path({str(told)!r})\n"
         "def save(*_):\n"
         "    told.write_text('saving')\n"
-        "    time.sleep(1)\n"
+        "    time.sleep(3)\n"
         "    told.write_text('saved')\n"
         "    sys.exit(75)\n"
         "signal.signal(signal.SIGTERM, save)\n"

@@ -43,7 +43,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
 )
 BUDGET = {  # lines of each room; what makes one grow says why in its commit, and what it took away for it
     **{"data": 907, "evaluation": 655, "game": 3619, "learn": 1559, "models": 2517, "players": 1017, "rollout": 1502},
-    **{"runs": 1602, "runtime": 1424, "sandbox": 4014, "storage": 721, "training": 1812, "values": 1139},
+    **{"runs": 1602, "runtime": 1424, "sandbox": 4019, "storage": 721, "training": 1812, "values": 1139},
     "": 1384,  # the files that lie in no room: commands, config.py, sharding.py, slices.py
 }
 LAB_BUDGET = {  # the same of rooms behind the wall

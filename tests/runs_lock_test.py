@@ -77,11 +77,12 @@ def test_a_killed_holder_is_followed_within_its_expiry(path: epath.Path, holder:
     assert read_generation(path) is None
 
 
-def test_a_lease_that_was_given_back_is_free(path: epath.Path):
+def test_a_lease_that_was_given_back_is_free(path: epath.Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lock, "EXPIRY_SECONDS", 60.0)
     for _ in range(2):
         started = time.monotonic()
         with leased(path):
-            assert time.monotonic() - started < 0.9
+            assert time.monotonic() - started < 30
             assert read_generation(path) is not None
         assert read_generation(path) is None
 

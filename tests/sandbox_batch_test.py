@@ -12,7 +12,7 @@ from codea1.values import decode_exact, encode_exact
 from codea1.values.encoding import Members, Pairs
 from codea1.values.verdict import Verdict
 
-LIMITS = Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20)
+LIMITS = Limits(cpu_seconds_per_script=3.0, script_memory_bytes=512 << 20)
 
 
 @pytest.fixture(scope="module")

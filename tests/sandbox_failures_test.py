@@ -22,6 +22,8 @@ from codea1.sandbox.host.runs import CallRun
 from codea1.sandbox.isolation import limits
 from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
 
+LASTING = replace(LIMITS, cpu_seconds_per_test=60.0, cpu_seconds_per_suite=60.0)
+
 
 def sandbox_processes(pool: SandboxPool) -> set[int]:
     """Process ids of the pool's zygotes and of all their descendants."""
@@ -44,6 +46,11 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def is_confined(pid: int) -> bool:
+    own, its = (Path(f"/proc/{each}/status").read_text().partition("Seccomp_filters:")[2] for each in ("self", pid))
+    return int(its.split()[0]) == int(own.split()[0]) + 2
+
+
 def kill_zygotes(pool: SandboxPool) -> None:
     """Kills them, and waits until the pool has noticed: for milliseconds a killed one may still take gradings."""
     killed = set(pool._dispatcher._zygotes.values())
@@ -59,7 +66,7 @@ def f():
     threading.Thread(target=time.sleep, args=(99,)).start()
     time.sleep(1)
 """
-    with SandboxPool(1, LIMITS, isolation="auto") as pool:
+    with SandboxPool(1, LASTING, isolation="auto") as pool:
         future = pool.run_calls(program, [call()], reply=Reply.EXACT)
         ended = new_grading_processes(pool, set())
         future.result()
@@ -80,7 +87,8 @@ def test_nothing_outlives_a_killed_trainer(how):
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import encode_exact
         pool = SandboxPool(1, isolation="auto")
-        pool.run_calls("def f():\\n  while True: pass", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
+        sleeps = "import time\\ndef f():\\n  time.sleep(9)"
+        pool.run_calls(sleeps, [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
         while not any(child.pid for child in list(pool._dispatcher._owners)): time.sleep(0.01)
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
         time.sleep(60)
@@ -98,12 +106,13 @@ def test_nothing_outlives_a_killed_trainer(how):
 
 
 def test_a_killed_child_is_replaced_and_its_grading_runs_again():
-    program = "import time\ndef f():\n  time.sleep(0.5)\n  return 2"
+    program = "import time\ndef f():\n  time.sleep(2)\n  return 2"
     with SandboxPool(1, LIMITS, isolation="auto") as pool:
-        for future in (
-            pool.run_calls(program, [call()], reply=Reply.EXACT),
-            pool.run_script("def check(candidate): assert candidate() == 2", program, "f"),
+        for begin in (
+            lambda: pool.run_calls(program, [call()], reply=Reply.EXACT),
+            lambda: pool.run_script("def check(candidate): assert candidate() == 2", program, "f"),
         ):
+            future = begin()
             wait_until(lambda: grading_processes(pool))
             for pid in grading_processes(pool):
                 os.kill(pid, signal.SIGKILL)
@@ -145,7 +154,7 @@ def test_a_program_is_to_blame_for_kills_alone(zygote_first, outcome):
         killed: set[int] = set()
         for zygote in (zygote_first, False):
             fresh = new_grading_processes(pool, killed)
-            time.sleep(0.3)  # a child that is killed before it is confined is the sandbox's failure
+            wait_until(lambda pids=fresh: all(map(is_confined, pids)))  # or it is the sandbox's failure
             if zygote:
                 kill_zygotes(pool)
             else:
@@ -173,7 +182,7 @@ def test_gradings_are_lost_only_alone():
 
 def test_a_grading_that_waited_for_cores_is_judged_again_alone(monkeypatch):
     """It ran out of time, not of CPU time, beside others: without this they would decide its verdict."""
-    waits = iter([0.5])  # seconds for which its first child found no core, and then none
+    waits = iter([1.0])  # seconds for which its first child found no core, and then none
 
     def see_waiting(child):
         child.waited = max(child.waited, next(waits, 0.0))
@@ -185,10 +194,8 @@ def test_a_grading_that_waited_for_cores_is_judged_again_alone(monkeypatch):
         sleeps = pool.run_calls("import time\ndef f():\n  time.sleep(60)", [call()], reply=Reply.EXACT)
         assert kinds(sleeps.result(30)) == ["timeout"]
         assert pool.counters()["starved"] == 1
-        began = time.monotonic()
         again = pool.run_calls("import time\ndef f():\n  time.sleep(61)", [call()], reply=Reply.EXACT)
         assert kinds(again.result(30)) == ["timeout"]  # it slept: judged once
-        assert time.monotonic() - began < 4
         assert pool.counters()["starved"] == 1
 
 
@@ -365,7 +372,7 @@ def test_a_machine_that_stands_still_is_nobodys_time(monkeypatch):
         admit = pool._dispatcher._admit
         monkeypatch.setattr(pool._dispatcher, "_admit", lambda: next(hold_up, admit)())
         assert values(sleeping.result(30)) == [1]
-        again = pool.run_calls(sleeper, [call()], reply=Reply.EXACT, call_seconds=[0.1])
+        again = pool.run_calls(sleeper.replace("3.2", "60"), [call()], reply=Reply.EXACT, call_seconds=[0.1])
         assert kinds(again.result(30)) == ["timeout"]
 
 

@@ -179,7 +179,6 @@ def test_gradings_are_remembered_by_program_and_tests(grader):
     tests = [check(1, 1), check(2, 2)]
     grader.take_stats()
     first = grader.grade(program, tests)
-    assert grader.grade(program, tests) is first
     assert grader.grade(program, tests).result(60) is first.result(60) is grader.grade(program, tests).result(60)
     assert grader.take_stats()["gradings"] == 1
     grader.grade(program, tests[:1]).result(60)
@@ -191,12 +190,13 @@ def test_gradings_are_remembered_by_program_and_tests(grader):
 def test_time_limit_follows_the_ground_truth(grader):
     truth = "def f(x): return x"
     burn = (
-        "import time\ndef f(x):\n  end = time.process_time() + 0.7\n  while time.process_time() < end: pass\n  return x"
+        "import time\ndef f(x):\n  end = time.process_time() + 0.85\n"
+        "  while time.process_time() < end: pass\n  return x"
     )
     grader.ground_truth(truth, [call(6)]).result(60)
     assert grader.grade(burn, [check(6, 6)]).result(60).verdicts == ["pass"]  # within the limit per test
     assert grader.grade(burn, [check(6, 6)], "", truth).result(60).verdicts == ["timeout"]  # ten times the truth's time
-    assert grader.grade(burn.replace("0.7", "0.2"), [check(6, 6)], "", truth).result(60).verdicts == ["pass"]
+    assert grader.grade(burn.replace("0.85", "0.2"), [check(6, 6)], "", truth).result(60).verdicts == ["pass"]
     wrong = [check(6, 6), check(7, 6)]  # a wrong answer to the call gives it no more time
     assert grader.grade(burn, wrong, "", truth).result(60).verdicts == ["timeout", "timeout"]
 
@@ -210,7 +210,7 @@ def test_infrastructure_failures_are_not_remembered():
                 for zygote in list(pool._dispatcher._zygotes.values()):
                     os.kill(zygote._process.pid, signal.SIGKILL)
 
-        program = "import time\ntime.sleep(1)\ndef f(x): return x"
+        program = "import time\ntime.sleep(3)\ndef f(x): return x"
         future = grader.grade(program, [check(1, 1)])
         kill_until(future)
         assert future.result().program_valid is None

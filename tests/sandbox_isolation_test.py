@@ -397,7 +397,7 @@ def test_neighbours_cannot_reach_each_others_scratch(full):
 
 
 def test_what_a_child_has_from_outside(pool):
-    run = pool.run_calls("import time\ndef f(): time.sleep(1)", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
+    run = pool.run_calls("import time\ndef f(): time.sleep(4)", [Call("f", encode_exact(((), {})))], reply=Reply.EXACT)
 
     def status_of(child: str) -> dict[str, str]:
         lines = Path(f"{child}/status").read_text().splitlines()

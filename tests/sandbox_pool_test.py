@@ -110,15 +110,16 @@ def test_every_death_and_hang_costs_only_itself(pool):
 
 def test_beyond_the_budget_of_a_grading_nothing_runs(pool):
     result = run(pool, "def f(x):\n  while x: pass\n  return 1", [call(x) for x in (0, 1, 1, 1, 1, 1, 1, 0)])
-    assert kinds(result)[:4] == ["value", "timeout", "timeout", "timeout"]
+    assert kinds(result)[:3] == ["value", "timeout", "timeout"]
     assert kinds(result)[-2:] == ["not_run", "not_run"]
     assert 1.5 < result.cpu_seconds < 4
 
 
 def test_call_limits_may_be_tighter_but_never_wider(pool):
-    program = "import time\ndef f():\n  start = time.process_time()\n  while time.process_time() < start + 0.3: pass"
-    calls = [call(), call()]
-    assert kinds(run(pool, program, calls, call_seconds=[0.1, 9.0])) == ["timeout", "value"]
+    program = (
+        "import time\ndef f(seconds):\n  end = time.process_time() + seconds\n  while time.process_time() < end: pass"
+    )
+    assert kinds(run(pool, program, [call(1.5), call(0.3)], call_seconds=[0.1, 9.0])) == ["timeout", "value"]
     assert kinds(run(pool, "def f():\n  while True: pass", [call()], call_seconds=[900.0])) == ["timeout"]
 
 
@@ -127,6 +128,7 @@ def test_a_call_is_timed_even_where_its_child_was_dead_before_it_was_looked_at(p
     program = "import time\ndef f():\n  while time.process_time() < 0.3: pass"
     (outcome,) = run(pool, program, [call()]).outcomes
     assert 0.3 < outcome.cpu_seconds < 1
+    assert kinds(run(pool, program.replace("0.3", "1.5"), [call()], call_seconds=[0.1])) == ["timeout"]
 
 
 def test_large_requests_and_answers_pass_through_small_socket_buffers(pool):
@@ -296,7 +298,7 @@ def test_closing_fails_what_is_left_and_refuses_more():
 
 
 def test_cancelled_before_its_turn(pool):
-    running = [pool.run_calls("import time\ntime.sleep(0.5)", [], reply=Reply.EXACT) for _ in range(2)]
+    running = [pool.run_calls("import time\ntime.sleep(2)", [], reply=Reply.EXACT) for _ in range(2)]
     waiting = pool.run_calls("x = 1", [], reply=Reply.EXACT)
     assert waiting.cancel()
     assert all(future.result(30).loaded for future in running)
@@ -312,20 +314,22 @@ def test_sleeping_calls_share_one_limit():
     with SandboxPool(1, limits, isolation="auto") as pool:
         start = time.monotonic()
         result = run(pool, "import time\ndef f(): time.sleep(99)", [call()] * 20)
-        assert kinds(result) == ["timeout"] + ["not_run"] * 19
+        assert kinds(result)[0] == "timeout"
+        assert kinds(result)[2:] == ["not_run"] * 18
         assert time.monotonic() - start < 10
 
 
 def test_a_call_that_used_more_than_its_limit_is_late_though_it_answered(monkeypatch):
-    """CPU time of several threads, here five, passes faster than the time until the limit is looked at."""
+    """CPU time of several threads, here fifty, passes faster than the time until the limit is looked at."""
     program = "import time\ndef f(seconds):\n  time.sleep(seconds)\n  return 1"
-    calls = [call(0.3), call(0.0)]
-    with SandboxPool(1, Limits(cpu_seconds_per_test=9.0, cpu_seconds_per_suite=90.0), isolation="auto") as pool:
-        assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["value"] * 2
+    calls = [call(1.0), call(0.0)]
+    with SandboxPool(1, Limits(cpu_seconds_per_test=900.0, cpu_seconds_per_suite=9000.0), isolation="auto") as pool:
+        assert kinds(run(pool, program, calls, call_seconds=[1.5] * 2)) == ["value"] * 2
         start = time.monotonic()
         cpu_seconds = "codea1.sandbox.host.zygote.Child.cpu_seconds"
-        monkeypatch.setattr(cpu_seconds, lambda child: 5 * (time.monotonic() - start))
-        assert kinds(run(pool, program, calls, call_seconds=[0.5] * 2)) == ["timeout", "value"]
+        # None passes after 0.7 s, when the first call sleeps: the second takes none.
+        monkeypatch.setattr(cpu_seconds, lambda child: 50 * min(time.monotonic() - start, 0.7))
+        assert kinds(run(pool, program, calls, call_seconds=[1.5] * 2)) == ["timeout", "value"]
 
 
 def test_a_suite_says_no_more_however_many_processes_it_takes(pool):

@@ -98,9 +98,9 @@ def test_a_grader_that_compares_beside_the_program_is_forged(naive):
     assert "Compare plain data that left the program's process" in judged.markdown()
 
 
-@pytest.mark.parametrize(("function", "why"), [("ends", "no verdict today"), ("hangs", "no verdict within 0.5 s")])
+@pytest.mark.parametrize(("function", "why"), [("ends", "no verdict today"), ("hangs", "no verdict within 3 s")])
 def test_a_grader_that_gives_no_verdict_died(naive, function, why):
-    process = GraderProcess(GraderCommand.read(f"{naive}:{function}"), seconds=0.5)
+    process = GraderProcess(GraderCommand.read(f"{naive}:{function}"), seconds=3)
     said, reason = process.ask(ADD, "def add(a, b):\n    return a + b\n")
     process.end()
     assert said == DIED

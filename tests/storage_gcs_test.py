@@ -57,7 +57,6 @@ EVALUATION = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(faults, "RETRY_SECONDS", 1.0)
 
 
 @pytest.fixture
@@ -240,8 +239,11 @@ def test_a_slow_bucket_is_waited_for(folder: RunFolder):
     ],
 )
 @pytest.mark.parametrize("name", ["metrics", "samples", "evaluations", "tensorboard"])
-def test_what_stays_is_told_and_what_was_there_stays(folder: RunFolder, name: str, error: Any, kind: type, words: str):
+def test_what_stays_is_told_and_what_was_there_stays(
+    folder: RunFolder, name: str, error: Any, kind: type, words: str, monkeypatch: pytest.MonkeyPatch
+):
     write_all(folder)
+    monkeypatch.setattr(faults, "RETRY_SECONDS", 1.0)
     with (
         faulty(PlannedFault(WRITE, name, error, times=1e9)),
         pytest.raises(StorageFailed, match=f"{name}.* failed: .*{words}") as failure,

@@ -51,7 +51,7 @@ class RollCall:
         what = " and ".join(missing) or "a connection between hosts broke"
         say(f"error: {what}, during {during or 'the start'}; start all hosts again.")
         if self._index == 0:
-            time.sleep(_ANSWER_SECONDS / 2)  # the others are still asking
+            time.sleep(_ANSWER_SECONDS)  # the others are still asking
         os._exit(RESTART_EXIT_CODE)
 
     def _listen(self) -> None:

@@ -117,9 +117,10 @@ class CallRun:
         match stop:
             case _Stop.DONE:
                 # What was read behind the child's death, or a while after its clock, was read with an old clock.
-                first, mark = self.last_look
-                for i, outcome in enumerate(self.outcomes[first:], first):
-                    self.outcomes[i] = replace(outcome, cpu_seconds=ended.cpu_seconds - mark)
+                first, mark, allowed = self.last_look
+                used = ended.cpu_seconds - mark
+                self._note_late(first, used, allowed)
+                self.outcomes[first:] = [replace(outcome, cpu_seconds=used) for outcome in self.outcomes[first:]]
             case _Stop.NOT_LOADED:
                 self._fill(Outcome("error", self.load_error.encode()))
             case _Stop.VIOLATION:
@@ -140,7 +141,7 @@ class CallRun:
         """Takes what a child answers, until there is a reason to end it."""
         self.answered = False  # the program frame, by this child
         self.mark = 0.0  # the child's CPU clock when it last answered
-        self.last_look = 0, 0.0  # how many answers there were when it last answered, and the clock before that
+        self.last_look = 0, 0.0, 0.0  # how many outcomes there were, the clock, and what it might use until it answered
         progress = task.now
 
         def call_left(clock: float) -> float:
@@ -156,8 +157,7 @@ class CallRun:
             while stop is None:
                 arrived = yield from conversation.receive(seconds_left)
                 used, first, allowed = conversation.clock - self.mark, len(self.outcomes), _SLACK_SECONDS
-                self.last_look = first, self.mark
-                self.mark, progress = conversation.clock, task.now
+                before, self.mark, progress = self.mark, conversation.clock, task.now
                 for frame in arrived:
                     allowed += self._limit()
                     stop = self._take(frame, used)
@@ -165,8 +165,8 @@ class CallRun:
                         break
                 else:
                     allowed += self._limit()  # of what the child has gone on to
-                if used > allowed and len(self.outcomes) > first:  # one took too long: the first, if all is well here
-                    self.outcomes[first] = Outcome("timeout", _TOO_LONG, used)
+                self._note_late(first, used, allowed)
+                self.last_look = first, before, allowed
         except frames.ProtocolViolation:
             return _Stop.VIOLATION
         except Closed:
@@ -189,6 +189,11 @@ class CallRun:
         else:
             self.answered = self.loaded = True
         return _Stop.DONE if len(self.outcomes) == len(self.calls) else None
+
+    def _note_late(self, first: int, used: float, allowed: float) -> None:
+        """Notes where one of the outcomes from `first` took too long: that was the first, if all is well here."""
+        if used > allowed and len(self.outcomes) > first:
+            self.outcomes[first] = Outcome("timeout", _TOO_LONG, used)
 
     def _limit(self) -> float:
         """Returns the CPU seconds that the child's present call, or loading, may take."""

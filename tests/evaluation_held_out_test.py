@@ -175,12 +175,6 @@ def test_suites_none_of_which_is_judged_stop_the_run(grader, suite):
         evaluate_tests(asked, _Player(*[suite] * 2), _Failing(grader, LOST), Hosts())
 
 
-def test_programs_none_of_which_is_judged_stop_the_run(grader):
-    asked = held_out(*[question(name) for name in "qrst"])
-    with pytest.raises(BadInput, match=r"all 4 programs for the test questions failed .*: no namespaces"):
-        pass_rates(asked, one_program_each(asked, _Player(TRUTH)), _Failing(grader, LOST), Hosts())
-
-
 def test_suites_are_written_for_the_programs_that_are_given(grader):
     wrong, right = "def f(x):\n    return 2 * x", TRUTH
     asked = held_out(*[question(name, mutants=()) for name in ("q", "none", "r")])

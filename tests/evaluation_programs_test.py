@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from etils import epath
 
 from codea1.game.grading import Judge
 from codea1.game.prompts import TINY
@@ -23,8 +21,6 @@ from codea1.lab.benchmarks.evalplus import CheckScripts, EvalPlus
 from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
 from codea1.lab.benchmarks.programs import FILES, evaluate_code
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
-from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
@@ -180,12 +176,6 @@ def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
     with EvaluationFolder.open(*settings) as second:
         assert second.attempts({"q"}) == [Attempt("q", 0, RIGHT)]
         assert second.attempts({"p"}) == []
-
-
-def test_a_folder_in_which_another_begins_gets_no_settings(tmp_path):
-    with locked(RunFolder(epath.Path(tmp_path), {})), pytest.raises(BadInput, match="another process works there"):
-        EvaluationFolder.open(str(tmp_path), {"benchmark": "b"}, FILES).__enter__()
-    assert os.listdir(tmp_path) == [".lock"]
 
 
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):

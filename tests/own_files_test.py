@@ -1,11 +1,9 @@
 """A reward and prompts of one's own, each in a file: what they are given, that the run keeps them, what is refused."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from etils import epath
 from ml_collections import ConfigDict
 
 from codea1 import train as command
@@ -14,7 +12,6 @@ from codea1.game.methods import game_rules, own_files
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
 from codea1.lab.report.run_report import show_report
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.guards import guarded, run_inputs
@@ -128,12 +125,6 @@ def test_a_run_keeps_its_files_and_does_not_go_on_with_others(micro_config, tmp_
     (tmp_path / "prompts.json").write_text(json.dumps(PROMPTS | {"code": PROMPTS["test"] * 2}))
     with pytest.raises(BadInput, match=r"another file for config\.game\.prompts: .*prompts\.json has the SHA-256"):
         play(config, workdir)
-
-
-def test_a_workdir_in_which_another_begins_gets_no_config(micro_config, tmp_path):
-    with locked(RunFolder(epath.Path(tmp_path), {})), pytest.raises(BadInput, match="another process works there"):
-        play(micro_config, tmp_path)
-    assert os.listdir(tmp_path) == [".lock"]
 
 
 def test_who_reads_a_run_takes_its_prompts_and_runs_no_file_of_it(config, tmp_path):

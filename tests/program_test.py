@@ -314,8 +314,6 @@ def test_shipped_configs_set_nothing_that_decides_nothing():
     for (file, arg), method in itertools.product(shipped, (*METHODS, SIMPLE, SFT)):
         suites = ",static_tests=suites.jsonl" if method in ("static_tests", "scripted") else ""
         validate(importlib.import_module(f"configs.{file}").get_config(f"{arg},method={method}{suites}"))
-    for file, method in itertools.product(("colab", "gpu"), METHODS.keys() - {"static_tests", "scripted"}):
-        validate(importlib.import_module(f"configs.{file}").get_config(f"method={method}"))
 
 
 def test_a_flag_may_take_from_what_the_file_sets_what_reads_it():

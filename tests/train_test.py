@@ -441,16 +441,6 @@ def check_refused(config, *words: str) -> None:
     assert all(word in str(error.value) for word in words)
 
 
-def test_bad_parts_are_refused_by_name(micro_config, tmp_path):
-    micro_config.code.model = str(tmp_path / "nothing")
-    check_refused(micro_config, str(tmp_path / "nothing"))
-
-
-def test_a_missing_question_file_is_refused(micro_config, tmp_path):
-    micro_config.data.train.source = str(tmp_path / "no.parquet")
-    check_refused(micro_config, "no.parquet")
-
-
 def test_questions_that_are_all_too_long_are_refused(micro_config):
     micro_config.code.max_prompt_length = 2
     check_refused(micro_config)
@@ -460,10 +450,3 @@ def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config
     mesh = SimpleNamespace(shape={"replica": 1, "fsdp": 1, "tensor": 4}, devices=np.array(jax.devices()))
     monkeypatch.setattr(setup, "device_mesh", lambda _: mesh)
     check_refused(micro_config, "tensor", "num_kv_heads 2")
-
-
-def test_another_config_in_the_workdir_is_refused(micro_config, tmp_path):
-    RunFolder.open(str(tmp_path / "run"), micro_config.to_dict())
-    micro_config.game.alpha = 0.75
-    with pytest.raises(BadInput, match=r"game\.alpha"):
-        RunFolder.check(str(tmp_path / "run"), micro_config.to_dict())

@@ -1,10 +1,10 @@
 """Cases of a file: does a candidate pass a test that the ground truth confirms?"""
 
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, fields
 
+from codea1.data.rows import file_rows
 from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest
 from codea1.runtime.errors import BadInput
@@ -35,26 +35,13 @@ class CaseVerdict:
 
 def read_cases(path: str) -> list[Case]:
     """Returns the cases of a JSONL file. Raises BadInput naming the file and line that is wrong."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}.") from error
-    return [_read_case(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
-
-
-def _read_case(path: str, number: int, line: str) -> Case:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise BadInput(f"{path}, line {number}: not JSON ({error.msg}).") from error
-    if not isinstance(row, dict):
-        raise BadInput(f"{path}, line {number}: not a JSON object.")
-    names = [field.name for field in fields(Case)]
-    for name in names:
-        if not isinstance(row.get(name), str):
-            raise BadInput(f"{path}, line {number}: {name!r} is missing or not a string.")
-    return Case(*(row[name] for name in names))
+    names, cases = [field.name for field in fields(Case)], []
+    for where, row in file_rows(path):
+        for name in names:
+            if not isinstance(row.get(name), str):
+                raise BadInput(f"{where}: {name!r} is missing or not a string.")
+        cases.append(Case(*(row[name] for name in names)))
+    return cases
 
 
 def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:

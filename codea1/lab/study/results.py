@@ -1,7 +1,6 @@
 """What was measured of runs, over seeds: those of folders, or those that a study keeps, a row of JSON for each."""
 
 import ast
-import copy
 import fcntl
 import fnmatch
 import gzip
@@ -296,7 +295,7 @@ def _bare(node: Any) -> Any:
 def differences(one: Mapping[str, Any] | str, other: Mapping[str, Any] | str) -> list[str]:
     """Returns the dotted names of the fields in which two configs differ, but for those that `_OWN` names."""
     if isinstance(one, str) or isinstance(other, str):
-        return [] if _digest(one) == _digest(other) else ["fields that their rows do not keep"]
+        return [] if one == other else ["fields that their rows do not keep"]
     one, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (one, other))
     differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OWN)]
@@ -443,18 +442,6 @@ class Results:
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise BadInput(f"results {self._path} are damaged: {type(error).__name__}: {error}.") from None
         return {row.run: row for row in rows}
-
-
-def _digest(config: Mapping[str, Any] | str) -> str:
-    """Returns the digest that rows of an older version have in the place of their config."""
-    if isinstance(config, str):
-        return config
-    common = copy.deepcopy(dict(config))
-    common.pop("seed", None)
-    for section in [common.get("code", {}), common.get("test", {})]:
-        section.pop("model", None)
-    common.get("data", {}).pop("folder", None)
-    return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _read(run: Trial, recipe: Mapping[str, Any], folder: RunFolder, code: str) -> Result:

@@ -170,6 +170,7 @@ def test_the_better_half_goes_on(study: Study):
     ("change", "said"),
     [
         (("r16", "r17"), "stage recipes, worlds: 'r17' is unknown; known are classic"),
+        (("start.fields = {", "start = {"), "start: 'sft.steps' is unknown; known are fields"),
         (('method = "golden"', 'method = "gold"'), "arms.golden.method: 'gold' is unknown"),
         (('["ours", "frozen"],', '["ours", "thawed"],'), "stage main, comparisons: 'thawed' is unknown"),
         (

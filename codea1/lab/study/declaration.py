@@ -291,7 +291,9 @@ def read_study(path: str) -> Study:
         arms = {name: Arm(name, **given) for name, given in declared.pop("arms").items()}
         given = declared.pop("stages")
         stages = tuple(Stage(**{key: _frozen(value) for key, value in stage.items()}) for stage in given)
-        start = declared.pop("start").get("fields", {}) if "start" in declared else None
+        if (start := declared.pop("start", None)) is not None:
+            _check(path, "start", start, ["fields"])
+            start = start.get("fields", {})
         study = Study(arms=arms, stages=stages, start=start, **declared)
     except FileNotFoundError:
         raise BadInput(f"study {path} does not exist.") from None

@@ -64,7 +64,7 @@ class ChatTokenizer:
         asked = self.encode_chat(question)
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
         self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
-        # Whether answers begin with thoughts: some templates have them unless they are told not to.
+        # Whether answers think first: some chat templates turn enable_thinking on by default.
         silent = self._encode_messages(question, add_generation_prompt=True, enable_thinking=False)
         self.thinks: bool = self.begins_thoughts or thinking == "on" or asked != silent
 

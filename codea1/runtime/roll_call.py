@@ -57,7 +57,7 @@ class RollCall:
     def _listen(self) -> None:
         while True:
             time.sleep(_LOOK_SECONDS)
-            with contextlib.suppress(Exception):  # nobody calls
+            with contextlib.suppress(Exception):  # no host has stored a call
                 self._client.key_value_try_get(_CALL)
                 self.end(phases.told())
 

@@ -69,7 +69,7 @@ class Record(contextlib.ExitStack):
         self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
         if not is_main:
             return
-        steps_there = [row["step"] for row in read_metrics(folder.metrics)]  # what has no rows is told as that
+        steps_there = [row["step"] for row in read_metrics(folder.metrics)]  # raises what is wrong with it
         damaged, missing = compare(folder, cursor)
         if damaged:
             raise BadInput(

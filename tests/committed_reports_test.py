@@ -25,7 +25,13 @@ facts = cache(worlds.world_facts)  # tables and figures of two studies ask for t
 
 @pytest.mark.parametrize(
     ("study", "folder"),
-    [("adversary", "study"), ("law", "law"), ("real", "study_real"), ("real_searched", "real_searched")],
+    [
+        ("adversary", "study"),
+        ("law", "law"),
+        ("real", "study_real"),
+        ("real_searched", "real_searched"),
+        ("real_gpu", "real_gpu"),
+    ],
 )
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for module in (worlds, figures):

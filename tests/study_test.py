@@ -230,6 +230,12 @@ def test_every_arm_of_the_declared_studies_is_a_config(name):
             assert (config.steps, config.seed) == (arm.steps or study.steps, run.seed)
 
 
+def test_an_arm_that_is_no_config_is_named_before_any_runs(tmp_path: Path):
+    text = DECLARED.replace('method = "golden"', 'method = "golden"\nfields = {"game.trained_solutions" = 4}')
+    with pytest.raises(BadInput, match=r"golden_r16_100_validation: config\.game\.trained_solutions is 4"):
+        read_study(declared(tmp_path, text)).require_configs()
+
+
 def test_an_arm_trains_on_the_tests_of_a_rule(tmp_path: Path):
     ruled = '[arms.ruled]\ntitle = "Ruled"\nmethod = "static_tests"\ntests = "statement 7"\n[[stages]]'
     changed = DECLARED.replace("[[stages]]", ruled, 1).replace(

@@ -170,6 +170,15 @@ class Study:
         words = self.jobs([run], "workdir")[-1].arguments
         return read_config(validate, [word for word in words if word.startswith("--config")])
 
+    def require_configs(self) -> None:
+        """Raises BadInput, which names the run: one is declared a config that it cannot have."""
+        for stage in self.stages:
+            for run in self.runs(stage, stage.arms, stage.seeds[:1]):
+                try:
+                    self.config_of(run)
+                except BadInput as error:
+                    raise BadInput(f"{run.name}: {error}") from None
+
     def left_over(self, arm: str) -> tuple[str, ...]:
         """Returns the folders that nothing needs of an arm's run once its row is kept.
 

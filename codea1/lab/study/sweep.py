@@ -60,8 +60,7 @@ def sweep_study(config: Sequence[str], swept: Sequence[str], seeds: int) -> Stud
         validation={f"data.test.{name}": base.data.validation[name] for name in ("source", "split", "limit")},
         keeps_runs=True,
     )
-    for run in study.runs(stage, stage.arms, stage.seeds[:1]):
-        study.config_of(run)
+    study.require_configs()
     return study
 
 

@@ -100,10 +100,10 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
             seeds = min(map(len, done.values()))
             # As a p-value, a verdict appears once all declared runs are done.
             said = verdict(found) if found and seeds == len(stage.seeds) else "-"
-            spent = []
+            spent, paired = [], _common(done, (pair[0], pair[1]))
             for name, unit in (("cpu_seconds", 1), ("tokens", 1000)):
-                means = (np.mean([getattr(run, name) for run in done[arm]]) / unit for arm in pair)
-                spent.append(" / ".join(f"{mean:,.0f}" for mean in means) if seeds else "-")
+                means = [np.mean([getattr(run, name) for run in runs]) / unit for runs in paired if runs]
+                spent.append(" / ".join(f"{mean:,.0f}" for mean in means) or "-")
             of_all = f"{seeds} of {len(stage.seeds)}"
             points = [with_bounds(each and each[:3], "+") for each in (found, apart)]
             rows.append([text, world, of_all, *points, *spent, said])
@@ -113,9 +113,9 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
         yield (
             "Pass@1 of the arm that is claimed to be above, less that of the other, in points, over all compositions "
             "and over those that equal none of training. Each claim is judged by the 95 % interval over all, not "
-            "corrected for their number: *shown* lies above 0, *not shown* holds 0, *contradicted* lies below. An "
-            "interval of one seed is over compositions alone, and says nothing of another seed. CPU seconds are the "
-            "trainer's in its steps, without compilation, warm start and the sandbox's processes."
+            "corrected for their number: *shown* lies above 0, *not shown* holds 0, *contradicted* lies below. "
+            "Intervals cross seeds with compositions; that of one seed says nothing of another seed. CPU seconds are "
+            "the trainer's in its steps, without compilation, warm start and the sandbox's processes."
         )
         spent = ["CPU s of both", "tokens of both, thousands"]
         heads = ("claim", "world", "seeds", "points", "unlike training", *spent, "verdict")
@@ -154,12 +154,13 @@ def _law_parts(study: Study, stages: Sequence[Stage], results: Results, folder: 
         write_atomically(folder / "law.png", figures.law(study, worlds))
         yield "![pass@1 over the contrast of groups](law.png)"
         yield (
-            "A monotone curve of pass@1 over one number is fitted on the doses of a world, flat beyond its ends. The "
-            "number is *g*, the share of groups of solutions of which new or golden tests kill one and spare one, or "
-            "*unpaid wrong*, the share of wrong solutions that are not paid in full, each over all steps. Errors are "
-            "measured less predicted, in points, means and standard deviations over seeds. A dose's is by the curve of "
-            "all other doses, where they enclose it. The curve over g is refuted where the mean absolute error of the "
-            f"other arms exceeds {100 * law.REFUTED:.0f} points."
+            "A monotone curve of pass@1 over one number is fitted on the runs of a world's doses, straight between two "
+            "and flat beyond its ends. The number is *g*, the share of groups of solutions of which new or golden "
+            "tests kill one and spare one, or *unpaid wrong*, the share of wrong solutions that are not paid in full, "
+            "each over all steps. Errors are measured less predicted, in points, means and standard deviations over "
+            "seeds. A dose's is by the curve of all other doses, where they enclose it. The mean absolute error is "
+            "over arms, of their means over seeds, then over single runs. The curve over g is refuted where that of "
+            f"the other arms exceeds {100 * law.REFUTED:.0f} points."
         )
     for world, (dosed, others) in worlds.items():
         yield from [f"### The law in world {world}"] if world else []
@@ -181,9 +182,14 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
         passed = 100 * law.pass_at_1(runs).mean()
         rows.append([study.arms[arm].title, str(runs[0].steps), str(len(runs)), f"{passed:.1f}", *cells])
     for what, arms in (("doses", dosed), ("others", others)):
-        sizes = [[100 * abs(float(np.mean(errors[arm]))) for arm in arms] for errors in found]
-        known = [[size for size in own if math.isfinite(size)] for own in sizes]
-        cells = [f"{np.mean(own):.1f} of {len(own)}" if own else "-" for own in known]
+        cells = []
+        for errors in found:
+            known = [100 * errors[arm] for arm in arms if np.isfinite(errors[arm]).all()]
+            of_arms, of_runs = [abs(each.mean()) for each in known], [abs(error) for each in known for error in each]
+            means = (
+                f"{np.mean(of_arms):.1f} of {len(of_arms)}, {np.mean(of_runs):.1f} of {len(of_runs)}" if known else "-"
+            )
+            cells.append(means)
         rows.append([f"mean absolute error, {what}", "", "", "", "", cells[0], "", cells[1]])
     heads = ("arm", "steps", "seeds", "Code pass@1", "g, %", "error by g", "unpaid wrong, %", "error by it")
     return TextTable(heads, rows).markdown()

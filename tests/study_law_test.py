@@ -148,7 +148,7 @@ def test_rows_of_different_code_are_not_compared(tmp_path: Path):
     report = report_of(study, claimed("beef"), tmp_path / "mixed")
     assert "High less Low" not in report
     assert cells(report, "Near less Low")[1:] == ["-", "-"]  # of two declared comparisons one cannot be made
-    assert cells(report, "high above low") == ["", "3 of 3", "-", "-", "-", "-", "-"]
+    assert cells(report, "high above low") == ["", "0 of 3", "-", "-", "-", "-", "-"]
     assert not list((tmp_path / "mixed" / "report").glob("*.png"))
     said = "rows of different code are not compared, and their digests are `beef` (high); unknown (low, near)."
     assert f"No figure of main: {said}" in report

@@ -97,10 +97,11 @@ def _claims_parts(study: Study, results: Results) -> Iterator[str]:
             done = {arm: runs for arm, runs in _done(stage, world, results).items() if arm in pair}
             found = _compared(done, (pair[0], pair[1]))
             apart = _compared_apart(stage, world, done, (pair[0], pair[1]))
-            seeds = min(map(len, done.values()))
+            paired = _common(done, (pair[0], pair[1]))
+            seeds = len(paired[0])
             # As a p-value, a verdict appears once all declared runs are done.
             said = verdict(found) if found and seeds == len(stage.seeds) else "-"
-            spent, paired = [], _common(done, (pair[0], pair[1]))
+            spent = []
             for name, unit in (("cpu_seconds", 1), ("tokens", 1000)):
                 means = [np.mean([getattr(run, name) for run in runs]) / unit for runs in paired if runs]
                 spent.append(" / ".join(f"{mean:,.0f}" for mean in means) or "-")

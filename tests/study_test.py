@@ -230,6 +230,11 @@ def test_every_arm_of_the_declared_studies_is_a_config(name):
             assert (config.steps, config.seed) == (arm.steps or study.steps, run.seed)
 
 
+@pytest.mark.parametrize("name", ["paper", "real", "real_searched", "real_gpu"])
+def test_so_is_every_arm_of_the_studies_without_a_world(name):
+    read_study(str(ROOT / "studies" / f"{name}.toml")).require_configs()
+
+
 def test_an_arm_that_is_no_config_is_named_before_any_runs(tmp_path: Path):
     text = DECLARED.replace('method = "golden"', 'method = "golden"\nfields = {"game.trained_solutions" = 4}')
     with pytest.raises(BadInput, match=r"golden_r16_100_validation: config\.game\.trained_solutions is 4"):

@@ -48,7 +48,7 @@ BUDGET = {  # lines of each room; what makes one grow says why in its commit, an
 }
 LAB_BUDGET = {  # the same of rooms behind the wall
     **{"aot": 1839, "benchmarks": 2776, "commands": 1211, "data": 1892, "league": 294, "paper": 1118, "report": 898},
-    **{"runs": 1282, "sandbox": 792, "siege": 549, "sft": 553, "study": 1921, "worlds": 882},
+    **{"runs": 1282, "sandbox": 792, "siege": 549, "sft": 553, "study": 1932, "worlds": 882},
     "": 1472,  # the files that lie in no room of the lab
 }
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -411,6 +411,8 @@ def test_the_report_says_who_is_above_whom_and_by_how_much(tmp_path: Path, study
     assert float(p_value) < float(adjusted) < 0.05
     assert (tmp_path / "report" / "main.png").stat().st_size > 10_000
     assert "6 runs" not in text
+    unlike = "seed 0 (Ours / Frozen, Golden); seed 1 (Ours / Frozen, Golden); seed 2 (Ours / Frozen, Golden)."
+    assert of_world.count(unlike) == 1  # `measured` began with other scores for the name of four letters
 
 
 def test_the_report_counts_the_runs_that_the_audit_warns_of(tmp_path: Path, study: Study, monkeypatch):
@@ -433,6 +435,7 @@ def test_the_report_counts_the_runs_that_the_audit_warns_of(tmp_path: Path, stud
     # Means of steps 1 to 4 and 37 to 40: hidden rises for one seed alone, from 0.2 by 0.01 a step.
     assert ours == ["Ours", "52.5 → 88.5", "21.3 → 39.2", "-", "-", "-", "-", "1", "0"]
     assert frozen == ["Frozen", "52.5 → 88.5", "22.5 → 58.5", "-", "-", "-", "-", "0", "0"]
+    assert not [line for line in lines if "warm start" in line]  # all began alike
 
 
 STAND_IN = """#!{python}

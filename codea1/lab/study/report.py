@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 from codea1.evaluation.statistics import CONFIDENCE, tenths
 from codea1.lab.report.audit import audits
@@ -198,12 +198,12 @@ def _law_table(study: Study, dosed: Arms, others: Arms) -> str:
 
 def _codes(done: Arms) -> str:
     """Returns the sentence that rows of different code are not compared, with their digests; empty where they are."""
-    arms: dict[str, dict[str, None]] = {}
-    for arm, runs in done.items():
-        for run in runs:
-            arms.setdefault(run.code, {})[arm] = None
-    if of_one_code([run for runs in done.values() for run in runs]):
+    every = [run for runs in done.values() for run in runs]
+    if of_one_code(every):
         return ""
+    arms: dict[str, dict[str, None]] = {}
+    for run in every:
+        arms.setdefault(run.code, {})[run.run.arm] = None
     listed = "; ".join(f"{f'`{code}`' if code else 'unknown'} ({', '.join(own)})" for code, own in arms.items())
     return f"rows of different code are not compared, and their digests are {listed}."
 
@@ -223,6 +223,8 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         yield TextTable(heads, rows).markdown()
     if left and not stage.rungs:
         yield f"{left} of these runs are not done."
+    if starts := study.start is not None and _starts(study, done):
+        yield f"Not all arms began with the same pass@1 on each question, as if from another warm start: {starts}."
     for name, pairs in (("primary", stage.primary), ("secondary", stage.secondary)):
         if found := _found(study, done, pairs):
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
@@ -264,6 +266,19 @@ def _arm_row(title: str, runs: Sequence[Result]) -> list[str]:
     tokens, seconds = (np.mean([getattr(run, name) for run in runs]) for name in ("tokens", "cpu_seconds"))
     cells = _cells(runs, "after")
     return [title, str(len(runs)), *cells, str(runs[0].steps), f"{tokens / 1000:,.0f}", f"{seconds:,.0f}"]
+
+
+def _starts(study: Study, done: Arms) -> str:
+    """Returns which arms of a seed began unlike others, by their pass@1 before training; empty where none did."""
+    found: dict[int, dict[bytes, list[str]]] = {}
+    for run in (run for runs in done.values() for run in runs if PASS in run.metrics("before")):
+        start = scores([run], PASS, "before").tobytes()
+        found.setdefault(run.run.seed, {}).setdefault(start, []).append(study.arms[run.run.arm].title)
+    return "; ".join(
+        f"seed {seed} ({' / '.join(', '.join(arms) for arms in starts.values())})"
+        for seed, starts in found.items()
+        if len(starts) > 1
+    )
 
 
 def _common(done: Arms, pair: Pair) -> tuple[list[Result], list[Result]]:
@@ -410,9 +425,5 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
       tests: comparisons after Holm; the first of them must pass at 0.05 / tests.
     """
     critical = stats.t.ppf(1 - (1 - CONFIDENCE) / tests / 2, seeds - 1)
-    low, high = 0.0, 100.0  # spreads
-    for _ in range(60):
-        middle = (low + high) / 2
-        reached = stats.nct.sf(critical, seeds - 1, middle * math.sqrt(seeds))
-        low, high = (low, middle) if reached >= POWER else (middle, high)
-    return high * spread
+    bounds = 0.0, 100.0  # spreads
+    return spread * optimize.brentq(lambda mean: stats.nct.sf(critical, seeds - 1, mean * seeds**0.5) - POWER, *bounds)

@@ -1,6 +1,6 @@
 """Test-time collaboration in a made world: a Test LLM's tests choose one of N programs, with no ground truth.
 
-  python -m bench.collaboration results/law/collaboration.json [RUN RUN ...] [--world=blind --workdir=DIR]
+  python -m bench.collaboration results/law/collaboration.json [RUN RUN ...] [--workdir=DIR]
 
 Adds each finished run of configs/tiny.py, one a seed, to the file of results, and prints the paper's table of test-time
 collaboration for all that are there. *Base* is the run's warm start: a run of one step at a rate of 1e-30. On the
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from codea1.data.loader import rows_of
-from codea1.data.sources import source_of
+from codea1.data.sources import source_of, world_of
 from codea1.lab.statistics import Scores, difference, interval
 from codea1.lab.study.results import by_composition
 from codea1.values.verdict import Verdict
@@ -42,9 +42,8 @@ COMPARED = (  # the first less the second, each a Code LLM and what chooses
 )
 
 
-def measure(run: Path, world: str, workdir: Path) -> dict[str, Any]:
+def measure(run: Path, config: dict[str, Any], world: str, workdir: Path) -> dict[str, Any]:
     """Returns what a run's seed scores: by Code LLM and chooser, a value for each question."""
-    config = json.loads((run / "config.json").read_text())
     start, data = Path(config["code"]["model"]).parent, config["data"]["folder"]
     questions = workdir / "questions.jsonl"
     rows = rows_of(source_of(world), "test", data)
@@ -55,7 +54,8 @@ def measure(run: Path, world: str, workdir: Path) -> dict[str, Any]:
     sets = [f"--config.data.{name}.limit=1" for name in ("validation", "test")]
     where = f"--config=configs/tiny.py:recipe=aimed,world={world},seed={config['seed']},sft={start}"
     codea1("train", where, f"--workdir={base}", f"--config.data.folder={data}", "--config.steps=1", *rates, *sets)
-    codea1("export", f"--run={run}", "--player=test", "--dtype=float32", f"--output={suites}")
+    if not suites.exists():
+        codea1("export", f"--run={run}", "--player=test", "--dtype=float32", f"--output={suites}")
     scores: dict[str, Any] = {}
     for player, of in zip(PLAYERS, (base, run), strict=True):
         for chooser, folder in zip(PLAYERS, (start / "model", suites), strict=True):
@@ -122,16 +122,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("runs", type=Path, nargs="*")
-    parser.add_argument("--world", default="blind")
     parser.add_argument("--workdir", type=Path, default=Path("runs/collaboration"))
     given = parser.parse_args()
     seeds = json.loads(given.results.read_text()) if given.results.exists() else {}
     for run in given.runs:
-        seed = str(json.loads((run / "config.json").read_text())["seed"])
-        if seed not in seeds:
+        config = json.loads((run / "config.json").read_text())
+        seed, world = str(config["seed"]), world_of(config["data"]["test"]["source"])
+        if world is None or any(each["world"] != world for each in seeds.values()):
+            sys.exit(
+                f"{run} is of {config['data']['test']['source']}; all runs of {given.results} are of one made world."
+            )
+        if seed in seeds:
+            print(f"{given.results} has seed {seed}: {run} is not measured", file=sys.stderr)
+        else:
             workdir = given.workdir / seed
             workdir.mkdir(parents=True, exist_ok=True)
-            seeds[seed] = measure(run, given.world, workdir)
+            seeds[seed] = measure(run, config, world, workdir)
             given.results.write_text(json.dumps(seeds))
     print("\n".join(table(seeds)))
 

@@ -78,16 +78,17 @@ def gain(study: Study, stage: Stage, found: Mapping[str, Mapping[Pair, Differenc
 
 
 def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
-    """Returns a PNG: pass@1 of scripted adversaries over their dose, and a line for each other arm of the first world.
+    """Returns a PNG: pass@1 of scripted adversaries over their dose, and lines for what is compared in the first world.
 
     Args:
       dose_of: arms of which each world has some.
-      worlds: the arms of each world: those of doses, and all others.
+      worlds: the arms of each world: those of doses, and others; of these, stages with primary comparisons have lines.
     """
     figure = Figure(figsize=(7.2, 4.0), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     first, (_, others) = next(iter(worlds.items()))
     where = f" in {first}" if first else ""
+    compared = {arm for stage in study.stages if stage.primary for arm in stage.arms}
     figures.style(
         axes, f"Code LLM, pass@1 (%); dashed: other arms{where}", "chance that a suite exposes a wrong program"
     )
@@ -105,7 +106,7 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
     axes.set_xticks([], minor=True)
     colors = {_LEARNS: figures.TEST, _FROZEN: figures.TEST_2, _TRIVIAL: figures.FAINT}
     text_at = -np.inf
-    for height, arm in sorted((_passed(runs)[0], arm) for arm, runs in others.items()):
+    for height, arm in sorted((_passed(runs)[0], arm) for arm, runs in others.items() if arm in compared):
         color = colors[kind(study.arms[arm])]
         axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
         text_at = max(height, text_at + 3.2)  # points: lines of text do not overlap

@@ -89,9 +89,8 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
     first, (_, others) = next(iter(worlds.items()))
     where = f" in {first}" if first else ""
     compared = {arm for stage in study.stages if stage.primary for arm in stage.arms}
-    figures.style(
-        axes, f"Code LLM, pass@1 (%); dashed: other arms{where}", "chance that a suite exposes a wrong program"
-    )
+    title = f"Code LLM, pass@1 (%); dashed: other arms{where}"
+    figures.style(axes, title, "chance that a suite exposes a wrong program")
     for world, (dosed, _) in worlds.items():
         arms = sorted(dosed, key=dose_of.__getitem__)
         mean, low, high = np.array([_passed(dosed[arm]) for arm in arms]).T

@@ -199,20 +199,6 @@ def test_growth_from_nothing_is_told_in_points_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("second", "said"), [("low", "holds."), ("near", "does not hold, for Near less Low."), ("", "is said once all")]
-)
-def test_a_conjunction_holds_where_each_of_its_comparisons_does(tmp_path: Path, second: str, said: str):
-    pairs = {"low": ("high", "near"), "near": ("near", "low"), "": ("high", "near")}
-    study = study_of(ARMS, primary=(("high", "low"), pairs[second]), conjunction=True)
-    runs = claimed()
-    if not second:
-        del runs["near", 0]
-    report = report_of(study, runs, tmp_path)
-    assert said in report
-    assert "| comparison | points | p |\n" in report
-
-
-@pytest.mark.parametrize(
     ("arm", "said"),
     [
         (Arm("a", "a"), "a Test LLM learns"),

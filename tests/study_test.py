@@ -189,7 +189,6 @@ def test_the_better_half_goes_on(study: Study):
             ("primary = ", 'secondary = [["ours", "golden"], ["ours", "golden"]]\nprimary = '),
             "stage main, secondary: ('ours', 'golden') comes twice",
         ),
-        (("rungs = [1, 2]", "conjunction = true"), "stage recipes: a conjunction needs primary comparisons"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),
         (("[[stages]]", "[[stages"), "study.toml: TOMLDecodeError"),

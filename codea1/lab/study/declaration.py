@@ -16,7 +16,6 @@ seeds = [0, 1, 2]
 rungs = [1, 2]                          # seeds of each rung; after each, the better half of the arms goes on
 primary = [["code_a1", "frozen"]]       # is the first above the second?
 secondary = []
-conjunction = false                     # of the primary ones: all must hold, and none needs Holm's correction then
 claims = [["Learning pays.", "code_a1", "frozen"]]  # shown where the first is above the second
 
 [start]                                 # of the warm starts; without it the config names the models
@@ -88,7 +87,6 @@ class Stage:
     rungs: tuple[int, ...] = ()  # empty: every arm has every seed
     primary: tuple[Pair, ...] = ()
     secondary: tuple[Pair, ...] = ()
-    conjunction: bool = False  # all primary comparisons must hold, each tested at 0.05
     claims: tuple[tuple[str, str, str], ...] = ()  # text, the arm above, the arm below
 
 
@@ -327,8 +325,6 @@ def read_study(path: str) -> Study:
             given = getattr(stage, key)
             if twice := [each for each in given if given.count(each) > 1]:
                 raise BadInput(f"study {path}: {where}, {key}: {twice[0]!r} comes twice.")
-        if stage.conjunction and not stage.primary:
-            raise BadInput(f"study {path}: {where}: a conjunction needs primary comparisons.")
         for pair in (*stage.primary, *stage.secondary):
             _check(path, f"{where}, comparisons", pair, stage.arms)
         for claim in stage.claims:

@@ -61,8 +61,6 @@ def write(study: Study, results: Results, output: str) -> str:
         if len(stage.worlds) > 1 and any(found.values()):
             write_atomically(folder / f"{stage.name}.png", figures.gain(study, stage, found))
             parts.append(f"![gain by world]({stage.name}.png)")
-        if stage.conjunction:
-            parts.append(_conjunction(study, stage, found, results))
         for world in stage.worlds:
             parts += [f"### World {world}"] if world else []
             parts += _stage_parts(study, stage, world, results)
@@ -230,13 +228,11 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
             yield f"Pass@1 of the first less the second, in points, paired by seed and composition; {name} comparisons:"
             complete = not left and len(found) == len(pairs)
             apart = {pair: _compared_apart(stage, world, done, pair) for pair in found}
-            corrected = not (stage.conjunction and name == "primary")
-            yield _comparison_table(study, found, apart, complete, corrected)
+            yield _comparison_table(study, found, apart, complete)
             yield from filter(None, (_undeclared(study, done, pair) for pair in found))
     planned = [_power_row(study, stage, pair, done) for pair in stage.primary if stage.split == "validation"]
     if any(planned):
-        first_of = "" if stage.conjunction else ", as the first of Holm's"
-        yield f"What a paired t test then finds with a chance of {POWER:.0%}{first_of}, in points:"
+        yield f"What a paired t test then finds with a chance of {POWER:.0%}, as the first of Holm's, in points:"
         heads = ["comparison", "seeds", "deviation over seeds", *(f"with {seeds} seeds" for seeds in PLANNED_SEEDS)]
         yield TextTable(heads, [*filter(None, planned)]).markdown()
     watched = [row for arm, runs in done.items() if runs and (row := _watch_row(study.arms[arm].title, runs))]
@@ -334,28 +330,11 @@ def _found(study: Study, done: Arms, pairs: Sequence[Pair]) -> dict[Pair, Differ
     return {pair: each for pair, each in compared.items() if each is not None}
 
 
-def _conjunction(study: Study, stage: Stage, found: Found, results: Results) -> str:
-    """Returns whether all primary comparisons of a stage hold, in each of its worlds, once all its runs are done."""
-    own = [(world, pair, pairs.get(pair)) for world, pairs in found.items() for pair in stage.primary]
-    if not all(each for *_, each in own) or not all(
-        run in results for run in study.runs(stage, stage.arms, stage.seeds)
-    ):
-        return "Whether all primary comparisons hold is said once all runs are done, and of one code."
-    failed = [
-        " less ".join(study.arms[arm].title for arm in pair) + (f" in {world}" if world else "")
-        for world, pair, each in own
-        if each and verdict(each) != "shown"
-    ]
-    said = f"does not hold, for {'; '.join(failed)}" if failed else "holds"
-    return f"The conjunction of {len(own)} primary comparisons, each tested at 0.05 without Holm, {said}."
-
-
 def _comparison_table(
     study: Study,
     found: Mapping[Pair, Difference],
     apart: Mapping[Pair, Difference | None],
     complete: bool,
-    corrected: bool,
 ) -> str:
     """Returns the differences, with p-values once all declared runs are done: before, looking would choose.
 
@@ -366,12 +345,11 @@ def _comparison_table(
     rows = []
     for (pair, each), other, adjusted in zip(found.items(), apart.values(), holm(p_values), strict=True):
         names = " less ".join(study.arms[arm].title for arm in pair)
-        shown = (each.p_value, adjusted) if corrected else (each.p_value,)
-        cells = [f"{p:.2g}" if tested else "-" for p in shown]
+        cells = [f"{p:.2g}" if tested else "-" for p in (each.p_value, adjusted)]
         unlike = [with_bounds(other and other[:3], "+")] if any(apart.values()) else []
         rows.append([names, with_bounds(each[:3], "+"), *unlike, *cells])
     unlike = ["unlike training"] if any(apart.values()) else []
-    heads = ["comparison", "points", *unlike, "p", *(["p, Holm"] if corrected else [])]
+    heads = ["comparison", "points", *unlike, "p", "p, Holm"]
     return TextTable(heads, rows).markdown()
 
 
@@ -382,8 +360,7 @@ def _power_row(study: Study, stage: Stage, pair: Pair, done: Arms) -> list[str] 
     by_seed = [np.nanmean(scores(runs, PASS), axis=(1, 2)) for runs in (first, second)]
     spread = float(np.std(by_seed[0] - by_seed[1], ddof=1))
     names = " less ".join(study.arms[arm].title for arm in pair)
-    tests = 1 if stage.conjunction else len(stage.primary)
-    points = percents(detectable(spread, seeds, tests) for seeds in PLANNED_SEEDS)
+    points = percents(detectable(spread, seeds, len(stage.primary)) for seeds in PLANNED_SEEDS)
     return [names, str(len(first)), *percents([spread]), *points]
 
 

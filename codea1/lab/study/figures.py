@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from codea1.lab.report import figures
 from codea1.lab.statistics import Difference, interval
 from codea1.lab.study.declaration import Arm, Pair, Stage, Study
-from codea1.lab.study.law import PASS, Arms, Predictor, contrast, curve
+from codea1.lab.study.law import PASS, Arms, Predictor, contrast, curve, levels
 from codea1.lab.study.results import Result, scores
 from codea1.lab.study.worlds import world_facts
 from codea1.lab.worlds.worlds import WORLDS
@@ -82,14 +82,14 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
 
     Args:
       dose_of: arms of which each world has some.
-      worlds: the arms of each world: those of doses, and others; of these, stages with primary comparisons have lines.
+      worlds: the arms of each world: those of doses, and others; of these, stages with primary comparisons have lines,
+        at their levels.
     """
     figure = Figure(figsize=(7.2, 4.0), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     first, (_, others) = next(iter(worlds.items()))
-    where = f" in {first}" if first else ""
     compared = {arm for stage in study.stages if stage.primary for arm in stage.arms}
-    title = f"Code LLM, pass@1 (%); dashed: other arms{where}"
+    title = " in ".join(filter(None, ("Code LLM, pass@1 (%); dashed: other arms", first)))
     figures.style(axes, title, "chance that a suite exposes a wrong program")
     for world, (dosed, _) in worlds.items():
         arms = sorted(dosed, key=dose_of.__getitem__)
@@ -105,7 +105,8 @@ def response(study: Study, dose_of: Mapping[str, float], worlds: Mapping[str, tu
     axes.set_xticks([], minor=True)
     colors = {_LEARNS: figures.TEST, _FROZEN: figures.TEST_2, _TRIVIAL: figures.FAINT}
     text_at = -np.inf
-    for height, arm in sorted((_passed(runs)[0], arm) for arm, runs in others.items() if arm in compared):
+    heights = levels({arm: runs for arm, runs in others.items() if arm in compared})
+    for height, arm in sorted((100 * level, arm) for arm, level in heights.items()):
         color = colors[kind(study.arms[arm])]
         axes.axhline(height, color=color, linewidth=1.0, linestyle="dashed", zorder=0)
         text_at = max(height, text_at + 3.2)  # points: lines of text do not overlap

@@ -125,12 +125,12 @@ def law(study: Study, worlds: Mapping[str, tuple[Arms, Arms]]) -> bytes:
     figure = Figure(figsize=(max(7.2, 4.8 * columns), 3.6 * lines + 1.0), dpi=120, layout="constrained")
     for place, (world, (dosed, others)) in enumerate(worlds.items(), start=1):
         axes = figure.add_subplot(lines, columns, place)
-        title = " ".join(filter(None, ("Pass@1 (%) by contrast,", world)))
-        figures.style(axes, title, "share g of groups with a kill and a survivor")
+        figures.style(axes, f"Pass@1 (%) {world}".strip(), "share g of groups with a kill and a survivor")
         runs = [run for own in dosed.values() for run in own]
         at = sorted(map(contrast, runs))
         axes.plot(at, 100 * curve(runs, contrast)(at), color=figures.FAINT, linewidth=1.5)
         _mark_arms(axes, study, {**dosed, **others}, shown, contrast)
+        axes.set_ylim(*np.clip(axes.get_ylim(), 0, 105))  # intervals of two seeds reach beyond all shares
     _legend(figure, study, shown)
     return figures.picture(figure, "png")
 

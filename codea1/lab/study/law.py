@@ -46,7 +46,7 @@ def pass_at_1(runs: Sequence[Result]) -> np.ndarray:
 def levels(arms: Arms) -> dict[str, float]:
     """Returns pass@1 of arms whose seeds differ, in shares: the mean of the arm with the most seeds, and of others that
     plus their mean difference from it on the seeds of both. An arm without such a seed is left out."""
-    by_seed = {arm: {run.run.seed: np.nanmean(scores([run], PASS)) for run in runs} for arm, runs in arms.items()}
+    by_seed = {arm: {run.run.seed: pass_at_1([run])[0] for run in runs} for arm, runs in arms.items()}
     most = max(by_seed.values(), key=len, default={})
     off = {arm: [own[seed] - most[seed] for seed in own.keys() & most] for arm, own in by_seed.items()}
     return {arm: float(np.mean([*most.values()]) + np.mean(each)) for arm, each in off.items() if each}

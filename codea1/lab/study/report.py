@@ -213,7 +213,7 @@ def _stage_parts(study: Study, stage: Stage, world: str, results: Results) -> It
         done = {arm: runs if of_one_code(runs) else [] for arm, runs in done.items()}
     heads = ["arm", "seeds", *(label(metric) for metric in METRICS), "steps", "tokens, thousands", "CPU s"]
     rows = [_arm_row(study.arms[arm].title, runs) for arm, runs in done.items() if runs]
-    first = next((runs for runs in done.values() if runs and GROWN[-1] in runs[0].metrics("before")), None)
+    first = next((runs for runs in done.values() if runs and "test_mul" in runs[0].metrics("before")), None)
     if first:
         rows.insert(0, ["before training", str(len(first)), *_cells(first, "before"), "", "", ""])
     if rows:

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.lab.runs.story import BookLine, explain, most_improved, read_story
-from codea1.lab.runs.story import page as story_page
+from codea1.lab.runs.story import BookLine, explain, most_improved, read_story, story_page
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, StorageFailed, visible

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from etils import epath
+from rich.console import Console
 
 from codea1.game.book_pages import BookEntry, Identity, Page, Pages
+from codea1.lab.runs.rendering import draw, written
 from codea1.runs.book_files import read_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput, visible
+from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import MANIFEST
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, write_atomically
@@ -57,9 +59,8 @@ def show_books(
         write_export(epath.Path(export), found)
         print(f"wrote {export}: {counts(found)}, of {' and '.join(books)}")
     else:
-        print(f"{' and '.join(books)}: {counts(found)}")
-        for line in listing(found, questions, top):
-            print(visible(line))
+        heading = f"{' and '.join(books)}: {counts(found)}"
+        draw(Console(), *map(written, [heading, *listing(found, questions, top)]))
 
 
 def open_book(path: str, step: str) -> tuple[str, Pages]:

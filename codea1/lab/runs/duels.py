@@ -5,14 +5,13 @@ verdicts and no answers, so the sandbox runs what is shown again: nothing is tol
 """
 
 import difflib
-import html
 import itertools
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 
 from codea1.config import config_of
@@ -21,10 +20,11 @@ from codea1.game.calls import CallTest, source_of, write_test
 from codea1.game.grading import Judge, is_true
 from codea1.game.question import Question
 from codea1.game.rewards import FAILED, is_whole
+from codea1.lab.runs.rendering import draw, join, picture, written
 from codea1.lab.runs.story import Row, read_test
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runtime.errors import BadInput, visible
+from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location, write_atomically
@@ -34,15 +34,7 @@ from codea1.values.verdict import Verdict
 
 _SHOWN = 3  # duels that are printed
 _TRIED = 5  # programs that may be the right one of a duel
-_MOST_LINES = 12  # of a program in a picture
-_COLUMNS = 62  # characters of a line of code in a picture
-_STYLE = """
-text { font: 14px system-ui, sans-serif; fill: #1f2328 } .code { font: 12px ui-monospace, Menlo, Consolas, monospace }
-.title { font-size: 17px; font-weight: 600 } .head { font-weight: 600 } .faint { fill: #59636e } .bad { fill: #b3261e }
-.good { fill: #1a7f37 } .back { fill: #fff } .card { fill: #f6f8fa; stroke: #d1d9e0 }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .faint { fill: #9198a1 } .bad { fill: #ff7b72 }
-.good { fill: #56d364 } .back { fill: #0d1117 } .card { fill: #161b22; stroke: #3d444d } }
-"""
+_COLUMNS = 112  # characters of a line of a picture
 
 
 @dataclass(frozen=True)
@@ -181,89 +173,56 @@ def tell_duels(workdir: str, question_id: str = "", step: int | None = None, pic
             "after which one passes."
         )
     if file:
-        write_atomically(file, picture(best[0], folder))
+        write_atomically(file, picture(_question(best[0]), _side_by_side(best[0], folder), _COLUMNS))
         print(f"wrote {file}")
         return
-    for judged in best:
-        for lines in (_heads(judged, folder), *_acts(judged)):
-            Console().print(Text("\n").join(Text(visible(text), style) for text, style in lines), soft_wrap=True)
-            print()
+    for proven in best:
+        for lines in (_heads(proven, folder), *_acts(proven)):
+            draw(Console(), join(lines), "")
 
 
-_Lines = list[tuple[str, str]]  # texts, each with its style: "" is code
-_CLASSES = {"bold": "head", "dim": "faint", "green": "good", "red": "bad", "": "code"}  # of a picture, by style
+def _question(proven: ProvenDuel) -> str:
+    return " ".join(proven.question.description.split())
 
 
-def _heads(judged: ProvenDuel, folder: RunFolder) -> _Lines:
-    start = PurePath(folder.config["code"]["model"]).name
-    told = f"{judged.question.id} in run {folder.path.name}; the Code LLM started from {start}"
-    return [(" ".join(judged.question.description.split()), "bold"), (told, "dim")]
+def _heads(proven: ProvenDuel, folder: RunFolder) -> list[Text]:
+    model = PurePath(folder.config["code"]["model"]).name
+    source = f"{proven.question.id} in run {folder.path.name}; the Code LLM started from {model}"
+    return [written(_question(proven), "bold"), written(source, "dim")]
 
 
-def _acts(judged: ProvenDuel) -> tuple[_Lines, _Lines, _Lines]:
-    """Returns what is told of the wrong program, of the assert, and of the right program."""
-    duel, (step, program) = judged.duel, judged.later
+def _acts(proven: ProvenDuel) -> tuple[list[Text], list[Text], list[Text]]:
+    """Returns what happened with the wrong program, with the assert, and with the right program."""
+    duel, (step, program) = proven.duel, proven.later
     paid = f"The tests of step {duel.paid_at} paid it 1.0."
-    if judged.golden:
-        tests = f"{judged.golden} golden tests" if judged.golden > 1 else "golden test"
+    if proven.golden:
+        tests = f"{proven.golden} golden tests" if proven.golden > 1 else "golden test"
         paid = f"The dataset's {tests} would pay it 1.0."
     when = f"{step - duel.step} steps later, step {step}" if step > duel.step else f"another program of step {step}"
-    by = ", and of the dataset" if judged.golden or judged.question.check_script else ""
-    broken = [(f"The truth answers {judged.truth}.", "green"), (f"The program {judged.answer}.", "red")]
+    by = ", and of the dataset" if proven.golden or proven.question.check_script else ""
+    broken = [written(f"The truth answers {proven.truth}.", "green"), written(f"The program {proven.answer}.", "red")]
     if duel.reward is not None:
-        broken.append((f"With all suites and old failures the program is paid {duel.reward:.2f}.", "dim"))
+        broken.append(written(f"With all suites and old failures the program is paid {duel.reward:.2f}.", "dim"))
     return (
-        [(f"1. The Code LLM, step {duel.step}: wrong", "bold"), (duel.program.strip("\n"), ""), (paid, "red")],
-        [("2. The Test LLM, against it", "bold"), (duel.test.text, ""), *broken],
         [
-            (f"3. The Code LLM, {when}: passes", "bold"),
-            (program.strip("\n"), ""),
-            (f"It passes this assert, and all tests of step {step}{by}: 1.0.", "green"),
+            written(f"1. The Code LLM, step {duel.step}: wrong", "bold"),
+            written(duel.program.strip("\n"), indent=2),
+            written(paid, "red"),
+        ],
+        [written("2. The Test LLM, against it", "bold"), written(duel.test.text, indent=2), *broken],
+        [
+            written(f"3. The Code LLM, {when}: passes", "bold"),
+            written(program.strip("\n"), indent=2),
+            written(f"It passes this assert, and all tests of step {step}{by}: 1.0.", "green"),
         ],
     )
 
 
-def picture(judged: ProvenDuel, folder: RunFolder) -> str:
-    """Returns a duel as an SVG picture, light or dark as its reader's screen is; the text is never markup."""
-    (question, _), (source, _) = _heads(judged, folder)
-    parts, y = [], 32
-    for line in textwrap.wrap(question, 110):
-        parts.append(_written(line, 24, y, "title"))
-        y += 24
-    parts.append(_written(source, 24, y, "faint"))
-    first, second, third = _acts(judged)
-    top = y + 18
-    middle = _card(parts, first, 16, top)
-    bottom = max(_card(parts, second, 16, middle + 12), _card(parts, third, 508, top))
-    frame = f'viewBox="0 0 1000 {bottom + 16}" role="img" aria-label="{html.escape(visible(question))}"'
-    back = f'<rect class="back" width="1000" height="{bottom + 16}" rx="8"/>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><style>{_STYLE}</style>{back}\n'
-        + "\n".join(parts)
-        + "</svg>\n"
-    )
-
-
-def _card(parts: list[str], lines: _Lines, x: int, top: int) -> int:
-    """Appends a card with an act's lines, cut to its width and height, and returns where it ends."""
-    written, y = [], top + 26
-    for text, style in lines:
-        cut = [piece for line in text.expandtabs(4).split("\n") for piece in _cut(line, is_code=not style)]
-        if len(cut) > _MOST_LINES:
-            cut = [*cut[: _MOST_LINES - 1], "..."]
-        y += 4 * (not style)
-        for line in cut:
-            written.append(_written(line, x + 14, y, _CLASSES[style]))
-            y += 18 if not style else 21
-        y += 4 * (not style)
-    parts += [f'<rect class="card" x="{x}" y="{top}" width="476" height="{y - top - 6}" rx="6"/>', *written]
-    return y - 6
-
-
-def _cut(line: str, is_code: bool) -> list[str]:
-    indent = " " * min(20, len(line) - len(line.lstrip()) + 4) if is_code else ""
-    return textwrap.wrap(visible(line), _COLUMNS, subsequent_indent=indent, drop_whitespace=not is_code) or [""]
-
-
-def _written(text: str, x: int, y: int, kind: str) -> str:
-    return f'<text class="{kind}" x="{x}" y="{y}" xml:space="preserve">{html.escape(visible(text))}</text>'
+def _side_by_side(proven: ProvenDuel, folder: RunFolder) -> Group:
+    """Returns a duel for a picture: the wrong program and the assert on the left, the right program on the right."""
+    wrong, against, right = map(join, _acts(proven))
+    acts = Table.grid(padding=(0, 4, 0, 0), expand=True)
+    acts.add_column(ratio=1, overflow="fold")
+    acts.add_column(ratio=1, overflow="fold")
+    acts.add_row(Group(wrong, "", against), right)
+    return Group(join(_heads(proven, folder)), "", acts)

@@ -1,23 +1,14 @@
-"""One question's story in a run: each step in which it was asked, and its Mistake Book, rebuilt from the samples.
-
-rich draws it, on a terminal or as one HTML page that needs nothing but itself. Policies wrote most of it, and what they
-wrote is hostile: `visible` escapes what steers a terminal or turns the reading order, no text is taken for rich's
-markup, and rich escapes all of it as HTML. The page's own policy forbids scripts, frames and anything from elsewhere,
-should that ever fail.
-"""
+"""One question's story in a run: each step in which it was asked, and its Mistake Book, rebuilt from the samples."""
 
 import difflib
-import html
-import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.rule import Rule
 from rich.syntax import Syntax
-from rich.terminal_theme import SVG_EXPORT_THEME, TerminalTheme
 from rich.text import Text
 
 from codea1.game.answers import without_thoughts
@@ -27,6 +18,7 @@ from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
 from codea1.lab.report.tables import TextTable
+from codea1.lab.runs.rendering import draw, join, page, written
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible
@@ -37,40 +29,12 @@ _ENTRY_POINT = re.compile(  # of a test as `write_test` writes it
     r"(?:assert (?:(?:abs|list|tuple|set|sorted|round)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
     r"(\w+(?:\(\)\.\w+)?)\("
 )
-_COLOR = re.compile(r"#\w{6}")
 _NAMED = 5  # questions that an error names
 _COLORS = {
     **{"pass": "green", "fail": "red", "error": "red", "timeout": "yellow", "infra": "magenta"},  # verdicts
     **{"right": "green", "wrong answer": "red", "unusable": "yellow", "rejected": "yellow"},  # marks of asserts
 }
 _HEADS = ("step", "solutions", "code reward", "pass new", "pass history", "test reward", "validity", "book")
-_DARK = SVG_EXPORT_THEME
-_LIGHT = TerminalTheme(  # its colors are dark enough to be read on white
-    *((255, 255, 255), (34, 34, 34)),
-    [
-        (34, 34, 34),
-        (179, 38, 30),
-        (26, 127, 55),
-        (138, 95, 0),
-        (9, 105, 218),
-        (130, 80, 223),
-        (0, 110, 120),
-        (90, 90, 90),
-    ],
-    [(90, 90, 90), (207, 34, 46), (17, 99, 41), (122, 80, 0), (5, 80, 174), (102, 57, 186), (0, 90, 100), (34, 34, 34)],
-)
-_STYLE = """
-:root { color-scheme: light dark; }
-body { margin: 0 auto; max-width: 68rem; padding: 1rem; background: light-dark(#fff, #292929);
-  color: light-dark(#222, #c5c8c6); }
-pre { margin: 0 0 1rem; font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; } pre.table { white-space: pre; overflow-x: auto; }
-summary { cursor: pointer; padding: .5rem 0; font: 15px/1.5 system-ui, sans-serif; }
-"""
-_PAGE_HEAD = f"""<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>"""
 
 
 @dataclass(frozen=True)
@@ -132,7 +96,7 @@ def explain(workdir: str, question_id: str = "", step: int | None = None, html_f
         return
     file = location(html_file, "--html")
     try:
-        write_atomically(file, page(story))
+        write_atomically(file, story_page(story))
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise BadInput(f"{file} cannot be written: {error.strerror}.") from None
     print(f"wrote {file}")
@@ -275,58 +239,21 @@ def read_test(source: str) -> CallTest:
 
 def show(story: Story, console: Console) -> None:
     """Prints the whole story."""
-    _print(console, _introduction(story), _overview(story))
+    draw(console, _introduction(story), _overview(story))
     for meeting in story.meetings:
-        _print(console, Rule(f"step {meeting.step}"), _join(_meeting(meeting)))
+        draw(console, Rule(f"step {meeting.step}"), join(_meeting(meeting)))
 
 
-def page(story: Story) -> str:
-    """Returns the story as a page that fits a phone; the last meeting is open, what led to it is folded."""
-    parts = [
-        f"{_PAGE_HEAD}<title>{html.escape(visible(f'{story.question_id} in {story.run}'))}</title></head><body>",
-        f"<pre>{_recorded(_introduction(story))}</pre><pre class='table'>{_recorded(_overview(story))}</pre>",
-    ]
-    for meeting in story.meetings:
-        is_open = " open" * (meeting is story.meetings[-1])
-        body = _recorded(_join(_meeting(meeting)))
-        parts.append(f"<details{is_open}><summary>step {meeting.step}</summary><pre>{body}</pre></details>")
-    return "\n".join([*parts, "</body></html>"])
-
-
-def _recorded(part: RenderableType) -> str:
-    """Returns what rich draws as HTML, without anything around it; each color is one for light and one for dark."""
-    console = Console(record=True, file=io.StringIO(), width=100)
-    _print(console, part)
-    light, dark = (
-        console.export_html(theme=theme, code_format="{code}", inline_styles=True, clear=False)
-        for theme in (_LIGHT, _DARK)
-    )
-    # A quote in a text is escaped, so this begins a style and nothing else; both have the same ones in the same order.
-    styles = iter(re.findall(r'style="([^"]*)"', dark))
-
-    def both(style: re.Match[str]) -> str:
-        others = iter(_COLOR.findall(next(styles)))
-        return 'style="' + _COLOR.sub(lambda color: f"light-dark({color[0]}, {next(others)})", style[1]) + '"'
-
-    return re.sub(r'style="([^"]*)"', both, light)
-
-
-def _print(console: Console, *parts: RenderableType) -> None:
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, Text))  # the terminal, or the browser, wraps text
-
-
-def _join(lines: Iterable[Text]) -> Text:
-    return Text("\n").join(lines)
-
-
-def _text(text: str, style: str = "", indent: int = 0) -> Text:
-    return Text(" " * indent + visible(text).replace("\n", "\n" + " " * indent), style)
+def story_page(story: Story) -> str:
+    """Returns the story as a page in HTML; the last meeting is open, what led to it is folded."""
+    meetings = [(f"step {meeting.step}", join(_meeting(meeting))) for meeting in story.meetings]
+    title = f"{story.question_id} in {story.run}"
+    return page(title, [("", _introduction(story)), ("", _overview(story)), *meetings])
 
 
 def _introduction(story: Story) -> Text:
-    title = Text.assemble(_text(story.question_id, "bold"), _text(f"  in run {story.run} ({story.method})"))
-    return _join([title, Text(), _text(story.prompt.strip(), "dim", indent=2), Text(), _text(story.note, "yellow")])
+    title = Text.assemble(written(story.question_id, "bold"), written(f"  in run {story.run} ({story.method})"))
+    return join([title, Text(), written(story.prompt.strip(), "dim", indent=2), Text(), written(story.note, "yellow")])
 
 
 def _overview(story: Story) -> Group:
@@ -361,24 +288,24 @@ def _meeting(meeting: Meeting) -> Iterator[Text]:
 
 def _solution(solution: SolutionRows) -> Iterator[Text]:
     row = solution.row
-    head = _text(f"solution {row['solution']}: {_standing(row)}", "bold")
-    yield Text.assemble(head, _text(f"  {_code_parts(row)}"))
+    head = written(f"solution {row['solution']}: {_standing(row)}", "bold")
+    yield Text.assemble(head, written(f"  {_code_parts(row)}"))
     program, answer = row.get("program", ""), row.get("text", "")
     yield from _thoughts(row, indent=2)
-    yield Syntax("", "python", theme="ansi_dark").highlight(_text(program, indent=2).plain)
+    yield Syntax("", "python", theme="ansi_dark").highlight(written(program, indent=2).plain)
     if not row.get("program_valid") and answer != program:
-        yield _text(f"the whole answer:\n{answer}", "dim", indent=2)
+        yield written(f"the whole answer:\n{answer}", "dim", indent=2)
     for name in ("history", "golden"):
         for run in row.get(name) or ():
-            yield Text.assemble(f"  {name} test  ", _verdict(run["verdict"]), _text(run["test"]))
+            yield Text.assemble(f"  {name} test  ", _verdict(run["verdict"]), written(run["test"]))
     for suite in solution.suites:
         parts = ", ".join(f"{name.replace('_', ' ')} {_number(part)}" for name, part in suite["reward_parts"].items())
-        yield _text(f"suite {suite['suite']}: {_standing(suite)}  {parts}", indent=2)
+        yield written(f"suite {suite['suite']}: {_standing(suite)}  {parts}", indent=2)
         yield from _thoughts(suite, indent=4)
         for item in suite.get("asserts") or ():
-            yield Text.assemble("    ", _verdict(item["verdict"]), _text(item["source"]), _mark(item))
+            yield Text.assemble("    ", _verdict(item["verdict"]), written(item["source"]), _mark(item))
         if not suite.get("asserts"):
-            yield _text(suite.get("text", "") or "an empty answer", "dim", indent=4)
+            yield written(suite.get("text", "") or "an empty answer", "dim", indent=4)
     yield Text()
 
 
@@ -388,11 +315,11 @@ def _thoughts(row: Row, indent: int) -> Iterator[Text]:
     answer = without_thoughts(text)
     if answer != text:
         unfinished = "" if answer else ", and did not end"
-        yield _text(f"thought{unfinished}:\n{text.removesuffix(answer).strip()}", "dim", indent=indent)
+        yield written(f"thought{unfinished}:\n{text.removesuffix(answer).strip()}", "dim", indent=indent)
 
 
 def _verdict(verdict: str | None) -> Text:
-    return _text(f"{verdict or 'not run on it':13}  ", _COLORS.get(verdict or "", "dim"))
+    return written(f"{verdict or 'not run on it':13}  ", _COLORS.get(verdict or "", "dim"))
 
 
 def _mark(item: Row) -> Text:
@@ -401,7 +328,7 @@ def _mark(item: Row) -> Text:
     if item["truth"] is not None and item["source"] != write_test(item["call"], item["truth"], item.get("form", "")):
         asked = f"{item.get('form', '')} {item['call']}".strip()
         said += f"; {asked} is {item['truth']}"
-    return _text(f"  # {said}", _COLORS.get(item["mark"], "dim"))
+    return written(f"  # {said}", _COLORS.get(item["mark"], "dim"))
 
 
 def _standing(row: Row) -> str:
